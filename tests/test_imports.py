@@ -31,11 +31,11 @@ def loaded(code: str) -> set[str]:
         "import nerve.core.nodes.control, nerve.core.workflow, nerve.core.run_view",
     ],
 )
-def test_importing_nerve_loads_no_server_no_terminal_library_no_agent_and_no_database(code):
+def test_importing_nerve_does_not_load_server_terminal_agents_or_database(code):
     assert not {name.split(".")[0] for name in loaded(code)} & HEAVY
 
 
-def test_importing_nerve_alone_loads_none_of_its_parts():
+def test_importing_nerve_does_not_load_its_packages():
     assert not {name for name in loaded("import nerve") if name.startswith("nerve.")}
 
 
@@ -56,7 +56,7 @@ assert asyncio.run(main()) == "hello"
     assert not {name for name in modules if name.startswith("nerve.dataspace")}
 
 
-def test_recovering_runs_loads_nothing_that_reads_definitions_or_facts(tmp_path):
+def test_recovering_runs_does_not_load_readers_of_definitions_or_facts(tmp_path):
     code = f"""
 import asyncio
 from nerve import Session

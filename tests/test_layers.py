@@ -26,7 +26,7 @@ def lint(config: Path, path: Path = ROOT / "src") -> subprocess.CompletedProcess
     )
 
 
-def test_the_layers_hold() -> None:
+def test_the_import_contracts_are_kept() -> None:
     done = lint(ROOT / "pyproject.toml")
     assert done.returncode == 0, done.stdout
     assert "0 broken" in done.stdout
@@ -43,7 +43,7 @@ def test_the_layers_hold() -> None:
         ("nerve/spec/models.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import nerve.api"),
     ],
 )
-def test_an_import_against_the_layers_is_found(tmp_path: Path, file: str, line: str) -> None:
+def test_a_forbidden_import_is_detected(tmp_path: Path, file: str, line: str) -> None:
     source = tmp_path / "src"
     for original in (ROOT / "src").rglob("*.py"):
         copy = source / original.relative_to(ROOT / "src")

@@ -42,7 +42,7 @@ CONTROL_NODES = (
         ("nerve.commander.workflow_renderer", ("WorkflowRenderer",)),
     ],
 )
-def test_a_module_of_the_design_documents_has_its_names(module: str, names: tuple[str, ...]) -> None:
+def test_a_documented_module_exports_its_names(module: str, names: tuple[str, ...]) -> None:
     imported = import_module(module)
     for name in names:
         assert getattr(imported, name).__name__ == name
@@ -63,7 +63,7 @@ def test_an_unknown_name_is_an_attribute_error(module: str) -> None:
 
 
 @pytest.mark.requirement("S1-40")
-async def test_the_input_handler_answers_an_open_gate_and_otherwise_goes_by_the_prefix() -> None:
+async def test_the_input_handler_answers_an_open_gate_or_dispatches_by_prefix() -> None:
     from nerve.commander.input_handler import InputHandler
 
     async with scene() as opened:

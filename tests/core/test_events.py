@@ -39,14 +39,14 @@ from nerve.core.events import (
         "LOG",
     ],
 )
-def test_the_vocabulary_has_the_seeds_members_and_their_names_resolve(member: str) -> None:
+def test_the_event_types_have_the_documented_members_and_names(member: str) -> None:
     found = WorkflowEventType[member]
     assert WorkflowEventType(member.lower()) is found
     assert found == canonical_event_name(member.lower())
 
 
 @pytest.mark.requirement("D1-6")
-def test_the_vocabulary_has_timeouts() -> None:
+def test_the_event_types_have_timeouts() -> None:
     assert {"gate_timeout", "node_timeout"} <= {member.value for member in WorkflowEventType}
 
 
@@ -57,21 +57,21 @@ def test_a_member_is_its_string() -> None:
     assert f"{WorkflowEventType.STARTED}" == "workflow_started"
 
 
-def test_a_name_that_is_in_no_table_is_no_member() -> None:
+def test_an_unknown_name_is_not_an_event_type() -> None:
     with pytest.raises(ValueError, match="'progress' is not a valid WorkflowEventType"):
         WorkflowEventType("progress")
     assert canonical_event_name("progress") == "progress"
 
 
 @pytest.mark.parametrize(("alias", "name"), EVENT_ALIASES.items())
-def test_an_event_answers_to_its_other_names(alias: str, name: str) -> None:
+def test_an_event_matches_its_aliases(alias: str, name: str) -> None:
     event = WorkflowEvent("r", "w", name)
     assert event.is_a(alias)
     assert event.is_a(name)
     assert alias in event.aliases
 
 
-def test_a_users_event_answers_to_its_own_name_even_if_it_is_an_alias() -> None:
+def test_a_user_event_matches_its_own_name_even_if_it_is_an_alias() -> None:
     assert WorkflowEvent("r", "w", "completed").is_a("completed")
     assert not WorkflowEvent("r", "w", "completed").is_a("failed")
 
@@ -95,7 +95,7 @@ def test_an_event_is_written_as_plain_data() -> None:
 
 
 @pytest.mark.requirement("D0-10")
-def test_the_time_of_an_event_knows_its_zone() -> None:
+def test_the_time_of_an_event_has_a_time_zone() -> None:
     assert WorkflowEvent("r", "w", "x").timestamp.tzinfo is UTC
 
 
@@ -108,7 +108,7 @@ def test_only_names_the_engine_writes_are_reserved(name: str, reserved: bool) ->
 
 
 @pytest.mark.requirement("C-10")
-async def test_what_an_async_sink_returns_is_handed_back_to_be_awaited() -> None:
+async def test_the_awaitable_of_an_async_sink_is_returned() -> None:
     seen: list[Any] = []
 
     async def sink(event: WorkflowEvent) -> None:
@@ -119,5 +119,5 @@ async def test_what_an_async_sink_returns_is_handed_back_to_be_awaited() -> None
 
 
 @pytest.mark.requirement("C-10")
-def test_what_a_sync_sink_returns_is_nobodys_business() -> None:
+def test_the_return_value_of_a_sync_sink_is_ignored() -> None:
     assert deliver_event(lambda event: event, WorkflowEvent("r", "w", "x")) is None

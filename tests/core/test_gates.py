@@ -11,16 +11,14 @@ from nerve.core.runtime import GateWait
 
 @pytest.mark.requirement("C-24")
 @given(st.text(), st.text(), st.integers(8, 64))
-def test_the_id_is_hex_and_the_same_for_the_same_place_of_the_same_run(
-    run: str, path: str, length: int
-) -> None:
+def test_the_id_is_hex_and_stable_for_a_path_of_a_run(run: str, path: str, length: int) -> None:
     assert gate_id(run, path) == gate_id(run, path)
     assert len(gate_id(run, path, length)) == length
     assert gate_id(run, path, length).startswith(gate_id(run, path))
     int(gate_id(run, path), 16)
 
 
-def test_only_what_is_known_of_a_gate_is_told() -> None:
+def test_gate_data_contains_only_set_fields() -> None:
     assert gate_waiting_data(GateWait("/g", "Go?"), "12345678", None) == {
         "gate_id": "12345678",
         "prompt": "Go?",
@@ -31,7 +29,7 @@ def test_only_what_is_known_of_a_gate_is_told() -> None:
 
 @pytest.mark.requirement("S1-23")
 @pytest.mark.requirement("C-24")
-def test_a_gate_node_tells_its_id_the_preview_and_the_time_it_has() -> None:
+def test_gate_data_has_node_id_preview_and_timeout() -> None:
     gate = GateWait("/g", "Go?", None, ["yes"], timeout=0, node_id="ok", input_preview="text", note="again")
     told = gate_waiting_data(gate, "12345678", deadline=5.0)
     assert (told["node_id"], told["input_preview"], told["note"]) == ("ok", "text", "again")
@@ -39,7 +37,7 @@ def test_a_gate_node_tells_its_id_the_preview_and_the_time_it_has() -> None:
 
 
 @pytest.mark.requirement("C-12")
-def test_choices_are_the_only_answers() -> None:
+def test_only_choices_are_accepted() -> None:
     validate_answer("yes", ["yes", "no"])
     with pytest.raises(ValueError, match=r"Invalid choice 'maybe'\. Must be one of: \['yes', 'no'\]"):
         validate_answer("maybe", ["yes", "no"])
@@ -47,7 +45,7 @@ def test_choices_are_the_only_answers() -> None:
 
 @pytest.mark.requirement("C-12")
 @pytest.mark.parametrize("choices", [None, []])
-def test_without_choices_any_answer_will_do(choices: list[str] | None) -> None:
+def test_without_choices_any_answer_is_accepted(choices: list[str] | None) -> None:
     validate_answer("anything", choices)
 
 
@@ -58,7 +56,7 @@ FORM = {
 }
 
 
-def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
+def test_a_form_accepts_a_matching_value_or_json_string() -> None:
     assert validate_answer({"version": "3"}, None, FORM) == {"version": "3"}
     assert validate_answer('{"version": "3", "count": 2}', None, FORM) == {"version": "3", "count": 2}
     assert validate_answer("7", None, {"type": "string"}) == "7"
@@ -74,26 +72,26 @@ def test_a_form_takes_what_fits_it_as_a_value_or_as_text() -> None:
         (f'{{"version": "3", "count": {2**60}}}', f"Invalid answer: {unsafe_integer_message(2**60)}"),
     ],
 )
-def test_a_form_says_why_it_does_not_take_an_answer(answer: object, why: str) -> None:
+def test_a_form_reports_why_it_rejects_an_answer(answer: object, why: str) -> None:
     with pytest.raises(ValueError) as refused:
         validate_answer(answer, None, FORM)
     assert str(refused.value) == why
 
 
-def test_a_gate_has_choices_or_a_form_that_is_a_schema() -> None:
+def test_a_gate_has_either_choices_or_a_valid_form() -> None:
     with pytest.raises(ValueError, match="not both"):
         check_choices(["yes"], FORM)
     with pytest.raises(ValueError, match="form must be a valid JSON Schema: 'nothing' is not valid"):
         check_choices(None, {"type": "nothing"})
 
 
-def test_a_field_of_a_form_may_have_any_name() -> None:
+def test_a_field_of_a_form_can_have_any_name() -> None:
     check_choices(None, {"properties": {"pattern": {"const": {"pattern": "a"}}}, "required": ["pattern"]})
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 300 + "]" * 300, "[" * 100_000, f"[1{'0' * 400}]", "[NaN]", "[1e999]"]
 )
-def test_a_form_takes_no_text_whose_value_cannot_be_told(text: str) -> None:
+def test_a_form_rejects_json_that_cannot_be_stored(text: str) -> None:
     with pytest.raises(ValueError, match="Invalid answer: "):
         validate_answer(text, None, {"type": "array"})

@@ -28,31 +28,31 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_a_json_value_is_read_back_as_it_was(value: Any) -> None:
+def test_a_json_value_survives_a_round_trip(value: Any) -> None:
     assert decode_json(encode_json(value)) == value
     assert decode_json(encode_json(value, canonical=True)) == value
 
 
 @given(json_values)
-def test_what_is_read_back_is_written_the_same_again(value: Any) -> None:
+def test_encoding_a_decoded_value_gives_the_same_json(value: Any) -> None:
     assert encode_json(decode_json(encode_json(value))) == encode_json(value)
 
 
 @given(st.dictionaries(texts, scalars), st.randoms())
-def test_the_order_of_keys_does_not_change_the_canonical_text(value: dict[str, Any], chance: Any) -> None:
+def test_the_order_of_keys_does_not_change_canonical_json(value: dict[str, Any], chance: Any) -> None:
     items = list(value.items())
     chance.shuffle(items)
     assert encode_json(dict(items), canonical=True) == encode_json(value, canonical=True)
 
 
 @given(st.text() | st.dictionaries(st.text(), st.text()))
-def test_any_text_can_be_shown_even_half_characters(value: Any) -> None:
+def test_any_text_can_be_shown_even_unpaired_surrogates(value: Any) -> None:
     encode_json(value, max_depth=None).encode()
     assert short_sha256(encode_json(value, True, None))
 
 
 @given(st.text() | st.dictionaries(st.text(), st.text()))
-def test_a_text_is_kept_as_it_is_or_refused(value: Any) -> None:
+def test_a_string_is_encoded_exactly_or_rejected(value: Any) -> None:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -67,7 +67,7 @@ keys = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["0", "1"
 
 
 @given(st.dictionaries(keys, scalars), st.booleans())
-def test_no_key_takes_the_place_of_another(value: dict[Any, Any], canonical: bool) -> None:
+def test_colliding_keys_are_rejected(value: dict[Any, Any], canonical: bool) -> None:
     shown = decode_json(encode_json(value, canonical, None))
     if len(shown) == len(value):
         assert decode_json(encode_json(value, canonical)) == shown
@@ -76,7 +76,7 @@ def test_no_key_takes_the_place_of_another(value: dict[Any, Any], canonical: boo
         encode_json([[value]], canonical)
 
 
-def test_what_is_too_large_is_named_with_its_size_and_place() -> None:
+def test_a_too_large_value_is_named_with_its_size_and_location() -> None:
     value = {"small": 1, "a": [{"b": "é" * 20}, 2]}
     assert encode_json(value, max_bytes=80)
     with pytest.raises(
@@ -87,7 +87,7 @@ def test_what_is_too_large_is_named_with_its_size_and_place() -> None:
         encode_json([1] * 20, max_bytes=40)
 
 
-def test_a_tuple_is_a_list_and_a_number_as_key_is_text() -> None:
+def test_tuples_become_lists_and_numeric_keys_become_strings() -> None:
     assert decode_json(encode_json((1, (2,)))) == [1, [2]]
     assert decode_json(encode_json({1: "a", "b": 2}, canonical=True)) == {"1": "a", "b": 2}
 
@@ -106,7 +106,7 @@ def wrapped(inner: st.SearchStrategy[Place]) -> st.SearchStrategy[Place]:
 
 
 @given(st.recursive(st.just((object(), "")), wrapped, max_leaves=5))
-def test_what_json_cannot_carry_is_named_with_its_type_and_place(place: Place) -> None:
+def test_a_value_that_is_not_json_is_named_with_its_type_and_location(place: Place) -> None:
     value, where = place
     expected = where.removeprefix(".")
     with pytest.raises(NotJson) as caught:
@@ -147,20 +147,20 @@ for _ in range(200):
     ],
 )
 @pytest.mark.parametrize("canonical", [True, False])
-def test_every_kind_of_misfit_is_named(value: Any, said: str, canonical: bool) -> None:
+def test_every_kind_of_value_that_is_not_json_is_named(value: Any, said: str, canonical: bool) -> None:
     with pytest.raises(NotJson, match=said):
         encode_json(value, canonical)
 
 
 @pytest.mark.parametrize("canonical", [True, False])
-def test_a_value_may_be_nested_so_deep_that_every_reader_takes_it(canonical: bool) -> None:
+def test_values_up_to_the_maximum_depth_can_be_decoded_by_every_reader(canonical: bool) -> None:
     assert decode_json(encode_json(nested(100), canonical)) == nested(100)
     assert encode_json([[]] * 1000, canonical)
     assert encode_json(nested(300), canonical, max_depth=None)
 
 
 @given(json_values)
-def test_a_text_that_somebody_gives_is_read_as_the_value_that_it_is(value: Any) -> None:
+def test_strict_json_is_parsed_to_its_value(value: Any) -> None:
     if find_unsafe_integer(value) is None:
         assert parse_strict_json(encode_json(value)) == value
     else:
@@ -168,7 +168,7 @@ def test_a_text_that_somebody_gives_is_read_as_the_value_that_it_is(value: Any) 
             parse_strict_json(encode_json(value))
 
 
-def test_a_whole_number_that_not_every_reader_takes_for_the_same_is_found_anywhere() -> None:
+def test_an_unsafe_integer_is_found_anywhere_in_a_value() -> None:
     around: list[Any] = [2**53, -(2**53), 1e300, True, "9" * 20]
     around.append(around)
     assert find_unsafe_integer({"a": around}) is None
@@ -188,6 +188,6 @@ def test_a_whole_number_that_not_every_reader_takes_for_the_same_is_found_anywhe
         ("{", "Expecting property name"),
     ],
 )
-def test_a_text_that_gives_no_value_that_can_be_kept_is_refused(text: str, said: str) -> None:
+def test_json_that_cannot_be_stored_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_strict_json(text)

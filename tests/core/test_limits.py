@@ -6,25 +6,25 @@ from nerve import Limits
 from nerve.core.limits import RunUsage, limit_message
 
 
-def test_limits_can_be_written_as_json_and_read_back():
+def test_limits_survive_a_json_round_trip():
     limits = Limits(steps=3, cost=0.5)
     assert limits.to_dict() == {"steps": 3, "cost": 0.5, "depth": 16}
     assert Limits.from_recorded(limits.to_dict()) == limits
     assert Limits.from_recorded(None) == Limits()
 
 
-def test_limits_written_by_a_later_version_are_read_as_far_as_they_are_known():
+def test_unknown_limits_of_a_later_version_are_ignored():
     assert Limits.from_recorded({"steps": 3, "patience": 7}) == Limits(steps=3)
 
 
-def test_raising_changes_only_what_is_given():
+def test_raising_changes_only_the_given_limits():
     limits = Limits(steps=3, tokens=10)
     assert limits.with_raised({"tokens": 20}) == Limits(steps=3, tokens=20)
     assert limits.with_raised(Limits(steps=5)) == Limits(steps=5, tokens=10)
     assert limits.with_raised({}) == limits
 
 
-def test_raising_an_unknown_limit_is_refused_by_its_name():
+def test_raising_an_unknown_limit_is_rejected():
     with pytest.raises((TypeError, ValueError), match="tokns"):
         Limits().with_raised({"tokns": 20})
 
@@ -43,13 +43,13 @@ def test_raising_an_unknown_limit_is_refused_by_its_name():
         ([], 0, 0.0),
     ],
 )
-def test_usage_is_read_in_the_forms_that_agents_report(usage, tokens, cost):
+def test_usage_is_read_in_all_forms_that_agents_report(usage, tokens, cost):
     used = RunUsage()
     used.spend(usage)
     assert (used.tokens, used.cost) == (tokens, cost)
 
 
-def test_a_counting_limit_is_reached_by_the_step_beyond_it():
+def test_a_counting_limit_is_exceeded_by_the_next_step():
     assert RunUsage(steps=3).exceeded_limit(Limits(steps=3)) is None
     assert RunUsage(steps=4).exceeded_limit(Limits(steps=3)) == "steps"
     assert RunUsage(iterations=1).exceeded_limit(Limits(iterations=0)) == "iterations"
@@ -57,14 +57,14 @@ def test_a_counting_limit_is_reached_by_the_step_beyond_it():
     assert RunUsage(steps=10**9).exceeded_limit(Limits()) is None
 
 
-def test_a_budget_is_spent_when_all_of_it_is_used():
+def test_a_budget_is_exhausted_when_all_of_it_is_used():
     assert RunUsage(tokens=9).exhausted_budget(Limits(tokens=10)) is None
     assert RunUsage(tokens=10).exhausted_budget(Limits(tokens=10)) == "tokens"
     assert RunUsage(cost=0.5).exhausted_budget(Limits(cost=0.5)) == "cost"
     assert RunUsage(tokens=10**9, cost=1e9).exhausted_budget(Limits()) is None
 
 
-def test_the_message_says_which_limit_where_and_how_to_raise_it():
+def test_the_message_names_the_limit_the_path_and_how_to_raise_it():
     told = limit_message("steps", Limits(steps=3), "/loop[2]/work")
     for part in ("steps=3", "/loop[2]/work", "Limits(steps=", "session.start(limits="):
         assert part in told

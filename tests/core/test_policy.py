@@ -20,35 +20,35 @@ retries = st.builds(
 
 
 @given(retries, st.integers(1, 5000), st.floats(0, 1))
-def test_a_pause_is_bounded_and_never_shrinks(retry: Retry, attempt: int, chance: float) -> None:
+def test_a_backoff_is_capped_and_never_shrinks(retry: Retry, attempt: int, chance: float) -> None:
     pause = retry.backoff_seconds(attempt, chance)
     assert 0 <= pause <= retry.cap * (1 + retry.jitter)
     assert pause <= retry.backoff_seconds(attempt + 1, chance)
 
 
-def test_the_pauses_grow_up_to_the_cap() -> None:
+def test_the_backoffs_grow_up_to_the_cap() -> None:
     retry = Retry(5, delay=1, factor=3, cap=10)
     assert [retry.backoff_seconds(attempt, 0.0) for attempt in (1, 2, 3, 4)] == [1, 3, 9, 10]
 
 
-def test_jitter_adds_its_fraction_of_the_delay() -> None:
+def test_jitter_adds_its_fraction_of_the_backoff() -> None:
     assert Retry(delay=2, jitter=0.5).backoff_seconds(1, chance=1.0) == 3
 
 
-def test_without_a_delay_there_is_no_pause_however_often() -> None:
+def test_without_a_delay_every_backoff_is_zero() -> None:
     assert Retry(9999, delay=0).backoff_seconds(5000, 1.0) == 0
 
 
 @pytest.mark.requirement("C-14")
 @given(st.integers(1, 50))
-def test_attempts_are_the_number_of_tries(attempts: int) -> None:
+def test_attempts_is_the_total_number_of_attempts(attempts: int) -> None:
     retry, failed = Retry(attempts), Result.failed("no")
     assert [retry.should_retry(failed, number) for number in range(1, attempts + 1)] == [True] * (
         attempts - 1
     ) + [False]
 
 
-def test_a_success_is_not_tried_again() -> None:
+def test_a_success_is_not_retried() -> None:
     assert not Retry(5).should_retry(Result.ok(), 1)
 
 
@@ -67,12 +67,12 @@ def test_a_success_is_not_tried_again() -> None:
         (lambda: MockNode(effect="twice"), "effect must be 'repeat' or 'once', got 'twice'"),
     ],
 )
-def test_a_policy_that_means_nothing_is_refused(make: Any, said: str) -> None:
+def test_an_invalid_policy_is_rejected(make: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
 
 
-def test_an_unknown_setting_is_refused() -> None:
+def test_an_unknown_setting_is_rejected() -> None:
     with pytest.raises(TypeError, match="retires"):
         MockNode(retires=3)
 
@@ -88,13 +88,13 @@ policies = st.builds(
 
 
 @given(policies, policies)
-def test_a_setting_of_the_step_wins_and_the_others_are_the_nodes(step: Policy, node: Policy) -> None:
+def test_settings_of_the_step_override_those_of_the_node(step: Policy, node: Policy) -> None:
     both = step.with_defaults(node)
     for name in Policy.__slots__:
         own = getattr(step, name)
         assert getattr(both, name) == (own if own is not None else getattr(node, name))
 
 
-def test_nothing_over_nothing_is_nothing() -> None:
+def test_two_empty_policies_merge_to_the_empty_policy() -> None:
     assert Policy.of() is NO_POLICY
     assert NO_POLICY.with_defaults(NO_POLICY) is NO_POLICY

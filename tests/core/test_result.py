@@ -33,7 +33,7 @@ shaped = st.dictionaries(st.sampled_from(sorted(RESULT_KEYS - {"attributes"})), 
 
 
 @given(values | shaped)
-def test_whatever_a_function_returned_becomes_a_complete_result(value: object) -> None:
+def test_any_return_value_becomes_a_complete_result(value: object) -> None:
     result = Result.of(value)
     assert {"success", "output", "attributes"} <= result.keys() <= RESULT_KEYS
     assert result.success != ("error" in result)
@@ -41,7 +41,7 @@ def test_whatever_a_function_returned_becomes_a_complete_result(value: object) -
 
 
 @given(shaped)
-def test_a_dict_is_a_result_exactly_when_it_says_output_or_success(value: dict[str, object]) -> None:
+def test_a_dict_is_a_result_exactly_when_it_has_output_or_success(value: dict[str, object]) -> None:
     result = Result.of(value)
     if value.keys() & {"output", "success"}:
         assert result.output == value.get("output")
@@ -53,17 +53,17 @@ def test_an_error_without_success_is_a_failure() -> None:
     assert Result.of({"output": None, "error": "no"}) == Result.failed("no")
 
 
-def test_a_result_made_by_hand_is_completed() -> None:
+def test_missing_fields_of_a_result_are_added() -> None:
     assert Result.of(Result(success=True, output=3)) == Result.ok(3)
 
 
-def test_an_exception_without_a_text_is_told_by_its_type() -> None:
+def test_an_exception_without_a_message_is_described_by_its_type() -> None:
     result = Result.from_exception(KeyError())
     assert (result.error, result.error_type) == ("KeyError", "KeyError")
     assert isinstance(result.cause, KeyError)
 
 
-def test_the_output_of_a_result_is_taken_out_and_anything_else_is_itself() -> None:
+def test_result_output_returns_the_output_or_the_value_itself() -> None:
     assert result_output(Result.ok(3)) == 3
     assert result_output({"output": 3}) == {"output": 3}
 
@@ -79,7 +79,7 @@ def test_a_census_counts_and_names_those_that_did_not_succeed() -> None:
 
 
 @given(st.lists(st.booleans()))
-def test_a_census_counts_everybody_once(flags: list[bool]) -> None:
+def test_a_census_counts_every_part_once(flags: list[bool]) -> None:
     counts = census([Result.ok() if flag else Result.failed("no") for flag in flags])
     assert (counts["ok"], counts["failed"]) == (flags.count(True), flags.count(False))
     assert sum(counts[kind] for kind in OUTCOMES) == len(flags)

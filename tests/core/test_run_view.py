@@ -33,7 +33,7 @@ def done(path, success=True, **data):
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed", "completed"])
-def test_the_end_of_a_run_ends_what_runs_in_it(end):
+def test_the_end_of_a_run_ends_its_running_nodes(end):
     asked = ("gate_waiting", "/ask/answer", {"gate_id": "1", "prompt": "?"})
     events = told(
         STARTED, node("/loop", control=True), node("/loop/slow"), asked, (f"workflow_{end}", "", {})
@@ -44,12 +44,12 @@ def test_the_end_of_a_run_ends_what_runs_in_it(end):
     assert view.nodes["/loop/slow"].ended_at == events[-1].timestamp
 
 
-def test_what_begins_again_has_not_ended():
+def test_a_restarted_node_has_no_end_time():
     view = fold_events(told(STARTED, node("/a"), done("/a", success=False), node("/a")))
     assert (view.nodes["/a"].state, view.nodes["/a"].seconds) == ("running", None)
 
 
-def test_nothing_has_happened_yet():
+def test_an_empty_view_is_pending():
     assert (fold_events([]).state, fold_events([]).tree, fold_events([]).gates) == ("pending", [], {})
 
 
@@ -77,7 +77,7 @@ def test_the_state_is_read_from_the_events(facts, state):
     assert fold_events(told(STARTED, *facts)).state == state
 
 
-def test_the_end_of_a_run_tells_its_result_its_error_or_its_reason():
+def test_the_end_of_a_run_sets_its_result_error_or_reason():
     assert fold_events(told(STARTED, ("workflow_completed", "", {"result": 1}))).result == 1
     assert fold_events(told(STARTED, ("workflow_failed", "", {"error": "no"}))).error == "no"
     assert fold_events(told(STARTED, ("workflow_cancelled", "", {"reason": "enough"}))).error == "enough"
@@ -111,13 +111,13 @@ def test_a_loop_shows_its_iteration_counted_from_one():
     assert (view.nodes["/loop"].iteration, view.nodes["/loop"].max_iterations) == (2, 5)
 
 
-def test_failures_are_counted_and_shown_where_they_happened():
+def test_failures_are_counted_and_shown_at_their_nodes():
     view = fold_events(told(STARTED, node("/a"), done("/a", False, error="no"), node("/b"), done("/b")))
     assert (view.nodes["/a"].state, view.nodes["/a"].error) == ("failed", "no")
     assert (view.usage.steps, view.usage.errors) == (2, 1)
 
 
-def test_what_was_given_up_is_cancelled_and_no_failure():
+def test_a_cancelled_node_is_not_a_failure():
     view = fold_events(told(STARTED, node("/a"), ("node_cancelled", "/a", {"node_id": "a"})))
     assert (view.nodes["/a"].state, view.usage.errors) == ("cancelled", 0)
 
@@ -135,7 +135,7 @@ def test_an_event_of_an_unknown_name_changes_nothing():
 
 
 @pytest.mark.parametrize("name", ["node_report", "step_by_step", "gate_note", "timer_set", "signal_sent"])
-def test_a_name_of_ones_own_that_begins_like_the_engines_changes_nothing(name):
+def test_a_user_event_with_a_similar_name_changes_nothing(name):
     facts = [STARTED, node("/a"), (name, "/a", {"x": 1}), (name, "", {}), done("/a")]
     view = fold_events(told(*facts))
     assert (view.state, view.nodes.keys(), view.nodes["/a"].state) == ("running", {"/a"}, "completed")
@@ -150,14 +150,14 @@ ODD += [{"iteration": "x", "max": []}, {"iteration": 1.5}, {"message": {}}, {"th
 @pytest.mark.parametrize(
     "name", ["skipped", "loop_iteration", "log", "usage", "provider_limited", "output_chunk", "tool_call"]
 )
-def test_what_anybody_may_emit_gives_a_valid_view_whatever_is_in_it(name, data):
+def test_user_events_with_any_data_give_a_valid_view(name, data):
     view = fold_events(told(STARTED, node("/a"), (name, "/a", data), node("/b"), done("/a"), done("/b")))
     assert view.nodes.keys() == {"/a", "/b"}
     assert view.nodes["/a"].held is None
     assert isinstance(view.nodes["/a"].iteration, int | None)
 
 
-def test_nobody_passes_over_a_step_that_is_not_its_own():
+def test_a_step_cannot_skip_steps_outside_of_itself():
     view = fold_events(
         told(STARTED, node("/a"), node("/b"), ("skipped", "/b", {"step_id": "a", "path": "/a"}))
     )
@@ -228,7 +228,7 @@ async def test_a_thread_that_still_runs_after_its_timeout_is_shown():
     await run.stop()
 
 
-async def test_what_is_only_part_of_the_body_is_as_its_parts_are():
+async def test_the_state_of_a_node_without_events_is_derived_from_its_parts():
     session = Session()
     FunctionNode("up", session, lambda context: str(context.input).upper())
     call = {"kind": "call", "target": "up", "id": "b"}
@@ -249,7 +249,7 @@ async def test_what_is_only_part_of_the_body_is_as_its_parts_are():
     assert {node.state for node in run.view.nodes.values()} == {"completed"}
 
 
-async def test_a_gate_that_is_the_whole_run_waits_like_any_other(session):
+async def test_a_gate_that_is_the_whole_run_is_shown_as_waiting(session):
     Workflow("whole", session, body=GateNode("approve", session, "Go?"))
     for end in ("answered", "stopped"):
         run = await session.start("whole")

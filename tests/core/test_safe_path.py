@@ -8,7 +8,7 @@ from nerve.core.safe_path import resolve_inside
 
 
 @pytest.mark.parametrize("path", ["a", "a/../b", ".", "", "link/x", "a/b/c"])
-def test_a_path_in_the_folder_is_given_back(tmp_path: Path, path: str) -> None:
+def test_a_path_inside_of_the_root_is_returned(tmp_path: Path, path: str) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "link").symlink_to("here")
     found = resolve_inside(tmp_path, path)
@@ -17,7 +17,7 @@ def test_a_path_in_the_folder_is_given_back(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "a/../..", "/", "/etc/passwd", "out", "out/x", "../rooted", "a\0b"])
-def test_a_path_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+def test_a_path_outside_of_the_root_is_rejected(tmp_path: Path, path: str) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "rooted").mkdir()

@@ -26,24 +26,24 @@ def text(name: str, expression: str = "1") -> str:
         ("ﬁne café", "fine-cafe"),
     ],
 )
-def test_a_name_keeps_what_an_id_can_have(name: str, made: str) -> None:
+def test_a_slug_keeps_the_characters_that_an_id_allows(name: str, made: str) -> None:
     assert slugify(name) == made
 
 
-def test_names_whose_letters_no_id_can_have_get_ids_of_their_own() -> None:
+def test_names_with_other_letters_get_distinct_ids() -> None:
     names = ["日本", "日本語", "plan 日本", "plan 日本語", "🚀", "🎉"]
     assert len({slugify(name) for name in names}) == len(names)
     assert slugify("plan 日本").startswith("plan-")
 
 
 @given(st.text(min_size=1))
-def test_every_name_makes_an_id_that_stays_as_it_is(name: str) -> None:
+def test_slugify_is_idempotent_and_returns_a_valid_id(name: str) -> None:
     made = slugify(name)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", made)
     assert slugify(made) == made
 
 
-def test_two_names_with_the_same_id_are_not_loaded_both() -> None:
+def test_two_names_with_the_same_id_cannot_both_be_loaded() -> None:
     session = Session()
     session.load(text("Feat X"))
     with pytest.raises(InvalidDefinition, match="'feat-x' and the loaded 'Feat X' have the same id 'feat-x'"):
@@ -51,7 +51,7 @@ def test_two_names_with_the_same_id_are_not_loaded_both() -> None:
     assert session.load(text("Feat X", "2")).title == "Feat X"
 
 
-async def test_a_fact_does_not_take_the_id_of_another_name() -> None:
+async def test_a_fact_cannot_define_an_id_that_another_name_uses() -> None:
     session = Session()
     session.load(text("Feat X"))
     with pytest.raises(InvalidDefinition, match="have the same id"):

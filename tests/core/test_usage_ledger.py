@@ -19,7 +19,7 @@ usages = st.dictionaries(names, values, max_size=4)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "/a", "/a/b"]), usages, st.booleans()), max_size=5))
-def test_anything_can_be_emitted_as_usage(told: list[tuple[str, dict[str, Any], bool]]) -> None:
+def test_usage_events_with_any_data_are_accepted(told: list[tuple[str, dict[str, Any], bool]]) -> None:
     ledger = UsageLedger()
     for path, usage, child in told:
         ledger.add_turn(path, usage)
@@ -29,6 +29,6 @@ def test_anything_can_be_emitted_as_usage(told: list[tuple[str, dict[str, Any], 
 
 
 @given(usages, st.sampled_from(["usage", "provider_limited", "provider_open", "steered"]))
-def test_a_view_takes_events_that_a_body_emits_itself(data: dict[str, Any], type: str) -> None:
+def test_a_view_accepts_events_that_a_body_emits(data: dict[str, Any], type: str) -> None:
     view = fold_events([WorkflowEvent("r", "w", type, data, seq=1, path="")])
     assert view.nodes == {}

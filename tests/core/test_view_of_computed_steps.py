@@ -58,15 +58,13 @@ DEPLOY = {
         (2, {"/double": "completed", "/check": "completed", "/stop": "completed"}),
     ],
 )
-async def test_steps_that_ran_are_completed_and_steps_not_taken_are_skipped(
-    given: int, taken: dict[str, str]
-) -> None:
+async def test_executed_steps_are_completed_and_the_others_skipped(given: int, taken: dict[str, str]) -> None:
     view = await seen(DEPLOY, "json", given, {"shipper": ["shipped"]})
     every = dict.fromkeys(["/double", "/check", "/ship", "/note", "/stop"], "skipped")
     assert states(view) == every | taken
 
 
-async def test_a_state_that_failed_is_failed_whether_the_run_goes_on_or_not() -> None:
+async def test_a_failed_state_is_shown_as_failed_even_if_the_run_continues() -> None:
     steps = [
         {"id": "bad", "type": "transform", "transform": "input.a.b", "on_error": "save"},
         {"id": "save", "type": "transform", "transform": "input.a.b"},
@@ -78,7 +76,7 @@ async def test_a_state_that_failed_is_failed_whether_the_run_goes_on_or_not() ->
     assert states(view) == {"/bad": "failed", "/save": "failed", "/never": "skipped"}
 
 
-async def test_the_branch_that_was_taken_is_seen_and_a_test_that_does_not_hold_is_no_failure() -> None:
+async def test_the_taken_branch_is_shown_and_a_false_condition_is_not_a_failure() -> None:
     source = """(workflow w (state s
       (branch (on (signal absent) (result "yes")) (otherwise (result "no"))))
       (state end (terminal)))"""
@@ -92,7 +90,7 @@ async def test_the_branch_that_was_taken_is_seen_and_a_test_that_does_not_hold_i
     assert states(view) == branch | {"/end": "completed"}
 
 
-async def test_a_state_is_completed_if_what_failed_in_it_was_handled() -> None:
+async def test_a_state_with_a_handled_failure_is_completed() -> None:
     source = """(workflow w (state s
       (with-timeout 0.01 (wait (signal never)) (on-timeout (log "late") (goto end))))
       (state between (log "no"))
@@ -105,7 +103,7 @@ async def test_a_state_is_completed_if_what_failed_in_it_was_handled() -> None:
     }
 
 
-async def test_a_state_that_is_entered_again_is_seen_twice() -> None:
+async def test_a_state_that_is_entered_twice_is_shown_twice() -> None:
     source = """(workflow w (state s
       (branch (on (fact (been)) (goto end)))
       (assert (been)) (goto s))
@@ -150,7 +148,7 @@ def entered(state: str, transition: int, **more: Any) -> tuple[str, str, dict[st
     return ("state_entered", "", {"node_id": "m", "state": state, "transition": transition, **more})
 
 
-def test_the_state_that_a_machine_is_in_runs_until_the_next_is_entered() -> None:
+def test_the_current_state_of_a_machine_runs_until_the_next_is_entered() -> None:
     work = [("node_started", "/a/x", {"node_id": "x"}), ("node_completed", "/a/x", {"success": True})]
     view = fold_events(told(STARTED, entered("a", 1), *work))
     assert states(view)["/a"] == "running"
@@ -158,7 +156,7 @@ def test_the_state_that_a_machine_is_in_runs_until_the_next_is_entered() -> None
     assert states(view) == {"/a": "completed", "/a/x": "completed", "/b": "running", "/c": "pending"}
 
 
-def test_what_was_not_reached_is_to_come_again_when_the_run_goes_on() -> None:
+def test_unreached_steps_are_pending_again_when_the_run_resumes() -> None:
     events = told(STARTED, entered("a", 1), ("workflow_failed", "", {"error": "no"}))
     assert states(fold_events(events)) == {"/a": "failed", "/b": "skipped", "/c": "skipped"}
     events = told(
@@ -177,7 +175,7 @@ def test_what_was_not_reached_is_to_come_again_when_the_run_goes_on() -> None:
     "data", [{}, {"state": 1}, {"state": ""}, {"branch": 7}, {"branch": ""}, {"branch": "/../x"}]
 )
 @pytest.mark.parametrize("type", ["state_entered", "branch_taken"])
-def test_what_a_leaf_emits_under_these_names_changes_no_tree(type: str, data: dict[str, Any]) -> None:
+def test_events_of_a_leaf_under_these_names_do_not_change_the_tree(type: str, data: dict[str, Any]) -> None:
     leaf = ("node_started", "/a", {"node_id": "x"})
     before = states(fold_events(told(STARTED, leaf)))
     assert states(fold_events(told(STARTED, leaf, (type, "/a", {**data, "state": "s"})))) == before

@@ -68,7 +68,7 @@ def states(session: Session, run: Any) -> list[Any]:
 
 
 @pytest.mark.requirement("S4-04")
-async def test_a_signal_counts_whether_it_comes_before_or_after_the_wait() -> None:
+async def test_a_signal_settles_a_wait_whether_it_comes_before_or_after() -> None:
     session = on()
     await session.signal("go", value=1)
     assert await ended(await session.start("listens")) == 1
@@ -80,7 +80,7 @@ async def test_a_signal_counts_whether_it_comes_before_or_after_the_wait() -> No
 
 
 @pytest.mark.requirement("S4-07")
-async def test_a_signal_with_another_key_settles_nothing_and_one_without_a_key_in_the_wait_fits_all() -> None:
+async def test_a_signal_matches_by_key_and_a_wait_without_a_key_matches_all() -> None:
     session = on()
     keyed, any_key = await session.start("listens", params={"key": "a"}), await session.start("listens")
     await until(lambda: keyed.state is any_key.state is WorkflowState.WAITING)
@@ -100,7 +100,7 @@ async def test_a_newer_signal_replaces_the_older_and_waits_do_not_consume_it() -
     assert [fact.record.get("value") for fact in session.dataspace.facts("signal")] == [2]
 
 
-async def test_one_signal_wakes_all_who_wait_for_it() -> None:
+async def test_one_signal_wakes_all_waiting_runs() -> None:
     session = on()
     runs = [await session.start("listens") for _ in range(3)]
     await until(lambda: all(run.state is WorkflowState.WAITING for run in runs))
@@ -108,7 +108,7 @@ async def test_one_signal_wakes_all_who_wait_for_it() -> None:
     assert [await ended(run) for run in runs] == [7, 7, 7]
 
 
-async def test_a_wait_for_a_signal_has_its_time() -> None:
+async def test_a_wait_for_a_signal_times_out() -> None:
     run = await on().start("listens", params={"timeout": 0.01})
     with pytest.raises(TimeoutError):
         await ended(run)
@@ -128,7 +128,7 @@ async def test_facts_survive_a_restart_and_wake_a_run_that_waited_before_it(tmp_
         assert await ended(again) == 3
 
 
-async def test_a_fact_that_came_before_anybody_recovered_settles_the_wait(tmp_path: Path) -> None:
+async def test_a_fact_asserted_before_recovery_settles_the_wait(tmp_path: Path) -> None:
     async with on(tmp_path / "nerve.db") as session:
         run = await session.start("listens")
         await until(lambda: run.state is WorkflowState.WAITING)
@@ -139,9 +139,7 @@ async def test_a_fact_that_came_before_anybody_recovered_settles_the_wait(tmp_pa
         assert await ended(again) == 4
 
 
-async def test_runs_that_left_memory_are_woken_by_facts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_evicted_runs_are_woken_by_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nerve.engine.local_engine.MAX_IDLE_RUNS", 1)
     async with on(tmp_path / "nerve.db") as session:
         runs = [await session.start("listens") for _ in range(4)]
@@ -151,7 +149,7 @@ async def test_runs_that_left_memory_are_woken_by_facts(
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_paused_run_keeps_what_came_until_it_goes_on(tmp_path: Path, restart: bool) -> None:
+async def test_a_paused_run_keeps_a_signal_until_it_resumes(tmp_path: Path, restart: bool) -> None:
     session = on(tmp_path / "nerve.db")
     run: Any = await session.start("listens")
     await until(lambda: run.state is WorkflowState.WAITING)
@@ -168,7 +166,7 @@ async def test_a_paused_run_keeps_what_came_until_it_goes_on(tmp_path: Path, res
         assert await ended(run) == 6
 
 
-async def test_what_a_run_waited_for_is_forgotten_with_it() -> None:
+async def test_the_subscriptions_of_a_run_are_removed_with_it() -> None:
     session = on()
     run = await session.start("listens")
     await until(lambda: run.state is WorkflowState.WAITING)
@@ -193,7 +191,7 @@ async def test_a_workflow_function_asserts_and_retracts_once(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("S4-14")
-async def test_an_observer_sees_what_is_there_and_then_each_change_once() -> None:
+async def test_an_observer_receives_existing_facts_and_then_each_change_once() -> None:
     space = on().dataspace
     await space.assert_fact("(note a)")
     seen = space.observe("(note ?name)")
@@ -209,7 +207,7 @@ async def test_an_observer_sees_what_is_there_and_then_each_change_once() -> Non
     seen.close()
 
 
-async def test_an_observer_that_does_not_keep_up_is_told_so() -> None:
+async def test_an_observer_that_does_not_keep_up_gets_an_error() -> None:
     session = on()
     seen = session.engine.dataspace.space.observe("(note ?n)", buffer=2)
     for n in range(4):
@@ -227,7 +225,7 @@ async def test_observers_end_with_the_session() -> None:
 
 
 @pytest.mark.parametrize("text", ["(note", "note)", "(note :a)", "(note ?x)", '(note "a) '])
-async def test_a_bad_fact_is_one_error_with_its_place(text: str) -> None:
+async def test_an_invalid_fact_is_an_error_with_a_position(text: str) -> None:
     with pytest.raises(InvalidDefinition) as refused:
         on().dataspace.assert_fact(text)
     assert len(refused.value.problems) == 1
@@ -261,7 +259,7 @@ async def test_asserting_a_definition_defines_it_also_after_a_restart(tmp_path: 
         (definition(WAITING.replace("waits", "listens"), id="listens"), "conflicts with existing workflow"),
     ],
 )
-async def test_a_bad_definition_is_refused_and_not_asserted(record: Record, message: str) -> None:
+async def test_an_invalid_definition_is_rejected_and_not_asserted(record: Record, message: str) -> None:
     session = on()
     with pytest.raises(ValueError, match=message):
         await session.dataspace.assert_fact(record)
@@ -269,7 +267,7 @@ async def test_a_bad_definition_is_refused_and_not_asserted(record: Record, mess
     assert session.engine.dataspace.asserted_facts("workflow-definition") == []
 
 
-async def test_a_definition_that_cannot_be_read_any_more_keeps_nobody_from_recovering(
+async def test_an_unreadable_definition_does_not_prevent_recovery(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with on(tmp_path / "nerve.db") as session:
@@ -283,7 +281,7 @@ async def test_a_definition_that_cannot_be_read_any_more_keeps_nobody_from_recov
     assert caplog.text.count("skipped ") == 2
 
 
-async def test_what_the_process_has_loaded_counts_more_than_an_older_fact(tmp_path: Path) -> None:
+async def test_a_loaded_workflow_takes_precedence_over_an_older_fact(tmp_path: Path) -> None:
     async with on(tmp_path / "nerve.db") as session:
         await session.dataspace.assert_fact(definition())
     newer = WAITING.replace("went on", "newer")
@@ -295,7 +293,7 @@ async def test_what_the_process_has_loaded_counts_more_than_an_older_fact(tmp_pa
         assert fact.record.get("source") == newer
 
 
-async def test_retracting_a_definition_undefines_it_and_open_runs_go_on() -> None:
+async def test_retracting_a_definition_removes_it_and_open_runs_continue() -> None:
     session = on()
     await session.dataspace.assert_fact(definition())
     run = await session.start("waits", label="one")
@@ -306,7 +304,7 @@ async def test_retracting_a_definition_undefines_it_and_open_runs_go_on() -> Non
 
 
 @pytest.mark.requirement("S4-10")
-async def test_every_workflow_is_a_fact_also_one_that_is_loaded_while_somebody_watches() -> None:
+async def test_every_workflow_is_a_fact_also_one_that_is_loaded_during_an_observation() -> None:
     session = on()
     seen = session.dataspace.observe("(workflow-definition :id ?id :notation ?notation)")
     session.load(WAITING, "lisp")
@@ -336,7 +334,7 @@ async def test_asserting_an_instance_starts_its_run_once_and_retracting_it_stops
     assert gone.record.get("run") is None, "what was asserted stays as it was asserted"
 
 
-async def test_an_instance_that_was_retracted_can_be_asserted_anew() -> None:
+async def test_a_retracted_instance_can_be_asserted_again() -> None:
     session = on()
     session.load(WAITING, "lisp")
     for _ in range(2):
@@ -370,7 +368,7 @@ async def test_an_instance_with_wrong_inputs_is_not_asserted() -> None:
     assert session.engine.dataspace.asserted_facts("workflow-instance") == []
 
 
-async def test_another_instance_of_that_name_is_refused_as_long_as_the_first_is_there() -> None:
+async def test_a_second_instance_of_a_label_is_rejected_while_the_first_exists() -> None:
     session = on()
     session.load(WAITING, "lisp")
     await session.dataspace.assert_fact(instance())
@@ -378,7 +376,7 @@ async def test_another_instance_of_that_name_is_refused_as_long_as_the_first_is_
         await session.dataspace.assert_fact(instance(context={"other": 1}))
 
 
-async def test_an_instance_without_a_label_is_one_run_for_each_value() -> None:
+async def test_instances_without_a_label_are_distinguished_by_value() -> None:
     session = on()
     for n in (1, 2, 1):
         await session.dataspace.assert_fact(
@@ -400,7 +398,7 @@ async def test_an_instance_asserted_right_before_a_crash_is_started_on_recovery(
 
 
 @pytest.mark.requirement("S4-11")
-async def test_a_run_started_otherwise_is_an_instance_too_kept_nowhere_and_stopped_by_retracting_it(
+async def test_every_run_is_a_projected_instance_and_retracting_it_stops_the_run(
     tmp_path: Path,
 ) -> None:
     async with on(tmp_path / "nerve.db") as session:
@@ -422,7 +420,7 @@ async def test_a_run_started_otherwise_is_an_instance_too_kept_nowhere_and_stopp
 
 
 @pytest.mark.requirement("S4-11")
-async def test_states_say_what_each_run_waits_for() -> None:
+async def test_state_facts_show_what_each_run_waits_for() -> None:
     session = on()
 
     @session.workflow
@@ -458,7 +456,7 @@ async def test_states_say_what_each_run_waits_for() -> None:
     assert told == ["waiting", "running", "waiting", "running", "completed"]
 
 
-async def test_a_failed_run_and_a_parent_of_one_that_waits_are_told_as_what_they_are() -> None:
+async def test_state_facts_show_failed_runs_and_parents_of_waiting_runs() -> None:
     session = on()
 
     @session.workflow
@@ -482,7 +480,7 @@ async def test_a_failed_run_and_a_parent_of_one_that_waits_are_told_as_what_they
     assert states(session, run) == ["completed", None]
 
 
-async def test_a_run_with_nothing_but_a_bound_on_its_time_is_running() -> None:
+async def test_a_run_with_only_a_timeout_guard_is_running() -> None:
     session = on()
     going, go_on = asyncio.Event(), asyncio.Event()
 
@@ -521,7 +519,7 @@ async def test_the_log_of_a_run_is_facts_with_its_errors() -> None:
 
 
 @pytest.mark.requirement("S4-11")
-async def test_the_log_says_why_a_step_failed() -> None:
+async def test_the_log_has_the_error_of_a_failed_step() -> None:
     session = on()
     session.load('(workflow fails (state work (bash "exit 3") (terminal)))', "lisp")
     run = await session.start("fails")
@@ -537,7 +535,7 @@ async def test_the_log_says_why_a_step_failed() -> None:
 @pytest.mark.parametrize(
     "record", ['(workflow/state :run "x" :status "done")', '(workflow/log :run "x" :seq 1)']
 )
-async def test_nobody_can_say_what_only_journals_say(record: str) -> None:
+async def test_projected_facts_cannot_be_asserted(record: str) -> None:
     session = on()
     run = await session.start("listens")
     with pytest.raises(ValueError, match="read from the journals"):
@@ -546,7 +544,7 @@ async def test_nobody_can_say_what_only_journals_say(record: str) -> None:
     assert states(session, run)[0] in ("running", "waiting")
 
 
-async def test_only_so_many_runs_that_have_ended_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_limited_number_of_ended_runs_are_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nerve.engine.run_fact_projection.MAX_ENDED_RUNS", 3)
     monkeypatch.setattr("nerve.engine.run_fact_projection.MAX_LOG_FACTS", 5)
     session = on()
@@ -578,7 +576,7 @@ body:
 """
 
 
-async def test_a_run_stands_in_a_state_of_its_machine_or_else_in_a_step_at_the_top() -> None:
+async def test_a_state_fact_has_the_machine_state_or_the_top_level_step() -> None:
     session = on()
     session.load(FLOW)
     seen = session.dataspace.observe("(workflow/state :workflow flow :step ?step)")
@@ -593,7 +591,7 @@ async def test_a_run_stands_in_a_state_of_its_machine_or_else_in_a_step_at_the_t
     assert list(dict.fromkeys(steps)) == ["first", "begin", "inner", "listen"]
 
 
-async def test_a_wait_that_nothing_came_to_is_in_the_log() -> None:
+async def test_a_wait_that_timed_out_is_in_the_log() -> None:
     session = on()
     session.load(FLOW)
     run = await session.start("flow")
@@ -611,7 +609,7 @@ def nested(deep: int) -> Any:
 
 
 @pytest.mark.parametrize("deep", [61, 62, 64, 99])
-async def test_a_run_whose_input_no_fact_can_have_is_one_all_the_same_and_harms_no_other(deep: int) -> None:
+async def test_a_run_with_an_input_that_facts_cannot_represent_is_still_a_fact(deep: int) -> None:
     session = on()
 
     @session.workflow
@@ -632,7 +630,9 @@ async def test_a_run_whose_input_no_fact_can_have_is_one_all_the_same_and_harms_
     assert [states(session, run)[0] for run in runs] == ["completed"] * 4
 
 
-async def test_a_run_whose_input_no_fact_can_have_hides_no_other_after_a_restart(tmp_path: Path) -> None:
+async def test_a_run_with_an_input_that_facts_cannot_represent_hides_no_other_after_a_restart(
+    tmp_path: Path,
+) -> None:
     async with on(tmp_path / "nerve.db") as session:
         ids = [(await session.start("listens", each)).run_id for each in (nested(70), "a")]
     async with on(tmp_path / "nerve.db") as session:
@@ -640,7 +640,7 @@ async def test_a_run_whose_input_no_fact_can_have_hides_no_other_after_a_restart
         assert [fact.record.get("run") for fact in found] == ids
 
 
-async def test_a_journal_that_was_changed_keeps_no_other_run_from_being_a_fact(tmp_path: Path) -> None:
+async def test_a_damaged_journal_does_not_prevent_facts_of_other_runs(tmp_path: Path) -> None:
     file = tmp_path / "nerve.db"
     async with on(file) as session:
         ids = [(await session.start("listens", each)).run_id for each in "ab"]
@@ -653,7 +653,7 @@ async def test_a_journal_that_was_changed_keeps_no_other_run_from_being_a_fact(t
             assert [fact.record.get("run") for fact in found] == ids[1:]
 
 
-async def test_a_child_run_may_be_given_a_number_that_no_fact_can_have() -> None:
+async def test_a_child_run_accepts_a_number_that_facts_cannot_represent() -> None:
     session = on()
 
     @session.workflow
@@ -670,7 +670,7 @@ async def test_a_child_run_may_be_given_a_number_that_no_fact_can_have() -> None
     assert "beyond ±2^53" in fact.record.get("context")["input"]
 
 
-async def test_what_a_run_waits_for_may_be_nested_as_deep_as_a_file() -> None:
+async def test_a_wait_pattern_can_be_nested_as_deep_as_a_file() -> None:
     session = on()
     wait = {"kind": "wait", "any": [{"fact": ["note", nested(59)]}]}
     session.load(json.dumps({"name": "patient", "body": wait}), "json")
@@ -683,7 +683,7 @@ async def test_what_a_run_waits_for_may_be_nested_as_deep_as_a_file() -> None:
 
 
 @pytest.mark.parametrize("number", [2**60, -(2**53) - 1])
-async def test_no_run_is_started_with_a_number_that_not_every_reader_takes_for_the_same(number: int) -> None:
+async def test_a_run_is_not_started_with_an_unsafe_integer(number: int) -> None:
     session = on()
     said = f"the integer {number} is beyond ±2\\^53, where JSON readers are not exact; pass it as a string"
     for given in ({"input": [number]}, {"params": {"key": {"x": number}}}):
@@ -695,7 +695,7 @@ async def test_no_run_is_started_with_a_number_that_not_every_reader_takes_for_t
     assert len(session.list_workflow_runs()) == 1
 
 
-def test_the_first_fact_and_signal_import_nothing_that_reads_workflows() -> None:
+def test_the_first_fact_and_signal_do_not_import_workflow_readers() -> None:
     """The models of the spec take half a second to import, for which the event loop would stand still."""
     code = """
 import asyncio, sys

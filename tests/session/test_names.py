@@ -38,7 +38,7 @@ async def started(file, text=ASK):
         return run.run_id
 
 
-async def test_a_run_whose_agent_is_missing_is_left_alone_and_says_so(file, caplog):
+async def test_a_run_with_a_missing_agent_is_skipped_and_reported(file, caplog):
     run_id = await started(file)
     async with Session(store=file) as session:
         assert await session.recover() == []
@@ -54,7 +54,7 @@ async def test_a_run_whose_agent_is_missing_is_left_alone_and_says_so(file, capl
 
 
 @pytest.mark.parametrize("state", ["waiting", "paused"])
-async def test_an_answer_to_a_run_whose_agent_is_missing_is_not_used_up(state, file):
+async def test_an_answer_to_a_run_with_a_missing_agent_is_not_consumed(state, file):
     run_id = await started(file)
     async with Session(store=file) as session:
         run = session.get_workflow_run(run_id)
@@ -72,7 +72,7 @@ async def test_an_answer_to_a_run_whose_agent_is_missing_is_not_used_up(state, f
         assert await run.wait() == "done"
 
 
-async def test_a_workflow_that_is_called_is_looked_at_too(tmp_path):
+async def test_names_in_called_workflows_are_checked_too(tmp_path):
     session = Session(project=tmp_path)
     session.load(ASK)
     session.load("name: outer\nbody: {kind: workflow, workflow: ask}\n")
@@ -90,7 +90,7 @@ async def test_a_workflow_that_is_called_is_looked_at_too(tmp_path):
         "{kind: prompt, agent: 'workflow:inner', text: go}",
     ],
 )
-async def test_a_workflow_is_called_only_by_those_that_it_is_visible_to(call, tmp_path):
+async def test_a_workflow_is_callable_only_where_it_is_visible(call, tmp_path):
     configured(tmp_path, workflows={"inner": {"visible_to": ["plan"]}})
     session = Session(project=tmp_path)
     session.load("name: inner\nbody: {kind: transform, expression: '1'}\n")
@@ -102,7 +102,7 @@ async def test_a_workflow_is_called_only_by_those_that_it_is_visible_to(call, tm
 
 
 @pytest.mark.requirement("S2-22")
-async def test_a_workflow_that_is_switched_off_is_neither_started_nor_called(tmp_path):
+async def test_a_disabled_workflow_is_neither_started_nor_called(tmp_path):
     configured(tmp_path, workflows={"inner": {"enabled": False}})
     session = Session(project=tmp_path)
     session.load("name: inner\nbody: {kind: transform, expression: '1'}\n")
@@ -112,7 +112,7 @@ async def test_a_workflow_that_is_switched_off_is_neither_started_nor_called(tmp
             await session.start(name)
 
 
-async def test_a_wrong_configuration_is_told_when_it_is_needed(tmp_path):
+async def test_an_invalid_configuration_is_reported_on_use(tmp_path):
     configured(tmp_path, enabled=3)
     session = Session(project=tmp_path)
     session.load("name: inner\nbody: {kind: transform, expression: '1'}\n")
@@ -141,7 +141,7 @@ def prompts(*providers):
     return f"name: ask\nbody: {{kind: sequence, steps: [{', '.join(steps)}]}}\n"
 
 
-async def test_a_provider_is_made_once_and_when_it_is_asked_for(offered, tmp_path):
+async def test_a_provider_is_created_once_on_first_use(offered, tmp_path):
     configured(tmp_path, providers={"claude": {"retries": 2}, "gemini": {"kind": "acp"}})
     session = Session(project=tmp_path)
     session.load(prompts("claude", "claude-code", "gemini"))
@@ -150,14 +150,14 @@ async def test_a_provider_is_made_once_and_when_it_is_asked_for(offered, tmp_pat
     assert offered == [("claude", {"retries": 2}), ("gemini", {"kind": "acp"})]
 
 
-async def test_a_provider_that_was_given_counts_before_one_that_is_offered(offered, tmp_path):
+async def test_a_provider_of_the_session_takes_precedence_over_an_installed_one(offered, tmp_path):
     session = Session(project=tmp_path, providers={"claude": ScriptedProvider(["mine"])})
     session.load(prompts("claude"))
     assert await (await session.start("ask")).wait() == "mine"
     assert offered == []
 
 
-async def test_a_provider_that_is_not_there_is_told_before_anything_runs(offered, tmp_path):
+async def test_a_missing_provider_is_reported_before_anything_runs(offered, tmp_path):
     session = Session(project=tmp_path)
     session.load(prompts("absent", "codex", "claud"))
     with pytest.raises(InvalidDefinition) as caught:

@@ -24,7 +24,7 @@ async def simple(ctx):
 
 @pytest.mark.requirement("S0-55")
 @pytest.mark.requirement("C-18")
-async def test_a_session_is_made_with_a_name_and_is_in_memory_without_a_store(session):
+async def test_a_session_has_a_name_and_is_in_memory_without_a_store(session):
     assert (Session().name, Session("mine").name, Session(name="test").name) == ("default", "mine", "test")
     session.workflow(simple)
     assert await (await session.start("simple", 1)).wait() == 1
@@ -54,20 +54,20 @@ async def test_sessions_can_share_a_memory_store():
     assert second.get_workflow_run(run.run_id).to_info().result == 1
 
 
-async def test_a_file_that_is_in_use_is_refused_on_entering(file):
+async def test_a_file_in_use_is_rejected_on_entering(file):
     async with Session("test", file):
         with pytest.raises(StoreInUse, match=str(file)):
             async with Session("other", file):
                 pass
 
 
-async def test_a_file_that_cannot_be_opened_is_said_on_entering(tmp_path):
+async def test_a_file_that_cannot_be_opened_is_reported_on_entering(tmp_path):
     with pytest.raises(StoreError, match="is not a directory"):
         async with Session("test", tmp_path / "missing" / "nerve.db"):
             pass
 
 
-async def test_leaving_lets_go_of_the_file_also_after_an_error(file):
+async def test_leaving_a_session_closes_the_file_also_after_an_error(file):
     async def leave():
         async with Session("test", file) as session:
             session.workflow(ask)
@@ -80,14 +80,14 @@ async def test_leaving_lets_go_of_the_file_also_after_an_error(file):
         pass
 
 
-async def test_leaving_twice_is_leaving_once(file):
+async def test_closing_a_session_is_idempotent(file):
     session = Session("test", file)
     async with session:
         pass
     await session.close()
 
 
-async def test_those_who_wait_for_a_run_are_told_when_its_session_is_left(file):
+async def test_waiters_of_a_run_get_an_error_when_its_session_is_closed(file):
     async with Session("test", file) as session:
         session.workflow(ask)
         run = await session.start("ask")
@@ -98,7 +98,7 @@ async def test_those_who_wait_for_a_run_are_told_when_its_session_is_left(file):
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
-async def test_nothing_can_be_done_to_a_run_whose_session_was_left(place, file):
+async def test_commands_to_a_run_of_a_closed_session_are_rejected(place, file):
     async with Session("test", file if place == "file" else MemoryStore()) as session:
         session.workflow(ask)
         run = await session.start("ask")
@@ -108,7 +108,7 @@ async def test_nothing_can_be_done_to_a_run_whose_session_was_left(place, file):
             await within(command())
 
 
-async def test_an_answer_refused_because_the_session_was_left_can_be_given_after_the_restart(file):
+async def test_an_answer_rejected_by_a_closed_session_is_accepted_after_the_restart(file):
     async with Session("test", file) as session:
         session.workflow(ask)
         run = await session.start("ask")
@@ -135,7 +135,7 @@ async def test_a_session_has_workflows_and_runs_by_their_ids(session):
 @pytest.mark.requirement("S0-52")
 @pytest.mark.requirement("D0-2")
 @pytest.mark.parametrize("id", ["", "1st", "-x", "a b", "ä", "a/b", "a\n", "a.b", None])
-def test_a_malformed_id_is_refused_with_the_seeds_words(session, id):
+def test_a_malformed_id_is_rejected_with_the_documented_message(session, id):
     with pytest.raises(ValueError) as caught:
         session.validate_unique_id(id, "workflow")
     assert str(caught.value) == (
@@ -167,7 +167,7 @@ def test_an_id_is_unique_over_nodes_graphs_and_workflows(session, kind):
 
 
 @pytest.mark.requirement("S0-52")
-def test_collisions_are_looked_for_among_nodes_then_graphs_then_workflows(session):
+def test_collisions_are_checked_in_nodes_then_graphs_then_workflows(session):
     session.nodes["taken"] = session.graphs["taken"] = session.workflows["taken"] = object()
     for names, kind in ((session.nodes, "node"), (session.graphs, "graph"), (session.workflows, "workflow")):
         with pytest.raises(ValueError, match=f"conflicts with existing {kind}"):
@@ -211,7 +211,7 @@ async def test_runs_are_listed_and_filtered_by_workflow_and_state(session):
 
 
 @pytest.mark.requirement("S0-54")
-async def test_a_run_made_by_hand_is_listed_once_it_is_started(session):
+async def test_a_run_created_directly_is_listed_once_it_is_started(session):
     run = WorkflowRun(Workflow("simple", session, simple), 1)
     assert session.get_workflow_run(run.run_id) is None
     await run.start()
@@ -220,7 +220,7 @@ async def test_a_run_made_by_hand_is_listed_once_it_is_started(session):
 
 
 @pytest.mark.requirement("C-05")
-async def test_a_run_is_found_by_any_unique_beginning_of_its_id(session):
+async def test_a_run_is_found_by_a_unique_prefix_of_its_id(session):
     session.workflow(simple)
     run = await session.start("simple", 1)
     assert session.get_workflow_run(run.run_id[:18]) is run
@@ -262,7 +262,7 @@ async def test_any_node_can_be_registered_as_a_workflow(session):
 
 @pytest.mark.requirement("S1-28")
 @pytest.mark.requirement("C-07")
-async def test_a_graph_put_among_the_workflows_by_hand_can_be_started(session):
+async def test_a_graph_assigned_to_workflows_can_be_started(session):
     graph = Graph("pipeline", session).add_step(FunctionNode("one", session, lambda context: 1))
     session.workflows["pipeline"] = graph
     assert isinstance(session.get_workflow("pipeline"), Workflow)
@@ -270,27 +270,27 @@ async def test_a_graph_put_among_the_workflows_by_hand_can_be_started(session):
 
 
 @pytest.mark.requirement("C-08")
-def test_another_graph_cannot_be_registered_under_a_taken_id(session):
+def test_another_graph_cannot_be_registered_under_an_id_in_use(session):
     session.register_workflow(Graph("pipeline", session))
     with pytest.raises(ValueError, match="conflicts"):
         Graph("pipeline", session)
 
 
 @pytest.mark.requirement("C-08")
-def test_registering_the_same_graph_twice_gives_the_same_workflow(session):
+def test_registering_the_same_graph_twice_returns_the_same_workflow(session):
     graph = Graph("pipeline", session)
     assert session.register_workflow(graph) is session.register_workflow(graph)
     assert session.list_workflows() == ["pipeline"]
 
 
-def test_a_graph_with_a_bad_reference_is_refused_before_it_runs(session):
+def test_a_graph_with_an_unknown_reference_is_rejected_before_it_runs(session):
     graph = Graph("pipeline", session).add_step_ref("missing", "one")
     with pytest.raises(ValueError, match="'missing'"):
         session.register_workflow(graph)
     assert session.workflows == {}
 
 
-def test_a_loop_around_a_graph_with_a_bad_reference_is_refused_before_it_runs(session):
+def test_a_loop_around_a_graph_with_an_unknown_reference_is_rejected_before_it_runs(session):
     inner = Graph("inner", session).add_step_ref("missing", "one")
     loop = WhileNode("loop", session, lambda state: True, inner)
     with pytest.raises(ValueError, match="'missing'"):
@@ -328,7 +328,7 @@ async def test_an_unknown_workflow_is_a_value_error_that_suggests_one(session):
 
 
 @pytest.mark.parametrize("place", ["memory", "file"])
-async def test_the_same_key_gives_the_same_run(place, file):
+async def test_the_same_key_returns_the_same_run(place, file):
     async with Session("test", file if place == "file" else None) as session:
         session.workflow(ask), session.workflow(simple)
         first = await session.start("simple", 1, key="order-1")
@@ -339,7 +339,7 @@ async def test_the_same_key_gives_the_same_run(place, file):
         assert (await session.start("simple", 1, key="order-1")).run_id == first.run_id
 
 
-async def test_a_hundred_starts_with_one_key_at_once_are_one_run(file):
+async def test_a_hundred_concurrent_starts_with_one_key_are_one_run(file):
     async with Session("test", file) as session:
         session.workflow(simple)
         seen = counted(session, "work")
@@ -355,7 +355,7 @@ async def test_a_hundred_starts_with_one_key_at_once_are_one_run(file):
         assert len(session.list_workflow_runs()) == 1
 
 
-async def test_a_key_is_remembered_over_a_restart(file):
+async def test_a_key_persists_over_a_restart(file):
     async with Session("test", file) as session:
         session.workflow(ask)
         run = await session.start("ask", key="order-1")
@@ -371,7 +371,7 @@ async def test_a_key_is_remembered_over_a_restart(file):
         assert (await session.start("ask", key="order-1")).to_info().result == "yes"
 
 
-async def test_a_run_of_a_key_that_was_running_goes_on_when_it_is_started_again(file):
+async def test_starting_again_with_a_key_resumes_the_open_run(file):
     entered, go = asyncio.Event(), asyncio.Event()
 
     async def slow(context):
@@ -406,7 +406,7 @@ async def test_a_key_belongs_to_its_session_name(file):
         assert (await session.start("simple", 2, key="k")).run_id != first.run_id
 
 
-async def test_a_start_that_failed_does_not_take_its_key(session):
+async def test_a_failed_start_does_not_use_up_its_key(session):
     session.workflow(simple)
     with pytest.raises(TypeError, match="object"):
         await session.start("simple", object(), key="k")
@@ -424,7 +424,7 @@ async def test_a_start_is_on_disk_when_it_returns(file):
         assert "ctx.gate" in pinned.source
 
 
-async def test_runs_are_told_apart_by_the_session_name(file):
+async def test_runs_are_separated_by_the_session_name(file):
     async with Session("one", file) as session:
         session.workflow(simple)
         run = await session.start("simple", 1)
@@ -435,7 +435,7 @@ async def test_runs_are_told_apart_by_the_session_name(file):
         assert session.get_workflow_run(run.run_id) is None
 
 
-async def test_a_run_of_a_deleted_workflow_goes_on_to_its_end(session):
+async def test_a_run_of_a_deleted_workflow_continues_to_its_end(session):
     session.workflow(ask)
     run = await session.start("ask")
     await at_gate(run)
@@ -445,7 +445,7 @@ async def test_a_run_of_a_deleted_workflow_goes_on_to_its_end(session):
     assert session.get_workflow_run(run.run_id) is run
 
 
-async def test_a_key_of_another_workflow_is_refused(session):
+async def test_a_key_of_another_workflow_is_rejected(session):
     Workflow("one", session, ask)
     Workflow("two", session, ask)
     await session.start("one", key="k")
@@ -468,7 +468,7 @@ async def test_a_function_and_a_graph_are_the_same_kind_of_run(session):
     assert {run.view.nodes["/double"].state for run in runs} == {"completed"}
 
 
-async def test_giving_up_a_keyed_start_does_not_harm_who_else_wants_that_run(file):
+async def test_cancelling_a_keyed_start_does_not_affect_other_callers(file):
     async with Session("test", file) as session:
         session.workflow(ask)
         impatient = asyncio.ensure_future(session.start("ask", key="k"))
@@ -521,7 +521,7 @@ async def asked(session):
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_a_session_whose_runs_are_over_can_be_used_on_another_event_loop(durable, file):
+def test_a_session_without_open_runs_can_be_used_on_another_event_loop(durable, file):
     session = asking(file if durable else None)
     assert loops(session, echoed, answered, echoed, answered) == ["hello", "well"] * 2
     assert [info.state.value for info in session.list_workflow_runs()] == ["completed"] * 3
@@ -538,7 +538,7 @@ def test_a_session_whose_runs_are_over_can_be_used_on_another_event_loop(durable
         lambda session, run: run.stop(),
     ],
 )
-def test_a_run_that_was_open_when_its_event_loop_ended_is_named_and_not_waited_for(use, file):
+def test_waiting_for_a_run_of_an_ended_event_loop_is_an_error(use, file):
     session = asking(file)
     (run,) = loops(session, asked)
 
@@ -555,7 +555,7 @@ def test_a_run_that_was_open_when_its_event_loop_ended_is_named_and_not_waited_f
     assert loops(session, used) == ["well"]
 
 
-async def test_a_session_is_used_on_one_event_loop_at_a_time(session):
+async def test_a_session_can_be_used_on_one_event_loop_at_a_time(session):
     MockNode("echo", session)
     await (await session.start("echo", 1)).wait()
     with pytest.raises(RuntimeError, match="another event loop, which still runs"):

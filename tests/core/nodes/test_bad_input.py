@@ -304,7 +304,7 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
 
 
 @pytest.mark.parametrize(("make", "said"), CONSTRUCTED.values(), ids=CONSTRUCTED)
-def test_it_is_refused_by_what_takes_it_and_nothing_is_registered(
+def test_invalid_arguments_are_rejected_and_nothing_is_registered(
     session: Session, make: Make, said: str
 ) -> None:
     node = MockNode("n", session)
@@ -374,7 +374,7 @@ def test_it_is_refused_by_what_takes_it_and_nothing_is_registered(
         ),
     ],
 )
-async def test_a_context_refuses_it_in_the_call(
+async def test_a_context_rejects_invalid_arguments_in_the_call(
     session: Session, use: Callable[[WorkflowContext, MockNode], Any], said: str
 ) -> None:
     node = MockNode("n", session)
@@ -405,14 +405,16 @@ async def test_a_context_refuses_it_in_the_call(
         ({"workflow_id": 5}, "The name of a workflow must be a string, got 5"),
     ],
 )
-async def test_a_run_is_not_started_with_it(session: Session, given: dict[str, Any], said: str) -> None:
+async def test_a_run_is_not_started_with_invalid_arguments(
+    session: Session, given: dict[str, Any], said: str
+) -> None:
     MockNode("n", session)
     with pytest.raises(ValueError, match=said):
         await session.start(**{"workflow_id": "n", **given})
     assert session.list_workflow_runs() == []
 
 
-async def test_a_run_is_not_started_with_an_input_that_json_cannot_carry(session: Session) -> None:
+async def test_a_run_is_not_started_with_an_input_that_is_not_json(session: Session) -> None:
     MockNode("n", session)
     with pytest.raises(TypeError, match="input"):
         await session.start("n", {"when": object()})
@@ -420,9 +422,7 @@ async def test_a_run_is_not_started_with_an_input_that_json_cannot_carry(session
 
 
 @pytest.mark.parametrize("limits", [5, [1], "steps=3"])
-async def test_a_run_is_not_forked_or_gone_on_with_limits_that_are_none(
-    session: Session, limits: Any
-) -> None:
+async def test_a_run_is_not_forked_or_resumed_with_invalid_limits(session: Session, limits: Any) -> None:
     MockNode("n", session)
     run = await session.start("n")
     await within(run.wait())
@@ -431,14 +431,14 @@ async def test_a_run_is_not_forked_or_gone_on_with_limits_that_are_none(
             await done()
 
 
-def test_the_input_of_a_graph_is_not_hidden_by_a_step_of_that_name(session: Session) -> None:
+def test_a_step_named_input_does_not_hide_the_input_of_the_graph(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("n", session), "input")
     graph.add_step(MockNode("m", session), "plain", depends_on=["input"])
     with pytest.raises(ValueError, match="cannot distinguish the step 'input' from the input of the graph"):
         graph.add_step(MockNode("o", session), "o", depends_on=["input"], input_fn=lambda up: up["input"])
 
 
-async def test_a_second_session_on_a_file_in_one_process_is_not_told_to_stop_itself(file: Path) -> None:
+async def test_a_second_session_on_a_file_in_one_process_names_the_first_session(file: Path) -> None:
     async with Session(store=file):
         with pytest.raises(StoreInUse, match=r"in use by this process\. Close the session that opened it"):
             async with Session(store=file):

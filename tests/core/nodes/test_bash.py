@@ -23,7 +23,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_the_output_is_what_it_printed_and_the_attributes_say_how_it_ended(session: Session) -> None:
+async def test_the_output_is_stdout_and_the_attributes_have_the_exit_code(session: Session) -> None:
     result = await executed(BashNode("b", session, "echo out; echo err >&2"))
     assert result == {
         "success": True,
@@ -38,7 +38,7 @@ async def test_without_a_command_the_input_is_the_command(session: Session) -> N
 
 
 @pytest.mark.parametrize("given", [None, True, 5, ["rm", "x"], {"a": 1}])
-async def test_only_a_text_is_a_command(session: Session, tmp_path: Path, given: Any) -> None:
+async def test_only_a_string_is_a_command(session: Session, tmp_path: Path, given: Any) -> None:
     result = await executed(BashNode("b", session, cwd=tmp_path), given)
     assert result.error_type == "ValueError"
     assert result.error.startswith(
@@ -54,12 +54,12 @@ async def test_it_runs_in_the_project_of_its_session(tmp_path: Path) -> None:
         assert result.output == f"{where.resolve()}\n"
 
 
-async def test_a_folder_without_a_name_is_said_to_be_missing(session: Session) -> None:
+async def test_an_empty_cwd_is_reported_as_missing(session: Session) -> None:
     result = await executed(BashNode("b", session, "pwd", cwd=""))
     assert result.error.endswith("No such file or directory: ''")
 
 
-async def test_a_typed_command_gets_no_input_of_its_own(session: Session) -> None:
+async def test_a_command_from_the_input_gets_no_stdin(session: Session) -> None:
     result = await executed(BashNode("b", session), "cat; echo ${NERVE_INPUT-unset}")
     assert result["output"] == "unset\n"
 
@@ -77,29 +77,31 @@ async def test_the_input_is_on_stdin_and_in_nerve_input(session: Session, given:
 @example("'; exit 7; '")
 @example("\r\n\r\n")
 @settings(max_examples=25, deadline=None)
-async def test_whatever_the_text_it_arrives_as_it_is_and_never_becomes_code(text: str) -> None:
+async def test_any_input_text_is_passed_unchanged_and_never_executed(text: str) -> None:
     result = await executed(BashNode("b", Session(), ECHO), text)
     assert (result["output"], result["attributes"]["stderr"]) == (text, text)
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 200_000])
-async def test_what_an_environment_cannot_carry_comes_on_stdin_only(session: Session, text: str) -> None:
+async def test_an_input_that_does_not_fit_into_the_environment_is_on_stdin_only(
+    session: Session, text: str
+) -> None:
     result = await executed(BashNode("b", session, "wc -c; echo ${NERVE_INPUT-unset} >&2"), text)
     assert int(result["output"]) == len(text)
     assert result["attributes"]["stderr"] == "unset\n"
 
 
-async def test_half_a_character_arrives_as_a_question_mark_both_ways(session: Session) -> None:
+async def test_an_unpaired_surrogate_becomes_a_question_mark_both_ways(session: Session) -> None:
     result = await executed(BashNode("b", session, ECHO), "a\ud800b")
     assert (result["output"], result["attributes"]["stderr"]) == ("a?b", "a?b")
 
 
-async def test_env_and_cwd_are_those_given(session: Session, tmp_path: Path) -> None:
+async def test_env_and_cwd_are_passed_to_the_command(session: Session, tmp_path: Path) -> None:
     node = BashNode("b", session, 'pwd; echo "$COLOUR"', cwd=tmp_path, env={"COLOUR": "sea green"})
     assert (await executed(node))["output"] == f"{tmp_path}\nsea green\n"
 
 
-async def test_secrets_of_the_engine_are_not_passed_on(
+async def test_secrets_of_the_engine_are_not_passed_to_the_command(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
@@ -123,13 +125,13 @@ async def test_an_exit_code_that_is_not_zero_is_a_failed_result_with_its_output(
     assert result["attributes"]["exit_code"] == code
 
 
-async def test_a_failure_has_the_end_of_a_very_long_last_line(session: Session) -> None:
+async def test_a_failure_has_the_end_of_a_long_last_line(session: Session) -> None:
     result = await executed(BashNode("b", session, "head -c 50000 /dev/zero | tr '\\0' e >&2; exit 1"))
     assert result.error == f"exit code 1: …{'e' * 1000}"
     assert len(result.attributes["stderr"]) == 50_000
 
 
-async def test_a_directory_that_is_not_there_is_a_failed_result(session: Session, tmp_path: Path) -> None:
+async def test_a_missing_directory_is_a_failed_result(session: Session, tmp_path: Path) -> None:
     result = await executed(BashNode("b", session, "true", cwd=tmp_path / "none"))
     assert (result["success"], result["error_type"]) == (False, "FileNotFoundError")
     assert str(tmp_path / "none") in result["error"]
@@ -141,7 +143,7 @@ async def test_an_input_that_is_not_json_is_a_failed_result(session: Session) ->
     assert "a value of type object at when" in result["error"]
 
 
-async def test_a_typed_command_with_a_nul_is_a_failed_result(session: Session) -> None:
+async def test_a_command_with_a_nul_is_a_failed_result(session: Session) -> None:
     assert (await executed(BashNode("b", session), "echo \0"))["success"] is False
 
 
@@ -181,7 +183,7 @@ async def test_a_timeout_ends_the_whole_tree(session: Session, tmp_path: Path, i
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])
-async def test_every_attempt_of_a_step_has_the_same_key_and_every_step_another(
+async def test_all_attempts_of_a_step_share_an_idempotency_key_and_steps_do_not(
     session: Session, tmp_path: Path, in_a_run: bool
 ) -> None:
     note = 'echo "$NERVE_IDEMPOTENCY_KEY" >> keys; [ $(wc -l < keys) -ge 4 ]'
@@ -194,7 +196,7 @@ async def test_every_attempt_of_a_step_has_the_same_key_and_every_step_another(
     assert keys[0] != keys[3]
 
 
-async def test_a_step_nested_in_another_has_a_key_of_its_own(session: Session, tmp_path: Path) -> None:
+async def test_a_nested_step_has_its_own_idempotency_key(session: Session, tmp_path: Path) -> None:
     note = 'echo "$NERVE_IDEMPOTENCY_KEY" >> keys'
     inner = Graph("inner", session).chain(*(BashNode(n, session, note, cwd=tmp_path) for n in ("a", "b")))
     await executed(Graph("outer", session).add_step(inner))
@@ -203,21 +205,21 @@ async def test_a_step_nested_in_another_has_a_key_of_its_own(session: Session, t
     assert all(keys)
 
 
-async def test_the_key_of_a_context_made_by_hand_is_passed_on(session: Session) -> None:
+async def test_a_context_without_a_run_passes_on_its_idempotency_key(session: Session) -> None:
     context = ExecutionContext(session, run_id="r1")
     node = BashNode("b", session, 'echo "$NERVE_IDEMPOTENCY_KEY $NERVE_RUN_ID"')
     assert (await node.execute(context))["output"] == f"{context.idempotency_key} r1\n"
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])
-async def test_output_keeps_an_idle_timeout_from_running_out(session: Session, in_a_run: bool) -> None:
+async def test_output_prevents_an_idle_timeout(session: Session, in_a_run: bool) -> None:
     talking = BashNode("b", session, "for i in {1..12}; do echo $i; sleep 0.1; done", idle_timeout=1)
     graph = Graph("g", session).add_step(talking)
     output = await (await ran(session, graph)).wait() if in_a_run else (await executed(graph))["output"]
     assert output.split()[-1] == "12"
 
 
-async def test_a_command_that_never_stops_talking_does_not_fill_the_journal(
+async def test_endless_output_does_not_fill_the_journal(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nerve.core.nodes.bash.MAX_STREAMED_CHARS", 100_000)
@@ -230,7 +232,7 @@ async def test_a_command_that_never_stops_talking_does_not_fill_the_journal(
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])
-async def test_output_beyond_what_is_told_keeps_an_idle_timeout_from_running_out(
+async def test_omitted_output_prevents_an_idle_timeout_too(
     session: Session, in_a_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nerve.core.nodes.bash.MAX_STREAMED_CHARS", 0)
@@ -241,7 +243,7 @@ async def test_output_beyond_what_is_told_keeps_an_idle_timeout_from_running_out
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])
-async def test_silence_runs_an_idle_timeout_out(session: Session, in_a_run: bool) -> None:
+async def test_silence_expires_an_idle_timeout(session: Session, in_a_run: bool) -> None:
     silent = BashNode("b", session, "echo hello; sleep 600", idle_timeout=0.3)
     graph = Graph("g", session).add_step(silent)
     error = (await ran(session, graph)).to_info().error if in_a_run else (await executed(graph))["error"]
@@ -257,5 +259,5 @@ async def test_cancelling_ends_the_tree(session: Session, tmp_path: Path) -> Non
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
-def test_the_tests_know_a_living_process() -> None:
+def test_the_helper_detects_a_running_process() -> None:
     assert alive(os.getpid())

@@ -48,7 +48,7 @@ def test_without_a_sink_emitting_is_silent(session: Session) -> None:
 
 
 @pytest.mark.parametrize("name", ["workflow_completed", "node_started", "gate_answered"])
-def test_a_name_of_the_engines_own_is_told_as_the_users(name: str) -> None:
+def test_a_reserved_event_name_gets_the_user_prefix(name: str) -> None:
     events: list[WorkflowEvent] = []
     ExecutionContext(event_sink=events.append).emit(name)
     assert [event.event_type for event in events] == [f"user:{name}"]
@@ -86,7 +86,7 @@ async def test_a_sink_is_an_object_with_emit_sync_or_async(session: Session, sin
     ]
 
 
-async def test_what_a_slow_sink_was_told_without_a_run_can_be_waited_for(session: Session) -> None:
+async def test_flush_sinks_waits_for_a_slow_sink_without_a_run(session: Session) -> None:
     heard, let_through = list[str](), asyncio.Event()
 
     async def slow(event: WorkflowEvent) -> None:
@@ -109,7 +109,7 @@ async def test_a_sink_is_a_plain_callable(session: Session) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_sink_that_fails_harms_nobody_and_is_logged(
+async def test_a_failing_sink_is_logged_and_ignored(
     session: Session, caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
     def failing(_: WorkflowEvent) -> None:
@@ -125,14 +125,14 @@ async def test_a_sink_that_fails_harms_nobody_and_is_logged(
     assert "event sink failed" in caplog.text
 
 
-async def test_a_context_made_by_hand_has_a_clock_numbers_and_ids() -> None:
+async def test_a_context_without_a_run_has_a_clock_random_numbers_and_ids() -> None:
     context = ExecutionContext()
     assert abs((datetime.now(UTC) - context.now()).total_seconds()) < 5
     assert 0 <= context.random() < 1
     assert context.new_id() != context.new_id()
 
 
-async def test_a_timer_without_a_run_ends_by_the_clock_and_a_signal_is_refused() -> None:
+async def test_without_a_run_a_timer_works_and_a_signal_is_rejected() -> None:
     context = ExecutionContext()
     assert await context.wait(TimerWait("/t", 0)) is None
     with pytest.raises(RuntimeError, match="Waiting for a signal requires a run"):
@@ -152,12 +152,14 @@ class Twice(ControlNode):
         return Result.ok([(await first)["output"], later["output"]])
 
 
-async def test_the_path_of_a_call_is_fixed_when_it_is_made_not_when_it_is_awaited(session: Session) -> None:
+async def test_the_path_of_a_call_is_assigned_when_it_is_made_not_when_it_is_awaited(
+    session: Session,
+) -> None:
     _, events = await watched(Twice(session, MockNode("n", session)))
     assert [event.path for event in events if event.event_type == "node_started"] == ["/n[2]", "/n"]
 
 
-async def test_a_control_node_of_ones_own_works_in_a_graph(session: Session) -> None:
+async def test_a_custom_control_node_works_in_a_graph(session: Session) -> None:
     graph = Graph("g", session).add_step(Twice(session, MockNode("n", session)))
     assert (await executed(graph))["output"] == [1, 2]
 
@@ -169,7 +171,7 @@ class Nesting(Node):
         return await context.call(MockNode("inner", responses=[lambda given: given + 1]), context.input)
 
 
-async def test_what_a_leaf_executes_itself_in_a_run_is_not_recorded(session: Session) -> None:
+async def test_nodes_that_a_leaf_executes_are_not_recorded(session: Session) -> None:
     run = await ran(session, Graph("g", session).add_step(Nesting("leaf", session)), 1)
     assert await run.wait() == 2
     assert [event.event_type for event in run.events] == [
@@ -189,7 +191,7 @@ class Plain:
         return {"success": True, "output": context.input}
 
 
-async def test_anything_with_an_execute_may_stand_where_a_node_is_wanted(session: Session) -> None:
+async def test_any_object_with_execute_is_accepted_as_a_node(session: Session) -> None:
     plain: Any = Plain()
     broken = MockNode("broken", session, [OSError("gone")], on_error=plain)
     assert (await executed(Graph("g", session).chain(plain, broken), "in"))["output"] == "in"
@@ -208,7 +210,7 @@ def test_two_hostile_names_never_share_a_path(one: str, other: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "a[2]", "a%5B2]", "a/a", "b"]), max_size=12))
-def test_every_path_is_taken_once(names: list[str]) -> None:
+def test_every_path_is_assigned_once(names: list[str]) -> None:
     counts: dict[str, int] = {}
     paths = [next_child_path("", counts, name) for name in names]
     assert len(set(paths)) == len(paths)

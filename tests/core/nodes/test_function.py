@@ -39,7 +39,7 @@ async def test_a_dict_shaped_like_a_result_is_one_and_anything_else_is_the_outpu
 
 
 @pytest.mark.requirement("S0-71")
-async def test_a_failed_result_says_why(session: Session) -> None:
+async def test_a_failed_result_has_the_error(session: Session) -> None:
     node = FunctionNode("f", session, lambda _: {"success": False, "error": "no", "output": 3})
     assert await executed(node) == {
         "success": False,
@@ -102,7 +102,7 @@ def raises(error: BaseException, is_async: bool) -> Any:
 
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize(("error", "told"), ODD)
-async def test_what_would_harm_the_loop_is_a_failed_result_with_its_type(
+async def test_exceptions_that_would_break_the_event_loop_are_failed_results(
     session: Session, error: BaseException, told: str, is_async: bool
 ) -> None:
     result = await executed(FunctionNode("f", session, raises(error, is_async)))
@@ -115,7 +115,7 @@ async def test_a_function_that_raises_stop_iteration_has_failed(session: Session
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_exit_in_a_step_is_tried_again_and_harms_no_other_step(
+async def test_system_exit_in_a_step_is_retried_and_does_not_affect_other_steps(
     session: Session, is_async: bool
 ) -> None:
     FunctionNode("f", session, raises(SystemExit(1), is_async))
@@ -153,7 +153,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", ["async def", "def"])
-def test_an_interrupt_from_the_keyboard_ends_the_process(kind: str) -> None:
+def test_a_keyboard_interrupt_ends_the_process(kind: str) -> None:
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED.format(kind=kind)], capture_output=True)
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr.rstrip().endswith(b"KeyboardInterrupt")
@@ -169,7 +169,7 @@ async def add(amount: int, context: ExecutionContext) -> int:
 
 
 @pytest.mark.parametrize("fn", [Adder(), functools.partial(add, 1), lambda context: add(1, context)])
-async def test_whatever_gives_something_to_await_is_awaited(session: Session, fn: Any) -> None:
+async def test_a_returned_awaitable_is_awaited(session: Session, fn: Any) -> None:
     assert (await executed(FunctionNode("f", session, fn), 1))["output"] == 2
 
 
@@ -190,14 +190,14 @@ async def test_a_sync_function_does_not_block_the_loop(session: Session) -> None
     assert (await waiting)["output"] is True
 
 
-async def test_sync_functions_run_side_by_side_however_many_there_are(session: Session) -> None:
+async def test_any_number_of_sync_functions_runs_concurrently(session: Session) -> None:
     meeting = threading.Barrier(40, timeout=10)
     node = FunctionNode("s", session, lambda _: meeting.wait() >= 0)
     results = await asyncio.gather(*(executed(node) for _ in range(40)))
     assert all(result["output"] is True for result in results)
 
 
-async def test_an_idle_thread_is_used_again(session: Session) -> None:
+async def test_an_idle_thread_is_reused(session: Session) -> None:
     node, before = FunctionNode("s", session, lambda _: None), threading.active_count()
     for _ in range(50):
         await executed(node)
@@ -217,7 +217,7 @@ class Stuck:
         return "late"
 
 
-async def test_at_its_timeout_a_stuck_step_settles_and_the_view_says_the_thread_still_runs(
+async def test_a_hanging_step_times_out_and_the_view_shows_the_running_thread(
     session: Session,
 ) -> None:
     stuck, release = Stuck(), asyncio.Event()
@@ -240,7 +240,7 @@ async def test_at_its_timeout_a_stuck_step_settles_and_the_view_says_the_thread_
     assert len([event for event in run.events if event.path == "/s" and "result" in event.data]) == 1
 
 
-async def test_stopping_a_run_does_not_wait_for_a_stuck_thread(session: Session) -> None:
+async def test_stopping_a_run_does_not_wait_for_a_hanging_thread(session: Session) -> None:
     stuck = Stuck()
     session.register_workflow(Graph("g", session).add_step(FunctionNode("s", session, stuck)))
     run = await session.start("g")
@@ -264,7 +264,7 @@ async def test_emit_from_the_thread_arrives_in_order_and_before_the_result(sessi
 
 @pytest.mark.parametrize("made", [dict, Result])
 @pytest.mark.parametrize("attributes", [[1], "text", 5])
-async def test_attributes_that_are_no_dict_fail_the_step_and_say_so(
+async def test_attributes_that_are_not_a_dict_fail_the_step(
     session: Session, made: type[dict[str, Any]], attributes: Any
 ) -> None:
     node = FunctionNode("s", session, lambda _: made(success=True, output=1, attributes=attributes))
@@ -275,7 +275,7 @@ async def test_attributes_that_are_no_dict_fail_the_step_and_say_so(
         await run.wait()
 
 
-async def test_a_result_made_by_hand_is_taken_for_what_it_says(session: Session) -> None:
+async def test_a_result_of_user_code_is_used_as_it_is(session: Session) -> None:
     for given, error in [
         (Result(success=False, output=1, attributes={}), "failed"),
         (Result(success=0, output=1, attributes=None, error=OSError("gone")), "gone"),
@@ -290,7 +290,7 @@ class Unsaid(Exception):
         raise RuntimeError("nothing to say")
 
 
-async def test_an_exception_whose_text_cannot_be_made_is_a_failure_as_any_other(session: Session) -> None:
+async def test_an_exception_whose_str_raises_is_a_failure(session: Session) -> None:
     def fn(_: Any) -> None:
         raise Unsaid
 
@@ -301,7 +301,7 @@ async def test_an_exception_whose_text_cannot_be_made_is_a_failure_as_any_other(
     )
 
 
-async def test_an_event_tells_what_was_so_when_it_was_emitted(session: Session) -> None:
+async def test_an_event_has_a_snapshot_of_its_data(session: Session) -> None:
     def work(context: ExecutionContext) -> None:
         told: dict[str, Any] = {"numbers": []}
         for number in range(20):
@@ -321,12 +321,12 @@ async def test_an_event_tells_what_was_so_when_it_was_emitted(session: Session) 
 
 
 @pytest.mark.parametrize("data", [5, [1], "text"])
-async def test_the_data_of_an_event_is_a_dict(session: Session, data: Any) -> None:
+async def test_the_data_of_an_event_must_be_a_dict(session: Session, data: Any) -> None:
     result = await executed(FunctionNode("s", session, lambda context: context.emit("log", data)))
     assert result.error.startswith("data of the event 'log' must be a dict, got ")
 
 
-async def test_what_cannot_be_written_fails_the_step_that_emits_it_in_a_thread_too(
+async def test_event_data_that_is_not_json_fails_the_step_in_a_thread_too(
     session: Session,
 ) -> None:
     FunctionNode("s", session, lambda context: context.emit("told", {"x": {1, 2}}))
@@ -347,7 +347,7 @@ async def test_without_a_run_emit_from_the_thread_reaches_the_sink_on_the_loop(s
     assert seen == [("progress", True)]
 
 
-async def test_without_a_run_a_stuck_thread_is_told_to_the_sink(session: Session) -> None:
+async def test_without_a_run_the_sink_is_notified_of_a_hanging_thread(session: Session) -> None:
     stuck, events = Stuck(), list[WorkflowEvent]()
     node = FunctionNode("s", session, stuck, timeout=0.01)
     context = ExecutionContext(session, event_sink=events.append)
@@ -358,14 +358,14 @@ async def test_without_a_run_a_stuck_thread_is_told_to_the_sink(session: Session
     assert of_type(events, "log")[1]["thread"] == "ended"
 
 
-async def test_an_event_of_the_engines_own_name_is_told_as_the_functions(session: Session) -> None:
+async def test_a_reserved_event_name_of_a_function_gets_the_user_prefix(session: Session) -> None:
     node = FunctionNode("s", session, lambda context: context.emit("workflow_completed", {}))
     run = await ran(session, node)
     await run.wait()
     assert "user:workflow_completed" in [event.event_type for event in run.events]
 
 
-async def test_a_retried_thread_that_still_emits_does_not_disturb_the_next_attempt(session: Session) -> None:
+async def test_a_thread_of_an_earlier_attempt_does_not_disturb_the_next_attempt(session: Session) -> None:
     stuck = Stuck()
     attempts: list[int] = []
 

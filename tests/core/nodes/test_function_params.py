@@ -25,7 +25,7 @@ async def value_of(session: Session, node: Node, input: Any, params: dict[str, A
 
 
 @pytest.mark.requirement("S1-35")
-async def test_a_leaf_at_any_depth_reads_them_from_its_context(session: Session) -> None:
+async def test_a_leaf_at_any_depth_has_the_params_in_its_context(session: Session) -> None:
     leaf = FunctionNode("see", session, lambda context: context.params)
     inner = Graph("inner", session).add_step(LoopNode("l", session, leaf, times=1))
     assert await value_of(session, Graph("g", session).add_step(inner), "x", {"max_rounds": 5}) == {
@@ -35,7 +35,7 @@ async def test_a_leaf_at_any_depth_reads_them_from_its_context(session: Session)
 
 @pytest.mark.requirement("S1-35")
 @pytest.mark.parametrize("kind", ["while", "until", "branch", "switch", "reduce", "machine", "input_fn"])
-async def test_a_function_with_an_argument_params_is_given_them(session: Session, kind: str) -> None:
+async def test_a_function_with_an_argument_params_receives_them(session: Session, kind: str) -> None:
     add = function(session, "add", lambda n: n + 1)
     n = MockNode("n", session)
     nodes: dict[str, Any] = {
@@ -63,7 +63,7 @@ async def test_a_function_with_an_argument_params_is_given_them(session: Session
     assert await value_of(session, nodes[kind](), 0, {"most": 3}) == 3
 
 
-async def test_a_prompt_and_a_validator_are_given_them(session: Session) -> None:
+async def test_a_prompt_and_a_validator_receive_params(session: Session) -> None:
     gate = GateNode(
         "ask",
         session,
@@ -80,13 +80,13 @@ async def test_a_prompt_and_a_validator_are_given_them(session: Session) -> None
 
 
 @pytest.mark.parametrize("fn", [lambda params: params > 0, lambda inp, most=1: inp < most + 1, bool])
-async def test_other_functions_are_called_as_before(session: Session, fn: Any) -> None:
+async def test_functions_without_params_are_called_without_them(session: Session, fn: Any) -> None:
     node = BranchNode("b", session, fn, MockNode("yes", session, ["yes"]), MockNode("no", session, ["no"]))
     assert await value_of(session, node, 1, {"most": 3}) == "yes"
 
 
 @pytest.mark.requirement("S1-35")
-async def test_a_parameter_that_is_not_declared_is_refused_and_defaults_are_filled_in(
+async def test_an_undeclared_parameter_is_rejected_and_defaults_are_filled_in(
     session: Session,
 ) -> None:
     leaf = FunctionNode("see", session, lambda context: context.params)
@@ -97,7 +97,7 @@ async def test_a_parameter_that_is_not_declared_is_refused_and_defaults_are_fill
         await session.start("g", params={"max_round": 5})
 
 
-async def test_a_workflow_without_a_run_has_them_too(session: Session) -> None:
+async def test_a_workflow_without_a_run_has_params_too(session: Session) -> None:
     leaf = FunctionNode("see", session, lambda context: context.params)
     workflow = session.register_workflow(Graph("g", session).add_step(leaf))
     assert await workflow.execute("x", {"a": 1}) == {"a": 1}

@@ -26,7 +26,7 @@ async def test_a_graph_of_one_step_has_its_output_and_attributes(session: Sessio
 
 
 @pytest.mark.requirement("S1-27")
-def test_steps_are_added_by_position_or_keyword_and_found_by_id(session: Session) -> None:
+def test_steps_are_added_by_position_or_keyword_and_listed_by_id(session: Session) -> None:
     node = MockNode("n", session)
     graph = Graph("g", session).add_step(node, "first").add_step(node, step_id="second", depends_on=["first"])
     graph.add_step_ref("n", "third", depends_on=["second"], input_fn=lambda up: up["second"])
@@ -47,23 +47,23 @@ async def test_a_reference_may_name_a_graph(session: Session) -> None:
     assert (await executed(Graph("outer", session).add_step_ref("inner")))["output"] == "deep"
 
 
-async def test_a_chain_runs_one_after_the_other(session: Session) -> None:
+async def test_a_chain_runs_in_sequence(session: Session) -> None:
     nodes = [function(session, name, lambda text, name=name: f"{name}({text})") for name in "abc"]
     assert (await executed(Graph("g", session).chain(*nodes), "x"))["output"] == "c(b(a(x)))"
 
 
-async def test_several_last_steps_give_an_output_each(session: Session) -> None:
+async def test_several_final_steps_each_contribute_an_output(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("a", session, [1])).add_step(MockNode("b", session, [2]))
     result = await executed(graph)
     assert (result["output"], list(result["attributes"])) == ({"a": 1, "b": 2}, ["steps"])
 
 
-async def test_a_graph_without_steps_gives_its_input(session: Session) -> None:
+async def test_a_graph_without_steps_returns_its_input(session: Session) -> None:
     result = await executed(Graph("g", session), "in")
     assert result == {"success": True, "output": "in", "attributes": {"steps": {}}}
 
 
-async def test_what_is_ready_starts_at_once_side_by_side(session: Session) -> None:
+async def test_ready_steps_run_concurrently(session: Session) -> None:
     meeting = asyncio.Barrier(3)
 
     async def meet(_: ExecutionContext) -> None:
@@ -75,7 +75,7 @@ async def test_what_is_ready_starts_at_once_side_by_side(session: Session) -> No
     assert (await executed(graph))["success"]
 
 
-async def test_a_step_starts_when_its_own_dependencies_are_done_not_when_all_are(session: Session) -> None:
+async def test_a_step_starts_as_soon_as_its_own_dependencies_end(session: Session) -> None:
     seen = asyncio.Event()
 
     async def slow(_: ExecutionContext) -> None:
@@ -101,7 +101,7 @@ async def test_the_failure_of_one_branch_does_not_cancel_the_others(session: Ses
     assert session.nodes["after_bad"].calls == []
 
 
-async def test_the_census_of_a_failed_graph_says_who_failed_and_who_was_skipped(session: Session) -> None:
+async def test_the_census_of_a_failed_graph_names_failed_and_skipped_steps(session: Session) -> None:
     graph = Graph("g", session).chain(
         MockNode("bad", session, [OSError("gone")]), MockNode("next", session), MockNode("last", session)
     )
@@ -118,7 +118,7 @@ async def test_a_failed_step_without_a_handler_fails_the_run(session: Session) -
 
 
 @pytest.mark.requirement("S1-31")
-async def test_steps_have_events_of_their_own_with_their_duration(session: Session) -> None:
+async def test_steps_have_their_own_events_with_durations(session: Session) -> None:
     _, events = await watched(Graph("g", session).add_step(MockNode("n", session), "first"))
     assert [(event.event_type, event.path) for event in events] == [
         ("step_started", "/first"),
@@ -128,7 +128,7 @@ async def test_steps_have_events_of_their_own_with_their_duration(session: Sessi
     assert (events[1].data["step_id"], events[1].data["node_id"]) == ("first", "n")
 
 
-async def test_an_input_fn_that_raises_fails_its_step_and_the_run_shows_it(session: Session) -> None:
+async def test_an_input_fn_that_raises_fails_its_step_and_is_recorded(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("n", session), "first", input_fn=lambda up: up["nothing"])
     run = await ran(session, graph)
     with pytest.raises(WorkflowFailed, match="step 'first' failed: input_fn raised: 'nothing'"):
@@ -137,7 +137,7 @@ async def test_an_input_fn_that_raises_fails_its_step_and_the_run_shows_it(sessi
     assert session.nodes["n"].calls == []
 
 
-def test_a_dependency_that_is_no_step_is_named_with_the_likely_one(session: Session) -> None:
+def test_an_unknown_dependency_is_named_with_a_suggestion(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("fetch", session))
     graph.add_step(MockNode("show", session), depends_on=["fecth"])
     expected = r"Step 'show' of graph 'g' depends on 'fecth', which is not a step\. Did you mean 'fetch'"
@@ -145,7 +145,7 @@ def test_a_dependency_that_is_no_step_is_named_with_the_likely_one(session: Sess
         session.register_workflow(graph)
 
 
-async def test_a_reference_to_nothing_is_named_before_anything_runs(session: Session) -> None:
+async def test_an_unknown_reference_is_reported_before_anything_runs(session: Session) -> None:
     first = MockNode("first", session)
     graph = Graph("g", session).add_step(first).add_step_ref("fist", "second", depends_on=["first"])
     with pytest.raises(ValueError, match=r"Step 'second' refers to node 'fist'.*Did you mean 'first'"):
@@ -154,7 +154,9 @@ async def test_a_reference_to_nothing_is_named_before_anything_runs(session: Ses
 
 
 @pytest.mark.parametrize("wrap", ["loop", "map", "graph"])
-async def test_a_bad_reference_deep_inside_is_found_before_anything_runs(session: Session, wrap: str) -> None:
+async def test_a_nested_unknown_reference_is_reported_before_anything_runs(
+    session: Session, wrap: str
+) -> None:
     bad = Graph("bad", session).add_step_ref("missing")
     outer = {
         "loop": lambda: LoopNode("x", session, bad, times=1),
@@ -166,7 +168,7 @@ async def test_a_bad_reference_deep_inside_is_found_before_anything_runs(session
         session.register_workflow(Graph("g", session).chain(first, outer))
 
 
-async def test_a_cycle_is_named_before_anything_runs(session: Session) -> None:
+async def test_a_cycle_is_reported_before_anything_runs(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("free", session))
     graph.add_step(MockNode("a", session), depends_on=["b"]).add_step(
         MockNode("b", session), depends_on=["a"]
@@ -177,14 +179,14 @@ async def test_a_cycle_is_named_before_anything_runs(session: Session) -> None:
 
 
 @pytest.mark.parametrize("around", [True, False])
-async def test_a_graph_that_contains_itself_is_refused(session: Session, around: bool) -> None:
+async def test_a_graph_that_contains_itself_is_rejected(session: Session, around: bool) -> None:
     graph = Graph("g", session)
     graph.add_step(WhileNode("w", session, lambda _: True, graph) if around else graph, "again")
     with pytest.raises(ValueError, match=r"'g' contains itself: g -> (w -> )?g"):
         session.register_workflow(graph)
 
 
-def test_steps_that_could_not_be_told_apart_are_refused(session: Session) -> None:
+def test_duplicate_step_ids_are_rejected(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("n", session))
     with pytest.raises(ValueError, match="Graph 'g' already has a step 'n'"):
         graph.add_step_ref("n")
@@ -192,7 +194,7 @@ def test_steps_that_could_not_be_told_apart_are_refused(session: Session) -> Non
         graph.add_step(MockNode())
 
 
-def test_a_string_as_depends_on_is_refused(session: Session) -> None:
+def test_a_string_as_depends_on_is_rejected(session: Session) -> None:
     with pytest.raises(
         ValueError, match="depends_on of step 'n' must be a list of step ids, got 'abc' of type"
     ):
@@ -226,7 +228,7 @@ def reachable(graph: dict[str, list[str]], start: str) -> set[str]:
 
 
 @given(graphs)
-def test_a_cycle_is_found_where_a_name_can_be_reached_from_itself(
+def test_find_cycle_finds_names_that_reach_themselves(
     graph: dict[str, list[str]],
 ) -> None:
     cycle = find_cycle(graph)
@@ -236,7 +238,7 @@ def test_a_cycle_is_found_where_a_name_can_be_reached_from_itself(
 
 
 @given(graphs)
-async def test_a_step_runs_after_all_it_depends_on_whatever_the_graph(graph: dict[str, list[str]]) -> None:
+async def test_in_any_graph_a_step_runs_after_its_dependencies(graph: dict[str, list[str]]) -> None:
     session, done = Session(), list[Any]()
     built = Graph("g", session)
     for name, deps in graph.items():
@@ -247,7 +249,7 @@ async def test_a_step_runs_after_all_it_depends_on_whatever_the_graph(graph: dic
     assert all(done.index(dep) < done.index(name) for name in graph for dep in graph[name] if dep < name)
 
 
-async def test_a_step_behind_a_failed_one_is_shown_as_skipped(session):
+async def test_a_step_after_a_failed_one_is_shown_as_skipped(session):
     graph = Graph("g", session)
     graph.add_step(MockNode(responses=[ValueError("no")]), "bad").add_step(
         MockNode(), "next", depends_on=["bad"]
@@ -272,20 +274,18 @@ class Plain(Node):
         return Result.ok(self.word)
 
 
-async def test_a_node_of_ones_own_needs_nothing_but_execute(session: Session) -> None:
+async def test_a_custom_node_needs_only_execute(session: Session) -> None:
     assert (await executed(Graph("g", session).add_step(Plain("hello"), "first"))).output == "hello"
 
 
-async def test_a_dependency_that_is_named_twice_is_one(session: Session) -> None:
+async def test_a_repeated_dependency_counts_once(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("a", session))
     graph.add_step(MockNode("b", session), depends_on=["a", "a"])
     assert (await executed(graph, 1)).output == 1
 
 
 @pytest.mark.parametrize("on_the_node", [True, False])
-async def test_an_input_that_cannot_be_made_is_a_failure_for_on_error(
-    session: Session, on_the_node: bool
-) -> None:
+async def test_on_error_handles_an_input_fn_that_raises(session: Session, on_the_node: bool) -> None:
     skip: dict[str, Any] = {"on_error": "skip"}
     node = MockNode("n", session, **(skip if on_the_node else {}))
     graph = Graph("g", session).add_step(
@@ -296,7 +296,7 @@ async def test_an_input_that_cannot_be_made_is_a_failure_for_on_error(
     assert result.attributes["skipped"] == "input_fn raised: 'nothing'"
 
 
-async def test_a_policy_that_is_none_for_what_is_referred_to_is_refused_before_anything_runs(
+async def test_a_policy_that_does_not_fit_a_referenced_node_is_rejected_before_anything_runs(
     session: Session,
 ) -> None:
     first = MockNode("first", session)

@@ -25,19 +25,19 @@ def behind(session: Session, node: Node, *before: Node) -> Graph:
 
 
 @pytest.mark.requirement("S1-27")
-async def test_without_dependencies_it_is_the_input_of_the_graph(session: Session) -> None:
+async def test_without_dependencies_a_step_gets_the_input_of_the_graph(session: Session) -> None:
     assert (await executed(behind(session, MockNode("n", session)), "in"))["output"] == "in"
 
 
 @pytest.mark.requirement("S1-27")
-async def test_a_leaf_behind_one_step_sees_its_output(session: Session) -> None:
+async def test_a_leaf_after_one_step_gets_its_output(session: Session) -> None:
     leaf = MockNode("leaf", session)
     await executed(behind(session, leaf, MockNode("a", session, [{"output": "out", "attributes": {"x": 1}}])))
     assert leaf.calls == ["out"]
 
 
 @pytest.mark.requirement("S1-27")
-async def test_a_control_node_behind_one_step_sees_its_result(session: Session) -> None:
+async def test_a_control_node_after_one_step_gets_its_result(session: Session) -> None:
     before = MockNode("a", session, [{"output": "out", "attributes": {"x": 1}}])
     seen = (await executed(behind(session, Seeing("see", session), before)))["output"]
     assert seen == {
@@ -47,14 +47,14 @@ async def test_a_control_node_behind_one_step_sees_its_result(session: Session) 
 
 
 @pytest.mark.requirement("S1-27")
-async def test_map_and_reduce_behind_one_step_see_its_output(session: Session) -> None:
+async def test_map_and_reduce_after_one_step_get_its_output(session: Session) -> None:
     graph = behind(session, MapNode("m", session, MockNode()), MockNode("a", session, [[1, 2]]))
     graph.add_step(ReduceNode("r", session, lambda acc, n: acc + n, 0), depends_on=["last"])
     assert step_outputs(await executed(graph)) == {"a": [1, 2], "last": [1, 2], "r": 3}
 
 
 @pytest.mark.requirement("S1-27")
-async def test_behind_several_steps_it_is_a_result_for_each(session: Session) -> None:
+async def test_a_step_after_several_steps_gets_all_their_results(session: Session) -> None:
     leaf = MockNode("leaf", session)
     await executed(behind(session, leaf, MockNode("a", session, [1]), MockNode("b", session, [2])))
     [seen] = leaf.calls
@@ -65,7 +65,7 @@ async def test_behind_several_steps_it_is_a_result_for_each(session: Session) ->
 
 
 @pytest.mark.requirement("S1-27")
-async def test_an_input_fn_sees_the_input_of_the_graph_and_the_results(session: Session) -> None:
+async def test_an_input_fn_gets_the_input_of_the_graph_and_the_results(session: Session) -> None:
     seen: list[dict[str, Any]] = []
     graph = Graph("g", session).add_step(MockNode("a", session, ["one"]))
     graph.add_step(MockNode("b", session), depends_on=["a"], input_fn=lambda up: seen.append(up) or "made")
@@ -73,14 +73,14 @@ async def test_an_input_fn_sees_the_input_of_the_graph_and_the_results(session: 
     assert seen == [{"input": "in", "a": {"success": True, "output": "one", "attributes": {}}}]
 
 
-async def test_an_input_fn_that_hands_on_a_result_gives_a_leaf_its_output(session: Session) -> None:
+async def test_a_leaf_gets_the_output_of_a_result_that_input_fn_returns(session: Session) -> None:
     leaf = MockNode("leaf", session)
     graph = Graph("g", session).add_step(MockNode("a", session, ["one"]))
     await executed(graph.add_step(leaf, depends_on=["a"], input_fn=lambda up: up["a"]))
     assert leaf.calls == ["one"]
 
 
-async def test_the_result_a_graph_is_given_reaches_its_first_leaf_as_output(session: Session) -> None:
+async def test_the_first_leaf_of_a_graph_gets_the_output_of_a_result(session: Session) -> None:
     leaf = MockNode("leaf", session)
     inner = Graph("inner", session).add_step(leaf)
     await executed(behind(session, inner, MockNode("a", session, ["one"])))

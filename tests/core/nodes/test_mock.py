@@ -8,13 +8,13 @@ from nerve.core.nodes import MockNode
 
 
 @pytest.mark.requirement("S1-30")
-async def test_it_gives_one_response_after_the_other_and_then_the_last_again() -> None:
+async def test_it_returns_the_responses_in_order_and_repeats_the_last() -> None:
     node = MockNode(responses=["a", "b"])
     assert [(await executed(node))["output"] for _ in range(4)] == ["a", "b", "b", "b"]
 
 
 @pytest.mark.requirement("S1-30")
-async def test_without_responses_it_gives_its_input_and_remembers_it() -> None:
+async def test_without_responses_it_returns_and_records_its_input() -> None:
     node = MockNode()
     assert (await executed(node, "x"))["output"] == "x"
     assert node.calls == ["x"]
@@ -37,7 +37,7 @@ async def test_a_result_shaped_response_is_the_result() -> None:
 
 
 @pytest.mark.requirement("S1-45")
-def test_plain_assignment_names_a_node_that_has_no_id(session: Session) -> None:
+def test_a_node_without_an_id_can_be_registered_by_assignment(session: Session) -> None:
     node = MockNode(responses=["Found: X"])
     session.nodes["searcher"] = node
     assert session.get_node("searcher") is node

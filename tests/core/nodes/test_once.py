@@ -32,7 +32,7 @@ class Bank:
 @pytest.mark.parametrize(
     ("bound", "why"), [("timeout", "timed out after 0.01 s"), ("idle_timeout", "silent for 0.01 s")]
 )
-async def test_a_payment_that_ran_out_of_time_is_not_tried_again_and_says_why(
+async def test_a_step_with_effect_once_is_not_retried_after_a_timeout(
     session: Session, bound: str, why: str
 ) -> None:
     bank = Bank(session, retry=AGAIN, **{bound: 0.01})
@@ -43,7 +43,7 @@ async def test_a_payment_that_ran_out_of_time_is_not_tried_again_and_says_why(
     assert of_type(events, "node_retrying") == []
 
 
-async def test_what_is_around_it_is_not_tried_again_either(session: Session) -> None:
+async def test_the_enclosing_node_of_an_interrupted_once_step_is_not_retried(session: Session) -> None:
     bank = Bank(session, timeout=0.01)
     loop = LoopNode("loop", session, bank.node, times=2, retry=AGAIN)
     result = await executed(Graph("g", session, retry=AGAIN).add_step(loop, "loop"))
@@ -53,7 +53,9 @@ async def test_what_is_around_it_is_not_tried_again_either(session: Session) -> 
 
 
 @pytest.mark.parametrize("in_a_run", [True, False])
-async def test_what_cut_it_off_is_not_tried_again_and_says_why(session: Session, in_a_run: bool) -> None:
+async def test_the_node_whose_timeout_interrupts_a_once_step_is_not_retried(
+    session: Session, in_a_run: bool
+) -> None:
     bank = Bank(session)
     pair = ParallelNode("pair", session, {"a": bank.node, "b": MockNode()}, timeout=0.05, retry=AGAIN)
     graph = Graph("g", session).add_step(pair, "pair")
@@ -63,7 +65,7 @@ async def test_what_cut_it_off_is_not_tried_again_and_says_why(session: Session,
     assert (failed["error"], failed["timeout"]) == (f"timed out after 0.05 s; /pair/a {UNKNOWN}", 0.05)
 
 
-async def test_what_is_part_of_a_body_is_not_tried_again_when_it_was_cut_off(session: Session) -> None:
+async def test_an_inline_node_with_an_interrupted_once_step_is_not_retried(session: Session) -> None:
     bank = Bank(session)
     loop = LoopNode("loop", session, bank.node, times=1)
     policy = Policy(timeout=0.05, retry=AGAIN)
@@ -73,13 +75,13 @@ async def test_what_is_part_of_a_body_is_not_tried_again_when_it_was_cut_off(ses
     assert (bank.begun, result.error) == (1, f"timed out after 0.05 s; /loop/loop {UNKNOWN}")
 
 
-async def test_a_payment_that_failed_in_time_is_tried_again(session: Session) -> None:
+async def test_a_once_step_that_fails_without_a_timeout_is_retried(session: Session) -> None:
     pay = MockNode("pay", session, [OSError("gone"), "fine"], effect="once", retry=AGAIN, timeout=5)
     result = await executed(Graph("g", session).add_step(pay))
     assert (result["output"], len(pay.calls)) == ("fine", 2)
 
 
-async def test_what_must_not_happen_once_is_tried_again_when_it_ran_out_of_time(session: Session) -> None:
+async def test_a_step_without_effect_once_is_retried_after_a_timeout(session: Session) -> None:
     begun: list[Any] = []
 
     async def slow_at_first(context: ExecutionContext) -> str:

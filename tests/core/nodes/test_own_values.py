@@ -30,7 +30,7 @@ def adding(session: Session, id: str) -> FunctionNode:
 
 
 @everywhere
-async def test_branches_do_not_see_what_another_does_to_their_input(session: Session, in_a_run: bool) -> None:
+async def test_branches_do_not_share_their_input(session: Session, in_a_run: bool) -> None:
     branches = {name: adding(session, name) for name in ("x", "y")}
     given: list[str] = []
     outputs = await output(session, ParallelNode("p", session, branches), given, in_a_run)
@@ -39,7 +39,7 @@ async def test_branches_do_not_see_what_another_does_to_their_input(session: Ses
 
 
 @everywhere
-async def test_steps_that_depend_on_the_same_step_do_not_see_each_other(
+async def test_steps_with_the_same_dependency_do_not_share_its_output(
     session: Session, in_a_run: bool
 ) -> None:
     graph = Graph("g", session).add_step(MockNode("load", session, [{"output": [1]}]), "load")
@@ -49,14 +49,14 @@ async def test_steps_that_depend_on_the_same_step_do_not_see_each_other(
 
 
 @everywhere
-async def test_items_that_are_the_same_object_are_given_apart(session: Session, in_a_run: bool) -> None:
+async def test_identical_items_are_copied_for_each_call(session: Session, in_a_run: bool) -> None:
     item: list[Any] = []
     node = MapNode("m", session, adding(session, "a"), max_parallel=1)
     assert await output(session, node, [item, item], in_a_run) == [["a"], ["a"]]
 
 
 @everywhere
-async def test_a_second_attempt_is_given_what_the_first_was(session: Session, in_a_run: bool) -> None:
+async def test_a_second_attempt_gets_the_original_input(session: Session, in_a_run: bool) -> None:
     seen: list[Any] = []
 
     def fail(context: ExecutionContext) -> Any:
@@ -72,9 +72,7 @@ async def test_a_second_attempt_is_given_what_the_first_was(session: Session, in
 
 
 @everywhere
-async def test_it_is_given_keys_in_their_order_and_results_as_results(
-    session: Session, in_a_run: bool
-) -> None:
+async def test_a_copied_input_keeps_key_order_and_result_objects(session: Session, in_a_run: bool) -> None:
     graph = Graph("g", session)
     for name in ("z", "a"):
         graph.add_step(MockNode(name, session, [{"output": {"y": name, "b": [name]}}]), name)
@@ -87,14 +85,14 @@ async def test_it_is_given_keys_in_their_order_and_results_as_results(
     assert await output(session, graph, None, in_a_run) == [["z", "a"], ["y", "b"], ["a"]]
 
 
-async def test_without_a_run_what_is_no_json_is_given_as_it_is(session: Session) -> None:
+async def test_without_a_run_inputs_that_are_not_json_are_passed_unchanged(session: Session) -> None:
     given = {"what": object()}
     node = MockNode("n", session, [lambda given: {"output": given["what"]}])
     assert (await executed(ParallelNode("p", session, {"n": node}), given)).output == {"n": given["what"]}
 
 
 @everywhere
-async def test_a_reduction_begins_anew_every_time(session: Session, in_a_run: bool) -> None:
+async def test_a_reduction_starts_from_the_initial_value_every_time(session: Session, in_a_run: bool) -> None:
     def collect(found: list[Any], item: Any) -> list[Any]:
         found.append(item)
         return found
@@ -104,7 +102,7 @@ async def test_a_reduction_begins_anew_every_time(session: Session, in_a_run: bo
     assert (await executed(node, [3])).output == [3]
 
 
-async def test_a_body_goes_on_after_a_crash_with_the_values_it_had(file: Any, tmp_path: Any) -> None:
+async def test_a_body_resumes_after_a_crash_with_the_same_values(file: Any, tmp_path: Any) -> None:
     def project(file: Any) -> Session:
         session = Session("test", file)
 

@@ -41,7 +41,7 @@ def with_policy(session: Session, make: Any, on_the_node: bool, **policy: Any) -
 
 @everywhere
 @placed
-async def test_a_step_is_tried_so_many_times_with_growing_delays(
+async def test_a_step_is_retried_with_growing_delays(
     session: Session, in_a_run: bool, on_the_node: bool
 ) -> None:
     retry = Retry(attempts=4, delay=0.001, factor=2, cap=0.003)
@@ -54,7 +54,9 @@ async def test_a_step_is_tried_so_many_times_with_growing_delays(
 
 
 @everywhere
-async def test_when_all_attempts_failed_the_last_failure_counts(session: Session, in_a_run: bool) -> None:
+async def test_when_all_attempts_fail_the_last_failure_is_the_result(
+    session: Session, in_a_run: bool
+) -> None:
     graph = Graph("g", session).add_step(flaky(session, 9), "step", retry=Retry(2, delay=0))
     events = await gone_through(session, graph, in_a_run)
     assert len(session.nodes["flaky"].calls) == 2
@@ -65,7 +67,7 @@ async def test_when_all_attempts_failed_the_last_failure_counts(session: Session
 @pytest.mark.parametrize(
     ("on", "calls"), [(("OSError",), 2), (("KeyError",), 1), (lambda r: r["error"] == "gone", 2)]
 )
-async def test_only_the_errors_named_are_tried_again(
+async def test_only_the_listed_errors_are_retried(
     session: Session, in_a_run: bool, on: Any, calls: int
 ) -> None:
     graph = Graph("g", session).add_step(flaky(session, 1, retry=Retry(2, delay=0, on=on)))
@@ -86,7 +88,7 @@ REFUSED = {"success": False, "error": "card refused", "error_type": "Refused", "
 
 @everywhere
 @pytest.mark.parametrize("on", [over_500, ends_the_process])
-async def test_a_step_whose_retry_cannot_say_whether_to_try_again_has_failed_and_says_which_function(
+async def test_a_step_fails_and_names_the_function_when_retry_on_raises(
     session: Session, in_a_run: bool, on: Any
 ) -> None:
     graph = Graph("g", session).add_step(MockNode("pay", session, [REFUSED]), "step", retry=Retry(3, on=on))
@@ -99,9 +101,7 @@ async def test_a_step_whose_retry_cannot_say_whether_to_try_again_has_failed_and
 
 
 @everywhere
-async def test_a_control_node_whose_retry_cannot_say_whether_to_try_again_has_failed(
-    session: Session, in_a_run: bool
-) -> None:
+async def test_a_control_node_fails_when_retry_on_raises(session: Session, in_a_run: bool) -> None:
     inner = one_step(session, MockNode("pay", session, [REFUSED]), "inner")
     graph = Graph("g", session).add_step(inner, "step", retry=Retry(3, on=lambda result: 1 / 0 > 0))
     events = await gone_through(session, graph, in_a_run)
@@ -125,7 +125,7 @@ async def test_a_timeout_of_zero_is_zero(session: Session, in_a_run: bool) -> No
 
 
 @everywhere
-async def test_a_timeout_bounds_each_attempt(session: Session, in_a_run: bool) -> None:
+async def test_a_timeout_applies_to_each_attempt(session: Session, in_a_run: bool) -> None:
     policy = {"timeout": 0.01, "retry": Retry(3, delay=0, on=("TimeoutError",))}
     graph = Graph("g", session).add_step(never(session), "step", **policy)
     events = await gone_through(session, graph, in_a_run)
@@ -143,7 +143,7 @@ async def test_an_idle_timeout_fails_a_silent_step(
 
 
 @everywhere
-async def test_a_step_that_tells_something_is_not_idle(session: Session, in_a_run: bool) -> None:
+async def test_a_step_that_emits_events_is_not_idle(session: Session, in_a_run: bool) -> None:
     async def talk(context: ExecutionContext) -> str:
         for number in range(12):
             context.emit("progress", {"number": number})
@@ -155,7 +155,7 @@ async def test_a_step_that_tells_something_is_not_idle(session: Session, in_a_ru
     assert of_type(events, "step_completed")
 
 
-async def test_outside_a_graph_a_node_that_ran_out_of_time_says_so(session: Session) -> None:
+async def test_outside_of_a_graph_a_timeout_emits_node_timeout(session: Session) -> None:
     _, events = await watched(LoopNode("l", session, never(session, timeout=0.01), times=1))
     [event] = of_type(events, "node_timeout")
     assert (event["timeout"], event["error"]) == (0.01, "timed out after 0.01 s")
@@ -163,7 +163,7 @@ async def test_outside_a_graph_a_node_that_ran_out_of_time_says_so(session: Sess
 
 @everywhere
 @placed
-async def test_a_failure_may_be_skipped(session: Session, in_a_run: bool, on_the_node: bool) -> None:
+async def test_on_error_skip_skips_a_failure(session: Session, in_a_run: bool, on_the_node: bool) -> None:
     graph = with_policy(session, lambda s, **p: flaky(s, 9, **p), on_the_node, on_error="skip")
     after = MockNode("after", session)
     graph.add_step(after, depends_on=["step"])
@@ -171,7 +171,7 @@ async def test_a_failure_may_be_skipped(session: Session, in_a_run: bool, on_the
     assert after.calls == [None]
 
 
-async def test_a_skipped_failure_is_told_in_the_steps(session: Session) -> None:
+async def test_a_skipped_failure_is_listed_in_the_steps(session: Session) -> None:
     result = await executed(one_step(session, flaky(session, 9, on_error="skip")))
     assert (result["success"], result["output"]) == (True, None)
     assert result["attributes"]["steps"]["step"]["skipped"] == "gone"
@@ -179,9 +179,7 @@ async def test_a_skipped_failure_is_told_in_the_steps(session: Session) -> None:
 
 @everywhere
 @placed
-async def test_a_failure_may_be_handed_to_a_fallback(
-    session: Session, in_a_run: bool, on_the_node: bool
-) -> None:
+async def test_on_error_executes_a_fallback_node(session: Session, in_a_run: bool, on_the_node: bool) -> None:
     fallback = MockNode("fallback", session, ["saved"])
     graph = with_policy(session, lambda s, **p: flaky(s, 9, **p), on_the_node, on_error=fallback)
     after = MockNode("after", session)
@@ -197,7 +195,7 @@ async def test_a_fallback_gets_the_input_of_the_step(session: Session) -> None:
     assert fallback.calls == ["in"]
 
 
-async def test_a_fallback_is_not_asked_when_all_is_well(session: Session) -> None:
+async def test_a_fallback_is_not_executed_after_a_success(session: Session) -> None:
     fallback = MockNode("fallback", session)
     assert (await executed(one_step(session, flaky(session, 0, on_error=fallback))))["output"] == "fine"
     assert fallback.calls == []
@@ -209,12 +207,12 @@ async def test_a_fallback_that_fails_fails_the_step(session: Session) -> None:
     assert (result["success"], result["error_type"]) == (False, "KeyError")
 
 
-async def test_on_error_fail_overrules_what_the_node_says(session: Session) -> None:
+async def test_on_error_fail_overrides_the_policy_of_the_node(session: Session) -> None:
     graph = Graph("g", session).add_step(flaky(session, 9, on_error="skip"), on_error="fail")
     assert not (await executed(graph))["success"]
 
 
-async def test_fallbacks_side_by_side_have_paths_of_their_own(session: Session) -> None:
+async def test_concurrent_fallbacks_have_their_own_paths(session: Session) -> None:
     body = MockNode("body", session, [OSError("gone")], on_error=MockNode("fallback", session))
     run = await ran(session, MapNode("m", session, body), [1, 2])
     assert await run.wait() == [1, 2]
@@ -224,27 +222,27 @@ async def test_fallbacks_side_by_side_have_paths_of_their_own(session: Session) 
 
 @everywhere
 @placed
-async def test_effect_once_is_taken(session: Session, in_a_run: bool, on_the_node: bool) -> None:
+async def test_effect_once_is_accepted(session: Session, in_a_run: bool, on_the_node: bool) -> None:
     graph = with_policy(session, lambda s, **p: flaky(s, 0, **p), on_the_node, effect="once")
     events = await gone_through(session, graph, in_a_run)
     assert of_type(events, "step_completed")
 
 
 @everywhere
-async def test_a_control_node_is_tried_again_as_a_whole(session: Session, in_a_run: bool) -> None:
+async def test_a_control_node_is_retried_as_a_whole(session: Session, in_a_run: bool) -> None:
     loop = LoopNode("loop", session, flaky(session, 1), times=2, retry=Retry(2, delay=0))
     await gone_through(session, Graph("g", session).add_step(loop), in_a_run)
     assert len(session.nodes["flaky"].calls) == 3
 
 
 @everywhere
-async def test_a_control_node_is_bounded_in_time_as_a_whole(session: Session, in_a_run: bool) -> None:
+async def test_the_timeout_of_a_control_node_applies_to_the_whole(session: Session, in_a_run: bool) -> None:
     pair = ParallelNode("pair", session, {"a": never(session), "b": MockNode()}, timeout=0.01)
     events = await gone_through(session, Graph("g", session).add_step(pair), in_a_run)
     assert of_type(events, "step_failed")[0]["error"] == "timed out after 0.01 s"
 
 
-async def test_a_workflow_function_gives_policies_too(session: Session) -> None:
+async def test_a_workflow_function_can_set_policies(session: Session) -> None:
     flaky(session, 2)
 
     @session.workflow
@@ -254,7 +252,7 @@ async def test_a_workflow_function_gives_policies_too(session: Session) -> None:
     assert await (await session.start("flow")).wait() == "fine"
 
 
-async def test_a_workflow_function_is_told_of_timeouts(session: Session) -> None:
+async def test_a_timeout_raises_in_a_workflow_function(session: Session) -> None:
     never(session)
 
     @session.workflow
@@ -281,7 +279,7 @@ async def test_a_node_that_raises_is_a_failed_step_of_a_graph(session: Session) 
 
 
 @pytest.mark.requirement("D0-17")
-async def test_a_node_that_raises_is_told_to_a_workflow_function(session: Session) -> None:
+async def test_a_node_that_raises_raises_node_failed_in_a_workflow_function(session: Session) -> None:
     Raising("r", session)
 
     @session.workflow
@@ -321,7 +319,7 @@ def both(session: Session, own_kind: bool) -> tuple[Node, Node, list[Any]]:
 
 @everywhere
 @pytest.mark.parametrize("own_kind", [True, False])
-async def test_a_leaf_whose_own_task_was_cancelled_has_failed_and_takes_nobody_with_it(
+async def test_a_leaf_whose_own_task_is_cancelled_fails_alone(
     session: Session, in_a_run: bool, own_kind: bool
 ) -> None:
     bad, good, done = both(session, own_kind)
@@ -336,14 +334,14 @@ async def test_a_leaf_whose_own_task_was_cancelled_has_failed_and_takes_nobody_w
     assert {data["success"] for data in of_type(events, "step_completed")} == {True}
 
 
-async def test_a_function_by_itself_whose_own_task_was_cancelled_has_failed(session: Session) -> None:
+async def test_a_function_without_a_run_whose_own_task_is_cancelled_fails(session: Session) -> None:
     result = await executed(FunctionNode("bad", session, gives_up))
     assert (result.success, result.error_type) == (False, "CancelledError")
 
 
 @everywhere
 @pytest.mark.parametrize("own_kind", [True, False])
-async def test_a_leaf_that_is_cancelled_itself_is_cancelled(
+async def test_a_cancelled_leaf_propagates_the_cancellation(
     session: Session, in_a_run: bool, own_kind: bool
 ) -> None:
     entered = asyncio.Event()
@@ -377,7 +375,7 @@ async def test_a_leaf_that_is_cancelled_itself_is_cancelled(
     ("bounds", "ran_out"),
     [({"timeout": 0}, 0), ({"timeout": 60, "idle_timeout": 0.02}, 0.02), ({"idle_timeout": 0}, 0)],
 )
-async def test_a_step_that_ran_out_of_time_says_of_which(
+async def test_a_timed_out_step_reports_its_timeout(
     session: Session, in_a_run: bool, bounds: dict[str, float], ran_out: float
 ) -> None:
     graph = Graph("g", session).add_step(never(session), step_id="s", **bounds)

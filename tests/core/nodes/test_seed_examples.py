@@ -24,7 +24,7 @@ def team(session: Session) -> Session:
 @pytest.mark.requirement("S1-48")
 @pytest.mark.requirement("S1-03")
 @pytest.mark.requirement("C-20")
-async def test_dev_coach_review_by_itself(team: Session) -> None:
+async def test_dev_coach_review_runs_without_a_run(team: Session) -> None:
     workflow = build_dev_coach_review(team)
     task = asyncio.create_task(executed(workflow, "write a parser"))
     gate = team.nodes["final_approval"]
@@ -38,7 +38,7 @@ async def test_dev_coach_review_by_itself(team: Session) -> None:
 
 @pytest.mark.requirement("S1-48")
 @pytest.mark.requirement("S1-01")
-async def test_dev_coach_review_as_a_run_with_the_gate_answered(team: Session) -> None:
+async def test_dev_coach_review_runs_with_the_gate_answered(team: Session) -> None:
     build_dev_coach_review(team)
     run = await team.start("dev_coach_review", "write a parser")
     await until(lambda: run.pending_gate)
@@ -50,7 +50,7 @@ async def test_dev_coach_review_as_a_run_with_the_gate_answered(team: Session) -
 
 
 @pytest.mark.requirement("S1-33")
-async def test_its_run_names_the_steps_at_the_start_and_durations_at_the_ends(
+async def test_its_run_records_the_steps_at_the_start_and_durations_at_the_ends(
     team: Session,
 ) -> None:
     build_dev_coach_review(team)
@@ -85,7 +85,7 @@ async def test_dev_coach_review_survives_rejections(team: Session, reviews: list
 
 
 @pytest.mark.requirement("S1-48")
-async def test_dev_coach_review_goes_on_after_a_restart_with_what_was_rejected(tmp_path: Path) -> None:
+async def test_dev_coach_review_resumes_after_a_restart_with_the_rejection(tmp_path: Path) -> None:
     def opened(reviews: list[str]) -> Session:
         session = Session("test", tmp_path / "nerve.db")
         MockNode("dev", session, ["draft"])
@@ -122,14 +122,14 @@ FOUND = [{"found": 1}, {"sufficient": True}]
 
 @pytest.mark.requirement("S1-05")
 @pytest.mark.parametrize("question", ["What is Rust?", {"question": "Rust"}, 5, None, ["a"]])
-async def test_the_search_loop_takes_any_input_as_the_first_step(session: Session, question: Any) -> None:
+async def test_the_search_loop_accepts_any_input_as_the_first_step(session: Session, question: Any) -> None:
     MockNode("searcher", session, FOUND)
     result = await executed(search_until_sufficient(session), question)
     assert (result.output, result.attributes["iterations"]) == ({"sufficient": True}, 2)
 
 
 @pytest.mark.requirement("S1-05")
-async def test_the_search_loop_takes_the_text_of_a_step_before_it(session: Session) -> None:
+async def test_the_search_loop_accepts_the_output_of_a_previous_step(session: Session) -> None:
     MockNode("searcher", session, FOUND)
     graph = Graph("g", session).chain(MockNode("ask", session, ["why?"]), search_until_sufficient(session))
     assert (await executed(graph)).output == {"sufficient": True}
@@ -138,7 +138,7 @@ async def test_the_search_loop_takes_the_text_of_a_step_before_it(session: Sessi
 @pytest.mark.requirement("S1-06")
 @pytest.mark.parametrize("behind_a_step", [True, False])
 @pytest.mark.parametrize(("review", "taken"), [("APPROVED", "complete"), ("too long", "revise")])
-async def test_the_review_branch_takes_a_text_at_any_place(
+async def test_the_review_branch_accepts_a_string_at_any_position(
     session: Session, review: str, taken: str, behind_a_step: bool
 ) -> None:
     review_branch = BranchNode(
@@ -169,7 +169,7 @@ async def test_the_counter_loop_counts_after_a_step_too(session: Session) -> Non
 
 
 @pytest.mark.requirement("C-20")
-def test_ids_that_start_with_an_underscore_are_taken_and_not_listed(team: Session) -> None:
+def test_ids_that_start_with_an_underscore_are_accepted_and_not_listed(team: Session) -> None:
     build_dev_coach_review(team)
     assert {"_inner", "_outer"} <= set(team.graphs)
     assert team.list_workflows() == ["dev_coach_review"]

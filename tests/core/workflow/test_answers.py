@@ -82,7 +82,7 @@ async def approved(session: Session, name: str):
 
 @pytest.mark.parametrize("options", [{"at": "/build", "input": "v2"}, {"input": "v2"}], ids=["step", "run"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_fork_with_another_input_asks_again_whatever_kind_of_gate_it_is(session, name, options):
+async def test_a_fork_with_another_input_opens_every_kind_of_gate_again(session, name, options):
     seen = project(session)
     run = await approved(session, name)
     fork = await session.fork(run.run_id, **options)
@@ -103,7 +103,7 @@ async def test_a_fork_that_changes_nothing_before_the_gate_keeps_its_answer(sess
     assert (seen["build"], seen["deploy"]) == (["v1"], ["v1", "v1"])
 
 
-async def test_what_is_around_the_gate_is_gone_through_again_and_its_other_steps_are_kept(session):
+async def test_the_enclosing_nodes_of_the_gate_are_replayed_and_keep_their_other_steps(session):
     seen = project(session)
 
     @session.workflow
@@ -165,7 +165,7 @@ async def changed_meanwhile(file, name, body=None):
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("body", KINDS)
-async def test_changed_code_that_runs_a_step_before_the_gate_again_asks_again(file, body, restart):
+async def test_changed_code_that_reruns_a_step_before_the_gate_opens_the_gate_again(file, body, restart):
     run_id = await changed_meanwhile(file, "changing", body)
     session, seen = versioned(file, "v2", body)
     async with session:
@@ -196,7 +196,7 @@ async def test_changed_code_that_runs_a_step_before_the_gate_again_asks_again(fi
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_changed_code_asks_again_in_a_graph_that_was_settled_and_keeps_its_other_steps(file, restart):
+async def test_changed_code_opens_the_gate_of_a_settled_graph_again_and_keeps_its_other_steps(file, restart):
     run_id = await changed_meanwhile(file, "changing_graph")
     session, seen = versioned(file, "v2", None)
     async with session:
@@ -226,7 +226,7 @@ async def test_changed_code_asks_again_in_a_graph_that_was_settled_and_keeps_its
         assert seen == {"build": [], "sign": [], "deploy": []}
 
 
-async def test_a_gate_beside_the_step_that_is_run_again_is_asked_again_if_it_was_answered_later(file):
+async def test_a_concurrent_gate_opens_again_if_it_was_answered_after_the_rerun_step(file):
     def opened(version):
         session = Session("test", file)
         seen = counted(session, "build")
@@ -261,7 +261,7 @@ async def test_a_gate_beside_the_step_that_is_run_again_is_asked_again_if_it_was
         assert seen == ["v2"]
 
 
-async def test_no_gate_is_open_after_a_change_before_the_code_as_it_is_now_has_asked(file):
+async def test_after_a_code_change_no_gate_is_open_before_the_new_code_opens_it(file):
     def opened(version):
         session = Session("test", file)
         seen = counted(session, "build")
@@ -293,7 +293,7 @@ async def test_no_gate_is_open_after_a_change_before_the_code_as_it_is_now_has_a
 
 
 @pytest.mark.parametrize("deep", [False, True])
-async def test_a_fork_asks_again_in_a_child_run_and_keeps_what_else_was_done_there(session, deep):
+async def test_a_fork_opens_the_gate_of_a_child_run_again_and_keeps_its_other_steps(session, deep):
     seen = project(session)
 
     @session.workflow

@@ -44,7 +44,7 @@ def child_of(session, run):
 @pytest.mark.requirement("S0-74")
 @pytest.mark.requirement("S1-47")
 @pytest.mark.requirement("C-17")
-async def test_run_workflow_gives_the_value_of_a_child_run_with_a_journal_of_its_own(session):
+async def test_run_workflow_returns_the_value_of_a_child_run_with_its_own_journal(session):
     @session.workflow
     async def double(ctx):
         return ctx.input * ctx.params["times"]
@@ -86,7 +86,7 @@ async def test_a_failed_child_raises_workflow_failed_in_its_parent(session):
     assert (kind, "gone" in error, run_id) == ("KeyError", True, child_of(session, run).run_id)
 
 
-async def test_a_parent_that_does_not_catch_its_childs_failure_fails_with_it(session):
+async def test_a_parent_that_does_not_catch_the_failure_of_its_child_fails(session):
     @session.workflow
     async def broken(ctx):
         raise KeyError("gone")
@@ -118,7 +118,7 @@ async def test_a_stopped_child_raises_workflow_failed_in_its_parent(session):
 
 
 @pytest.mark.requirement("C-17")
-async def test_workflows_that_call_each_other_in_a_circle_fail_and_name_it(session):
+async def test_workflows_that_call_each_other_in_a_cycle_fail_and_name_it(session):
     @session.workflow
     async def ping(ctx):
         return await ctx.run_workflow("pong")
@@ -143,7 +143,7 @@ async def test_a_workflow_that_calls_itself_fails(session):
 
 
 @pytest.mark.requirement("C-17")
-async def test_workflows_nested_deeper_than_the_limit_fail_and_say_where_to_raise_it(session):
+async def test_workflows_nested_deeper_than_the_limit_fail_and_name_the_limit(session):
     def level(number):
         async def body(ctx):
             return number if number == 4 else await ctx.run_workflow(f"level-{number + 1}")
@@ -159,7 +159,7 @@ async def test_workflows_nested_deeper_than_the_limit_fail_and_say_where_to_rais
 
 
 @pytest.mark.requirement("C-17")
-async def test_the_depth_limit_of_the_first_run_holds_for_all_below_it(session):
+async def test_the_depth_limit_of_the_first_run_applies_to_all_child_runs(session):
     def level(number):
         async def body(ctx):
             return number if number == 3 else await ctx.run_workflow(f"level-{number + 1}")
@@ -210,7 +210,7 @@ async def test_a_grandchilds_gate_is_answered_through_the_first_run(session):
     assert await within(run.wait()) == "yes"
 
 
-async def test_gates_of_two_children_are_told_apart(session):
+async def test_gates_of_two_children_have_distinct_paths(session):
     session.workflow(ask)
 
     @session.workflow
@@ -227,7 +227,7 @@ async def test_gates_of_two_children_are_told_apart(session):
     assert await within(run.wait()) == ["one", "two"]
 
 
-async def test_what_a_child_used_is_counted_into_its_parent(session):
+async def test_the_usage_of_a_child_counts_for_its_parent(session):
     FunctionNode(
         "agent", session, lambda context: {"output": 1, "attributes": {"usage": {"tokens": 30, "cost": 0.5}}}
     )
@@ -248,7 +248,7 @@ async def test_what_a_child_used_is_counted_into_its_parent(session):
 
 
 @pytest.mark.parametrize("moment", ["waiting", "answered"])
-async def test_a_child_and_its_parent_go_on_after_a_restart_and_no_second_child_is_started(file, moment):
+async def test_a_child_and_its_parent_resume_after_a_restart_without_a_second_child(file, moment):
     async with family(file) as session:
         run = await session.start("parent")
         await at_gate(run)
@@ -267,7 +267,7 @@ async def test_a_child_and_its_parent_go_on_after_a_restart_and_no_second_child_
         assert len(session.engine.store.runs()) == 2
 
 
-async def test_a_crash_while_the_child_runs_starts_no_second_one(file, tmp_path):
+async def test_a_crash_while_the_child_runs_does_not_start_a_second_one(file, tmp_path):
     latch = Latch()
 
     async def child(ctx):
@@ -297,7 +297,7 @@ async def test_a_crash_while_the_child_runs_starts_no_second_one(file, tmp_path)
     assert (first, again) == ([1], [])
 
 
-async def test_a_finished_child_is_not_entered_again_after_a_restart(file):
+async def test_a_finished_child_is_not_started_again_after_a_restart(file):
     async def child(ctx):
         return (await ctx.run("work", 1))["output"]
 
@@ -319,7 +319,7 @@ async def test_a_finished_child_is_not_entered_again_after_a_restart(file):
     assert seen == [[1], []]
 
 
-async def test_a_workflow_is_a_step_of_a_graph_as_a_run_of_its_own(session):
+async def test_a_workflow_as_a_step_of_a_graph_is_a_child_run(session):
     session.workflow(ask)
     graph = Graph("pipeline", session).add_step_ref("ask", "approval")
     graph.add_step(
@@ -344,7 +344,7 @@ async def test_stopping_the_parent_stops_its_children(file):
         assert child.to_info().error == "enough"
 
 
-async def test_a_child_its_parent_gives_up_is_stopped(session):
+async def test_a_child_that_its_parent_cancels_is_stopped(session):
     session.workflow(ask)
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
@@ -365,7 +365,7 @@ async def test_a_child_its_parent_gives_up_is_stopped(session):
     assert child.state is WorkflowState.CANCELLED
 
 
-async def test_a_child_left_behind_by_its_parent_ends_with_it(session):
+async def test_an_unawaited_child_ends_with_its_parent(session):
     session.workflow(ask)
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
@@ -385,7 +385,7 @@ async def test_a_child_left_behind_by_its_parent_ends_with_it(session):
     assert (child.state, run.pending_gates) == (WorkflowState.CANCELLED, [])
 
 
-async def test_a_parent_is_held_while_its_child_is_and_goes_on_with_it(session):
+async def test_a_parent_is_held_while_its_child_is_held_and_resumes_with_it(session):
     FunctionNode("spend", session, lambda context: {"output": 1, "attributes": {"usage": {"tokens": 10}}})
 
     @session.workflow(limits=Limits(tokens=5))
@@ -406,7 +406,7 @@ async def test_a_parent_is_held_while_its_child_is_and_goes_on_with_it(session):
     assert await within(run.wait()) == [1, 1]
 
 
-async def test_pausing_a_parent_pauses_its_child_and_resuming_it_goes_on_with_both(session):
+async def test_pausing_and_resuming_a_parent_applies_to_its_child(session):
     calls = counted(session, "work")
 
     @session.workflow
@@ -433,7 +433,7 @@ async def test_pausing_a_parent_pauses_its_child_and_resuming_it_goes_on_with_bo
     assert seen < 50
 
 
-async def test_a_child_that_alone_is_paused_goes_on_when_its_parent_is_resumed(session):
+async def test_a_paused_child_resumes_when_its_parent_is_resumed(session):
     @session.workflow
     async def grandparent(ctx):
         return await ctx.run_workflow("parent")
@@ -450,7 +450,7 @@ async def test_a_child_that_alone_is_paused_goes_on_when_its_parent_is_resumed(s
         await run.resume()
 
 
-async def test_who_resumes_the_parent_of_a_held_child_is_told_of_the_child(session):
+async def test_resuming_the_parent_of_a_held_child_names_the_child(session):
     latch = Latch()
     FunctionNode("pay", session, latch.leaf, effect="once", timeout=0.01)
 
@@ -472,7 +472,7 @@ async def test_who_resumes_the_parent_of_a_held_child_is_told_of_the_child(sessi
         await run.resume()
 
 
-async def test_the_next_gate_of_a_parent_may_be_that_of_its_child(session):
+async def test_next_gate_of_a_parent_returns_the_gate_of_its_child(session):
     session.workflow(ask), session.workflow(parent)
     run = await session.start("parent")
     gate = await within(run.next_gate())
@@ -483,7 +483,7 @@ async def test_the_next_gate_of_a_parent_may_be_that_of_its_child(session):
 
 
 @pytest.mark.parametrize("policy", [{"timeout": 30}, {"retry": Retry(attempts=3, delay=0)}])
-async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy):
+async def test_a_child_with_timeout_or_retry_resumes_after_a_restart(file, policy):
     failed = []
 
     def opened():
@@ -510,7 +510,7 @@ async def test_a_bounded_or_repeated_child_goes_on_after_a_restart(file, policy)
         assert await within(run.wait()) == "yes"
 
 
-async def test_a_child_that_the_body_gave_up_is_stopped_though_a_crash_came_before(file, tmp_path):
+async def test_a_child_that_the_body_cancelled_is_stopped_after_a_crash(file, tmp_path):
     def project(file, leaf):
         session = Session("test", file)
         FunctionNode("leaf", session, leaf)
@@ -574,7 +574,7 @@ async def photo_at(moment, session, run, file, tmp_path):
 @pytest.mark.parametrize(
     "moment", [("timer_started", "/child/~retry"), ("timer_started", "/child/~timeout[2]")]
 )
-async def test_a_child_that_ran_out_of_time_is_tried_again_over_a_crash(file, tmp_path, moment):
+async def test_a_child_that_timed_out_is_retried_after_a_crash(file, tmp_path, moment):
     async with tried_again(file, Latch().leaf) as session:
         run = await session.start("graph", 5)
         photo = await photo_at(moment, session, run, file, tmp_path)
@@ -586,9 +586,7 @@ async def test_a_child_that_ran_out_of_time_is_tried_again_over_a_crash(file, tm
         assert again.inputs == [5]
 
 
-async def test_a_crash_before_a_child_that_ran_out_of_time_has_ended_leaves_no_second_one_at_work(
-    file, tmp_path
-):
+async def test_a_crash_while_a_timed_out_child_ends_does_not_leave_two_children_running(file, tmp_path):
     slow = asyncio.Event()
 
     async def stubborn(context):
@@ -611,7 +609,7 @@ async def test_a_crash_before_a_child_that_ran_out_of_time_has_ended_leaves_no_s
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_the_time_of_a_child_stands_still_while_it_is_held(file, restarts):
+async def test_the_timeout_of_a_child_is_paused_while_it_is_held(file, restarts):
     def project():
         session = Session("test", file)
         MockNode("agent", session, [{"output": 5, "attributes": {"usage": {"tokens": 100}}}])
@@ -643,7 +641,7 @@ async def test_the_time_of_a_child_stands_still_while_it_is_held(file, restarts)
             assert await within(run.wait()) == 5
 
 
-async def test_the_time_of_a_child_goes_on_when_it_goes_on_that_was_held(file, tmp_path):
+async def test_the_timeout_of_a_held_child_continues_when_it_resumes(file, tmp_path):
     def project(file, latch):
         session = Session("test", file)
         FunctionNode("pay", session, latch.leaf, effect="once")
@@ -672,9 +670,7 @@ async def test_the_time_of_a_child_goes_on_when_it_goes_on_that_was_held(file, t
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_child_in_which_something_that_must_happen_once_was_cut_off_is_not_tried_again(
-    file, restarts
-):
+async def test_a_child_with_an_interrupted_once_step_is_not_retried(file, restarts):
     def project(latch):
         session = Session("test", file)
         FunctionNode("pay", session, latch.leaf, effect="once")
@@ -713,7 +709,7 @@ async def test_a_child_in_which_something_that_must_happen_once_was_cut_off_is_n
     assert (latch.inputs, after.inputs) == ([5], [])
 
 
-async def test_a_workflow_that_must_happen_once_and_ran_out_of_time_is_not_tried_again(session):
+async def test_a_workflow_with_effect_once_is_not_retried_after_a_timeout(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -763,7 +759,7 @@ async def answered(run, prompt):
 
 @pytest.mark.parametrize("name", ["function", "graph"])
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_child_that_changed_code_asks_for_with_another_input_is_another_run(file, name, waits):
+async def test_changed_code_that_calls_a_child_with_another_input_starts_another_run(file, name, waits):
     session, _ = asking(file, 1, waits)
     async with session:
         run = await session.start(name)
@@ -786,7 +782,7 @@ async def test_a_child_that_changed_code_asks_for_with_another_input_is_another_
         assert states == (["cancelled", "completed"] if waits else ["completed", "completed"])
 
 
-async def test_an_open_child_that_a_fork_asks_for_with_another_input_is_another_run(session):
+async def test_a_fork_that_calls_an_open_child_with_another_input_starts_another_run(session):
     seen = counted(session, "work")
 
     @session.workflow
@@ -810,7 +806,7 @@ async def test_an_open_child_that_a_fork_asks_for_with_another_input_is_another_
     assert await within(run.wait()) == 1
 
 
-async def test_children_that_changed_code_does_not_ask_for_any_more_end_with_their_parent(file):
+async def test_children_that_changed_code_no_longer_calls_end_with_their_parent(file):
     async def fewer(ctx):
         return "none"
 
@@ -828,7 +824,7 @@ async def test_children_that_changed_code_does_not_ask_for_any_more_end_with_the
         assert child_of(session, run).state is WorkflowState.CANCELLED
 
 
-async def test_the_gate_of_a_child_is_there_before_its_parent_has_come_to_it_again(file):
+async def test_the_gate_of_a_child_is_listed_before_the_replay_of_its_parent_reaches_it(file):
     latch = Latch()
 
     def opened():

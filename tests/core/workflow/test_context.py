@@ -105,7 +105,7 @@ async def test_further_keywords_of_run_go_to_the_execution_context(session):
 
 
 @pytest.mark.parametrize("name", ["path", "overrides"])
-async def test_what_a_node_sees_of_its_run_cannot_be_given_to_a_call(session, name):
+async def test_fields_that_the_run_provides_are_not_options_of_a_call(session, name):
     FunctionNode("look", session, lambda context: None)
 
     async def body(ctx):
@@ -244,7 +244,7 @@ async def test_an_unattached_run_of_a_node_that_raises_raises_node_failed(sessio
 
 
 @pytest.mark.requirement("S0-17")
-async def test_anything_with_an_execute_can_be_put_among_the_nodes(session):
+async def test_any_object_with_execute_can_be_registered_as_a_node(session):
     session.nodes["bare"] = Bare()
 
     async def body(ctx):
@@ -266,7 +266,7 @@ async def test_a_bash_node_runs_in_a_workflow(session):
 
 @pytest.mark.requirement("S0-25")
 @pytest.mark.requirement("S0-30")
-async def test_a_gate_without_a_timeout_waits_and_gives_the_answer(session):
+async def test_a_gate_without_a_timeout_waits_and_returns_the_answer(session):
     async def body(ctx):
         return await ctx.gate("Continue?")
 
@@ -302,7 +302,7 @@ async def test_receive_gate_input_answers_the_open_gate_of_an_attached_context(s
 
 
 @pytest.mark.requirement("S0-32")
-async def test_what_a_workflow_without_a_run_emits_is_told_to_the_sink_as_what_its_nodes_emit(session):
+async def test_without_a_run_the_sink_receives_events_of_the_workflow_and_its_nodes(session):
     seen = []
     FunctionNode("look", session, lambda context: None)
 
@@ -333,7 +333,7 @@ async def test_any_name_can_be_emitted_and_data_defaults_to_an_empty_dict(sessio
     ]
 
 
-async def test_an_event_of_the_engines_own_name_does_not_forge_one(session):
+async def test_a_user_event_with_a_reserved_name_does_not_forge_an_engine_event(session):
     async def body(ctx):
         ctx.emit("node_completed", {"node_id": "forged"})
 
@@ -352,7 +352,7 @@ async def test_an_event_of_the_engines_own_name_does_not_forge_one(session):
         ({"event_sink": 5}, "event_sink must be callable"),
     ],
 )
-async def test_what_is_no_run_id_and_no_sink_is_refused_when_it_is_given(session, option, message):
+async def test_an_invalid_run_id_or_sink_is_rejected_in_the_call(session, option, message):
     FunctionNode("look", session, lambda context: None)
 
     async def body(ctx):
@@ -392,7 +392,7 @@ async def test_an_unknown_graph_is_a_value_error(session):
 
 
 @pytest.mark.requirement("S0-74")
-async def test_run_parallel_gives_results_in_order_whoever_ends_first(session):
+async def test_run_parallel_returns_results_in_order(session):
     first = asyncio.Event()
 
     async def slow(context):
@@ -439,7 +439,7 @@ async def test_run_parallel_works_unattached_and_with_nothing_to_do(session):
     assert await ctx.run_parallel([]) == []
 
 
-async def test_the_path_of_a_call_is_fixed_when_it_is_made_not_when_it_is_awaited(session):
+async def test_the_path_of_a_call_is_assigned_when_it_is_made_not_when_it_is_awaited(session):
     counted(session, "echo")
 
     async def body(ctx):

@@ -16,7 +16,7 @@ AT = datetime(2025, 1, 1, tzinfo=UTC)
 @pytest.mark.requirement("S0-49")
 @pytest.mark.requirement("S1-32")
 @pytest.mark.requirement("C-26")
-def test_an_event_can_be_made_in_either_seeds_way_and_written_as_json():
+def test_an_event_accepts_both_documented_signatures_and_is_json():
     one = WorkflowEvent("r", "w", "progress", {"percent": 50}, AT)
     other = WorkflowEvent(
         workflow_id="w", run_id="r", event_type="progress", timestamp=AT, data={"percent": 50}
@@ -29,7 +29,7 @@ def test_an_event_can_be_made_in_either_seeds_way_and_written_as_json():
 
 
 @pytest.mark.requirement("S1-32")
-def test_the_type_of_an_event_may_be_a_member_and_is_written_as_its_value():
+def test_the_type_of_an_event_can_be_a_member_and_is_written_as_its_value():
     event = WorkflowEvent("r", "w", WorkflowEventType.STARTED, {}, AT)
     assert event.event_type == "workflow_started"
     assert event.to_dict()["event_type"] == "workflow_started"
@@ -45,7 +45,7 @@ def test_the_type_of_an_event_may_be_a_member_and_is_written_as_its_value():
         "node_completed", "node_error", "node_timeout", "gate_waiting", "gate_answered", "gate_timeout",
     ],
 )  # fmt: skip
-def test_the_first_seeds_names_are_the_vocabulary(name):
+def test_the_event_names_of_python_workflows_are_members(name):
     assert WorkflowEventType(name) == name
     assert str(WorkflowEventType(name)) == name
 
@@ -75,7 +75,7 @@ def test_the_first_seeds_names_are_the_vocabulary(name):
         ("LOG", "log"),
     ],
 )
-def test_the_second_seeds_members_have_the_canonical_values(member, value):
+def test_the_members_of_control_nodes_have_the_canonical_values(member, value):
     assert WorkflowEventType[member] == value
     assert isinstance(WorkflowEventType[member], str)
 
@@ -89,14 +89,14 @@ def test_short_names_resolve(short, name):
 
 
 @pytest.mark.requirement("C-09")
-def test_a_name_outside_the_vocabulary_is_no_member_but_is_an_event():
+def test_an_unknown_name_is_not_a_member_but_is_accepted_as_an_event():
     with pytest.raises(ValueError, match="'whatever' is not a valid WorkflowEventType"):
         WorkflowEventType("whatever")
     assert WorkflowEvent("r", "w", "whatever", {}, AT).is_a("whatever")
 
 
 @pytest.mark.requirement("C-01")
-async def test_an_answer_is_one_record_with_both_seeds_names_and_fields(session):
+async def test_an_answer_is_one_record_with_both_documented_names_and_fields(session):
     async def body(ctx):
         return await ctx.gate("Continue?")
 
@@ -112,7 +112,7 @@ async def test_an_answer_is_one_record_with_both_seeds_names_and_fields(session)
 
 
 @pytest.mark.requirement("S0-28")
-async def test_a_gate_tells_that_it_waits_and_what_was_answered(session):
+async def test_a_gate_emits_its_question_and_its_answer(session):
     async def body(ctx):
         return await ctx.gate("Which?", choices=["a", "b"])
 
@@ -128,7 +128,7 @@ async def test_a_gate_tells_that_it_waits_and_what_was_answered(session):
 
 
 @pytest.mark.requirement("S1-33")
-async def test_a_graphs_start_names_its_steps_and_they_tell_how_long_they_took(session):
+async def test_the_start_of_a_graph_lists_its_steps_and_their_ends_have_durations(session):
     graph = Graph("pipeline", session).chain(
         FunctionNode("one", session, lambda context: 1), FunctionNode("two", session, lambda context: 2)
     )
@@ -155,7 +155,7 @@ async def test_a_failed_step_of_a_graph_is_named_and_fails_the_run(session):
 
 
 @pytest.mark.requirement("S1-29")
-async def test_an_execution_context_made_by_hand_emits_to_its_sink():
+async def test_an_execution_context_without_a_run_emits_to_its_sink():
     heard = []
     context = ExecutionContext(None, "in", heard.append, "w", "r")
     context.emit("progress", {"percent": 50})
@@ -166,7 +166,7 @@ async def test_an_execution_context_made_by_hand_emits_to_its_sink():
 
 
 @pytest.mark.requirement("C-24")
-async def test_the_events_of_a_gate_node_carry_its_node_id(session):
+async def test_the_events_of_a_gate_node_have_its_node_id(session):
     session.register_workflow(Graph("g", session).add_step(GateNode("approval", session, "Merge?")))
     run = await session.start("g")
     await at_gate(run)
@@ -176,7 +176,7 @@ async def test_the_events_of_a_gate_node_carry_its_node_id(session):
     assert await run.wait() == "yes"
 
 
-async def test_every_event_of_a_run_is_one_json_text(session):
+async def test_every_event_of_a_run_is_json(session):
     import json
 
     counted(session, "echo")

@@ -77,7 +77,7 @@ async def test_an_evicted_body_runs_its_finally_and_user_code_cannot_catch_the_e
     assert left == ["finally", "finally"]
 
 
-async def test_of_many_runs_that_begin_to_wait_at_once_only_some_stay_in_memory(file, monkeypatch):
+async def test_only_a_limited_number_of_waiting_runs_stays_in_memory(file, monkeypatch):
     monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 4)
     async with Session("test", file) as session:
         session.workflow(ask)
@@ -86,7 +86,7 @@ async def test_of_many_runs_that_begin_to_wait_at_once_only_some_stay_in_memory(
         await until(lambda: len(session.engine.executors) <= 8)
 
 
-async def test_an_evicted_run_still_tells_its_gate_and_refuses_a_wrong_choice(file):
+async def test_an_evicted_run_lists_its_gate_and_rejects_a_wrong_choice(file):
     async with Session("test", file) as session:
         work = counted(session, "work")
         run = await evicted(session, choose, 1)
@@ -99,7 +99,7 @@ async def test_an_evicted_run_still_tells_its_gate_and_refuses_a_wrong_choice(fi
         assert work == [1]
 
 
-async def test_of_two_answers_to_an_evicted_run_one_counts(file):
+async def test_only_one_of_two_answers_to_an_evicted_run_is_accepted(file):
     async with Session("test", file) as session:
         counted(session, "work")
         run = await evicted(session, choose, 1)
@@ -108,7 +108,7 @@ async def test_of_two_answers_to_an_evicted_run_one_counts(file):
         assert await within(run.wait()) == [1, "a"]
 
 
-async def test_an_evicted_run_hears_a_signal(file):
+async def test_an_evicted_run_receives_a_signal(file):
     async def listen(ctx):
         return await ctx.wait_signal("go")
 
@@ -184,7 +184,7 @@ async def test_an_evicted_run_whose_replay_differs_is_held_when_it_is_answered(f
         assert "gate_answered" in types(run)
 
 
-async def test_an_evicted_child_answers_its_parent(file):
+async def test_an_evicted_child_returns_its_value_to_its_parent(file):
     async def parent(ctx):
         return await ctx.run_workflow("ask")
 
@@ -231,7 +231,7 @@ async def test_a_run_with_another_task_is_not_evicted(file):
         assert await within(run.wait()) == [1, "yes"]
 
 
-async def test_many_runs_answered_in_another_order_all_get_their_own_answers(file):
+async def test_runs_answered_in_another_order_get_their_own_answers(file):
     async with Session("test", file) as session:
         work = counted(session, "work")
         session.workflow(choose)

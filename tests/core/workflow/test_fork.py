@@ -71,7 +71,7 @@ async def test_the_forked_run_is_not_changed(session, steps):
     assert [event.to_dict() for event in run.events] == before
 
 
-async def test_a_failed_run_is_forked_and_goes_on_with_what_is_better_now(session):
+async def test_the_fork_of_a_failed_run_executes_the_failed_step_again(session):
     calls = []
 
     async def flaky(context):
@@ -203,7 +203,7 @@ async def test_gates_before_the_path_keep_their_answers_and_those_after_it_are_a
     assert work == [1, 1]
 
 
-async def test_an_unknown_path_is_a_value_error_that_names_the_known_ones(session, steps):
+async def test_an_unknown_path_is_a_value_error_that_lists_the_known_ones(session, steps):
     run = await session.start("three", 1)
     await run.wait()
     with pytest.raises(ValueError, match=r"no path '/z'.*/a, /b, /c"):
@@ -217,7 +217,7 @@ async def test_an_unknown_run_is_a_value_error(session):
 
 
 @pytest.mark.requirement("C-05")
-async def test_a_run_to_fork_is_named_by_any_unique_beginning_of_its_id(session, steps):
+async def test_a_run_to_fork_is_found_by_a_unique_prefix_of_its_id(session, steps):
     run = await session.start("three", 1)
     await run.wait()
     fork = await session.fork(run.run_id[:13])
@@ -297,7 +297,7 @@ async def test_a_settled_child_is_a_value_in_a_fork_and_an_unsettled_one_is_fork
     assert await within(run.wait()) == ["first", "second"]
 
 
-async def test_a_child_that_is_tried_again_is_forked_from_its_last_attempt(session):
+async def test_a_retried_child_is_forked_from_its_last_attempt(session):
     worked, paid = counted(session, "work", lambda _: len(worked)), counted(session, "pay")
 
     async def stumbles(ctx):
@@ -333,7 +333,7 @@ async def test_the_same_random_numbers_are_drawn_in_a_fork(session):
     assert drawn[0] == drawn[1]
 
 
-async def test_the_view_of_a_fork_shows_what_was_taken_over(session, steps):
+async def test_the_view_of_a_fork_shows_the_copied_steps(session, steps):
     run = await session.start("three", 1)
     await run.wait()
     fork = await session.fork(run.run_id, at="/c")
@@ -371,7 +371,7 @@ def long(session):
     return seen
 
 
-async def test_a_fork_of_a_run_that_a_limit_has_failed_goes_on_with_a_higher_one(session, long):
+async def test_the_fork_of_a_run_that_reached_a_limit_continues_with_a_higher_limit(session, long):
     run = await session.start("long")
     with pytest.raises(LimitReached):
         await run.wait()
@@ -385,7 +385,7 @@ async def test_a_fork_of_a_run_that_a_limit_has_failed_goes_on_with_a_higher_one
     assert await within(again.wait()) == "done"
 
 
-async def test_a_fork_has_the_limits_as_they_were_last_raised(session):
+async def test_a_fork_inherits_the_raised_limits(session):
     usage = {"output": "done", "attributes": {"usage": {"tokens": 600}}}
     MockNode("agent", session, [usage])
 
@@ -405,7 +405,7 @@ async def test_a_fork_has_the_limits_as_they_were_last_raised(session):
     assert (start["limits"]["tokens"], start["raised"]) == (5000, {"/agent": {"tokens": 700}})
 
 
-async def test_limits_that_are_none_are_refused_before_anything_is_forked(session, long):
+async def test_invalid_limits_are_rejected_before_anything_is_forked(session, long):
     run = await session.start("long")
     with pytest.raises(LimitReached):
         await run.wait()
@@ -435,7 +435,7 @@ async def shells(session):
     return run, before
 
 
-async def test_an_override_in_a_graph_that_was_settled_runs_that_step_again_and_what_follows(session, shells):
+async def test_an_override_in_a_settled_graph_reruns_that_step_and_its_dependents(session, shells):
     run, before = shells
     fork = await session.fork(run.run_id, overrides={"/graph/first": {"command": "echo uno"}})
     assert await within(fork.wait()) == "uno\ntwo\n"
@@ -444,7 +444,7 @@ async def test_an_override_in_a_graph_that_was_settled_runs_that_step_again_and_
     assert await within(fork.wait()) == "due\n"
 
 
-async def test_an_override_of_a_path_that_is_not_there_is_refused(session, shells):
+async def test_an_override_of_an_unknown_path_is_rejected(session, shells):
     run, _ = shells
     with pytest.raises(ValueError, match=r"no path '/graph/frist'\. Did you mean '/graph/first'\?"):
         await session.fork(run.run_id, overrides={"/graph/frist": {"command": "echo uno"}})
@@ -455,7 +455,7 @@ async def test_an_override_of_a_path_that_is_not_there_is_refused(session, shell
 @pytest.mark.parametrize(
     "wrong", [5, ["/graph"], {"/graph/first": 5}, {"/graph/first": ["command"]}, {1: {}}]
 )
-async def test_overrides_of_another_shape_are_refused_with_a_sentence(session, shells, wrong):
+async def test_malformed_overrides_are_rejected(session, shells, wrong):
     run, _ = shells
     with pytest.raises(ValueError, match="overrides are settings of steps by their paths, such as"):
         await session.fork(run.run_id, overrides=wrong)
@@ -465,7 +465,7 @@ async def test_overrides_of_another_shape_are_refused_with_a_sentence(session, s
 # -- names -------------------------------------------------------------------------------------
 
 
-async def test_a_tilde_in_a_name_does_not_make_it_a_part_of_another_step(session):
+async def test_a_tilde_in_a_name_does_not_make_it_internal_to_another_step(session):
     names = ["a", "a~b", "a~timeout", "~", "a%7Eb", "b"]
     graph = Graph("graph", session)
     seen = {name: counted(session, f"node{number}") for number, name in enumerate(names)}
@@ -482,7 +482,7 @@ async def test_a_tilde_in_a_name_does_not_make_it_a_part_of_another_step(session
 
 
 @pytest.mark.parametrize("first", ["fork", "start"])
-async def test_who_forks_or_starts_with_a_key_at_the_same_time_gets_the_same_run(session, steps, first):
+async def test_concurrent_forks_or_starts_with_one_key_return_the_same_run(session, steps, first):
     run = await session.start("three", 1)
     await run.wait()
     begun = [
@@ -501,14 +501,14 @@ async def test_who_forks_or_starts_with_a_key_at_the_same_time_gets_the_same_run
         ] * 2
 
 
-async def test_the_path_to_fork_at_is_text(session, steps):
+async def test_the_path_to_fork_at_must_be_a_string(session, steps):
     run = await session.start("three", 1)
     with pytest.raises(ValueError, match="the path to fork at must be a string, got 5"):
         await session.fork(run.run_id, at=5)
 
 
 @pytest.mark.parametrize("verb", ["fork", "retry"])
-async def test_a_run_of_another_session_is_neither_forked_nor_tried_again(file, verb):
+async def test_a_run_of_another_session_is_neither_forked_nor_retried(file, verb):
     async with Session("theirs", file) as session:
         counted(session, "a")
         session.workflow(one)

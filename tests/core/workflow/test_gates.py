@@ -33,7 +33,7 @@ async def opened(session, fn, gates=1, **options):
 
 
 @pytest.mark.requirement("S0-45")
-async def test_answering_when_no_gate_is_open_is_refused(session):
+async def test_answering_when_no_gate_is_open_is_rejected(session):
     run = await opened(session, ask)
     run.answer_gate("yes")
     with pytest.raises(RuntimeError, match="No gate pending"):
@@ -46,7 +46,7 @@ async def test_answering_when_no_gate_is_open_is_refused(session):
 @pytest.mark.requirement("S0-31")
 @pytest.mark.requirement("S0-45")
 @pytest.mark.requirement("C-12")
-async def test_a_wrong_choice_is_refused_and_the_gate_stays_open(session):
+async def test_a_wrong_choice_is_rejected_and_the_gate_stays_open(session):
     run = await opened(session, choose)
     with pytest.raises(ValueError, match=r"Invalid choice 'maybe'. Must be one of: \['approve', 'reject'\]"):
         run.answer_gate("maybe")
@@ -58,7 +58,7 @@ async def test_a_wrong_choice_is_refused_and_the_gate_stays_open(session):
 
 
 @pytest.mark.requirement("C-12")
-async def test_options_are_hints_and_any_answer_is_taken(session):
+async def test_options_are_hints_and_any_answer_is_accepted(session):
     async def suggest(ctx):
         return await ctx.gate("Which?", options=["a", "b"])
 
@@ -78,7 +78,7 @@ async def test_an_answer_claims_the_gate_and_sets_running_at_once(session):
 
 @pytest.mark.requirement("S0-27")
 @pytest.mark.requirement("C-24")
-async def test_the_id_of_a_gate_is_read_off_its_run_and_path(session):
+async def test_the_id_of_a_gate_is_derived_from_its_run_and_path(session):
     run = await opened(session, ask)
     gate = run.pending_gate
     assert gate.path == "/gate"
@@ -86,7 +86,7 @@ async def test_the_id_of_a_gate_is_read_off_its_run_and_path(session):
 
 
 @pytest.mark.requirement("D0-3")
-async def test_several_gates_are_open_at_once_in_the_order_of_their_opening(session):
+async def test_several_open_gates_are_listed_oldest_first(session):
     run = await opened(session, ask_two, 2)
     assert [gate.prompt for gate in run.pending_gates] == ["First?", "Second?"]
     assert [gate.path for gate in run.pending_gates] == ["/gate", "/gate[2]"]
@@ -129,7 +129,7 @@ async def test_a_gate_is_answered_by_its_node_id_if_that_is_unique(session):
 
 
 @pytest.mark.requirement("C-24")
-async def test_a_node_id_that_two_open_gates_share_is_refused(session):
+async def test_a_node_id_that_two_open_gates_share_is_rejected(session):
     gate = GateNode("same", session, "Which?")
     session.register_workflow(ParallelNode("pair", session, {"a": gate, "b": gate}))
     run = await session.start("pair")
@@ -140,7 +140,7 @@ async def test_a_node_id_that_two_open_gates_share_is_refused(session):
 
 
 @pytest.mark.requirement("D0-13")
-async def test_a_late_answer_cannot_hit_the_next_gate(session):
+async def test_a_late_answer_does_not_answer_the_next_gate(session):
     async def twice(ctx):
         return [await ctx.gate("First?"), await ctx.gate("Second?")]
 
@@ -154,7 +154,7 @@ async def test_a_late_answer_cannot_hit_the_next_gate(session):
     assert await run.wait() == ["one", "two"]
 
 
-async def test_of_many_answers_at_once_exactly_one_counts(file):
+async def test_exactly_one_of_many_concurrent_answers_is_accepted(file):
     async with Session("test", file) as session:
         run = await opened(session, ask)
         answers = [run.answer(str(number)) for number in range(20)]
@@ -191,7 +191,7 @@ async def test_an_answer_survives_a_crash_right_after_it_was_acknowledged(file, 
 @pytest.mark.requirement("S0-46")
 @pytest.mark.requirement("S0-73")
 @pytest.mark.requirement("C-11")
-async def test_a_gate_whose_time_runs_out_is_closed_and_raises(session):
+async def test_a_gate_that_times_out_is_closed_and_raises(session):
     async def impatient(ctx):
         try:
             await ctx.gate("Continue?", timeout=0.02)
@@ -217,7 +217,7 @@ async def test_a_gate_with_a_timeout_of_zero_times_out_at_once(session):
 
 
 @pytest.mark.requirement("C-11")
-async def test_a_gate_node_whose_time_runs_out_is_a_failed_result_and_emits_gate_timeout(session):
+async def test_a_gate_node_that_times_out_is_a_failed_result_and_emits_gate_timeout(session):
     GateNode("approval", session, "Merge?", timeout=0.01)
 
     async def body(ctx):
@@ -250,7 +250,7 @@ async def test_one_of_two_gates_timing_out_leaves_the_other_open_and_the_run_wai
     assert await run.wait() == ["TimeoutError", "here"]
 
 
-async def test_a_gate_the_body_gives_up_is_closed(session):
+async def test_a_gate_that_the_body_cancels_is_closed(session):
     async def either(ctx):
         gate = asyncio.ensure_future(ctx.gate("Continue?"))
         await ctx.run("work", None)
@@ -306,7 +306,7 @@ async def test_an_open_gate_is_the_same_gate_after_a_restart(file):
         assert await within(run.wait()) == "approve"
 
 
-async def test_answers_given_to_several_gates_after_a_restart_all_count(file):
+async def test_answers_to_several_gates_after_a_restart_are_all_accepted(file):
     async with Session("test", file) as session:
         await opened(session, ask_two, 2)
     async with Session("test", file) as session:
@@ -335,7 +335,7 @@ async def test_a_gate_that_timed_out_while_the_process_was_down_times_out_once_o
         assert types(run).count("gate_timeout") == 1
 
 
-async def test_an_answer_that_is_not_json_is_refused_and_the_gate_stays_open(session):
+async def test_an_answer_that_is_not_json_is_rejected_and_the_gate_stays_open(session):
     run = await opened(session, ask)
     with pytest.raises(ValueError, match="needs a string, got <object object"):
         await run.answer(object())
@@ -375,7 +375,7 @@ async def test_a_gate_in_a_graph_in_a_workflow_function_is_listed_under_its_path
 FORM = {"type": "object", "properties": {"version": {"type": "string"}}, "required": ["version"]}
 
 
-async def test_a_form_is_told_with_the_gate_and_its_answer_is_an_object_also_after_a_restart(file):
+async def test_a_gate_has_its_form_and_the_answer_is_an_object_also_after_a_restart(file):
     async def body(ctx):
         first = await ctx.gate("Which?", form=FORM)
         await ctx.gate("Sure?")
@@ -413,7 +413,7 @@ def family_of(file, number=1):
     return session
 
 
-async def test_the_gates_of_children_are_told_and_answered_by_a_parent_that_was_paused_before_a_restart(file):
+async def test_a_parent_paused_before_a_restart_lists_and_answers_the_gates_of_its_children(file):
     async with family_of(file) as session:
         counted(session, "work")
         run = await session.start("parent")
@@ -430,7 +430,7 @@ async def test_the_gates_of_children_are_told_and_answered_by_a_parent_that_was_
         assert await within(run.wait()) == ["yes"]
 
 
-async def test_the_gates_of_children_are_told_in_the_order_of_their_opening_also_after_a_restart(file):
+async def test_the_gates_of_children_are_listed_oldest_first_also_after_a_restart(file):
     latches = [Latch() for _ in range(3)]
     async with family_of(file, 3) as session:
         FunctionNode("work", session, lambda context: latches[context.input].leaf(context))
@@ -467,7 +467,7 @@ async def sleeps_shortly(ctx):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_gate_that_changed_code_does_not_ask_for_now_is_not_open(file, restart):
+async def test_a_gate_that_changed_code_does_not_open_is_not_listed(file, restart):
     async with Session("test", file) as session:
         counted(session, "work")
         session.workflow(asks, id="body")
@@ -495,7 +495,7 @@ async def test_a_gate_that_changed_code_does_not_ask_for_now_is_not_open(file, r
         assert session.get_workflow_run(run.run_id).pending_gates == []
 
 
-async def test_a_gate_that_changed_code_asks_for_later_is_open_then(file):
+async def test_a_gate_that_changed_code_opens_later_is_listed_then(file):
     async with Session("test", file) as session:
         counted(session, "work")
         session.workflow(asks, id="body")

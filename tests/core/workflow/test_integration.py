@@ -165,7 +165,7 @@ async def test_the_research_agent_respects_its_parameter_and_a_rejection(session
 
 
 @pytest.mark.requirement("S1-15")
-async def test_dev_coach_and_reviewer_go_round_until_both_accept(session):
+async def test_dev_coach_and_reviewer_loop_until_both_accept(session):
     dev = MockNode("dev", session, ["v1", "v2", "v3"])
     MockNode("coach", session, ["fix it", "ACCEPTED", "ACCEPTED"])
     MockNode("reviewer", session, ["no", "APPROVED"])
@@ -179,7 +179,7 @@ async def test_dev_coach_and_reviewer_go_round_until_both_accept(session):
 
 
 @pytest.mark.requirement("S1-15")
-async def test_dev_coach_and_reviewer_give_up_after_their_rounds(session):
+async def test_dev_coach_and_reviewer_stop_after_their_rounds(session):
     MockNode("dev", session, ["v1"])
     MockNode("coach", session, ["fix it"])
     MockNode("reviewer", session, ["no"])
@@ -206,7 +206,7 @@ async def test_a_workflow_branches_on_a_result_and_retries_differently_after_an_
 
 
 @pytest.mark.requirement("S0-02")
-async def test_the_state_of_every_execution_can_be_seen_without_a_script(session):
+async def test_the_state_of_every_run_is_available(session):
     async def ask(ctx):
         return await ctx.gate("Continue?")
 

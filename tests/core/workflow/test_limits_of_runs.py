@@ -39,7 +39,7 @@ def says(error, name, value):
     assert "session.start(limits=" in text
 
 
-async def test_a_run_that_takes_more_steps_than_it_may_fails_and_says_where_to_raise_it(session):
+async def test_a_run_that_exceeds_its_steps_fails_and_names_the_limit(session):
     seen = counted(session, "work")
 
     @session.workflow
@@ -56,7 +56,7 @@ async def test_a_run_that_takes_more_steps_than_it_may_fails_and_says_where_to_r
     assert data_of(run, "workflow_failed")[0]["error_type"] == "LimitReached"
 
 
-async def test_exactly_as_many_steps_as_allowed_are_fine(session):
+async def test_exactly_as_many_steps_as_allowed_succeed(session):
     counted(session, "work")
 
     @session.workflow
@@ -68,7 +68,7 @@ async def test_exactly_as_many_steps_as_allowed_are_fine(session):
     assert await within((await session.start("body", limits=Limits(steps=3))).wait()) == "done"
 
 
-async def test_a_body_cannot_catch_its_way_past_a_limit(session):
+async def test_a_body_cannot_bypass_a_limit_by_catching_exceptions(session):
     seen = counted(session, "work")
 
     @session.workflow
@@ -85,7 +85,7 @@ async def test_a_body_cannot_catch_its_way_past_a_limit(session):
     assert seen == [0, 1]
 
 
-async def test_a_loop_that_goes_round_more_often_than_it_may_fails_the_run(session):
+async def test_a_loop_that_exceeds_the_iterations_fails_the_run(session):
     counted(session, "work")
     loop = WhileNode("loop", session, lambda state: True, session.nodes["work"], max_iterations=50)
     session.register_workflow(loop)
@@ -121,7 +121,7 @@ async def test_a_run_with_more_failed_steps_than_allowed_fails(session):
     says(caught.value, "errors", 2)
 
 
-async def test_a_run_that_takes_longer_than_it_may_fails_and_its_leaf_is_ended(session):
+async def test_a_run_that_exceeds_its_wall_time_fails_and_its_leaf_is_cancelled(session):
     ended = []
 
     async def slow(context):
@@ -158,7 +158,7 @@ async def test_time_spent_waiting_for_a_person_does_not_count(session):
 
 
 @pytest.mark.parametrize("how", ["evicted", "restarted"])
-async def test_the_time_a_run_has_run_still_counts_when_it_is_rebuilt(file, how):
+async def test_execution_time_before_a_rebuild_still_counts(file, how):
     def opened():
         session = Session("test", file)
         FunctionNode("work", session, lambda context: asyncio.sleep(0.6))
@@ -187,7 +187,7 @@ async def test_the_time_a_run_has_run_still_counts_when_it_is_rebuilt(file, how)
             await within(run.wait())
 
 
-def test_no_time_counts_in_which_a_run_waits_or_a_child_run_is_at_work_or_nobody_drives_it():
+def test_waits_child_runs_and_downtime_do_not_count_as_wall_time():
     told = [
         (1, "workflow_started", "", None, "{}"),
         (2, "node_started", "/a", None, "{}"),
@@ -219,11 +219,11 @@ def test_no_time_counts_in_which_a_run_waits_or_a_child_run_is_at_work_or_nobody
 
 
 @pytest.mark.requirement("C-15")
-async def test_only_the_depth_of_workflows_is_limited_unless_asked_for():
+async def test_by_default_only_the_depth_is_limited():
     assert Limits().to_dict() == {"depth": 16}
 
 
-async def test_the_limits_of_a_workflow_hold_for_its_runs_and_start_can_raise_them(session):
+async def test_the_limits_of_a_workflow_apply_to_its_runs_and_start_can_raise_them(session):
     counted(session, "work")
 
     async def body(ctx):
@@ -238,7 +238,7 @@ async def test_the_limits_of_a_workflow_hold_for_its_runs_and_start_can_raise_th
 
 
 @pytest.mark.parametrize(("budget", "name"), [(Limits(tokens=20), "tokens"), (Limits(cost=0.5), "cost")])
-async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(session, budget, name):
+async def test_an_exhausted_budget_holds_the_run_until_it_is_raised(session, budget, name):
     seen = priced(session)
     session.workflow(spend)
     run = await session.start("spend", limits=budget)
@@ -265,7 +265,7 @@ async def test_a_budget_raised_by_too_little_holds_the_run_again(session):
     assert await within(run.wait()) == "done"
 
 
-async def test_resuming_without_a_higher_budget_holds_again_and_spends_nothing(session):
+async def test_resuming_without_a_higher_budget_holds_the_run_again(session):
     seen = priced(session)
     session.workflow(spend)
     run = await session.start("spend", limits=Limits(tokens=20))
@@ -277,7 +277,7 @@ async def test_resuming_without_a_higher_budget_holds_again_and_spends_nothing(s
     assert seen == [0, 1]
 
 
-async def test_a_run_held_for_its_budget_stays_held_over_a_restart_and_goes_on(file):
+async def test_a_run_held_for_its_budget_stays_held_over_a_restart(file):
     async with Session("test", file) as session:
         priced(session)
         session.workflow(spend)
@@ -296,7 +296,7 @@ async def test_a_run_held_for_its_budget_stays_held_over_a_restart_and_goes_on(f
         assert again == [2, 3]
 
 
-async def test_a_raised_budget_is_remembered_over_a_restart(file):
+async def test_a_raised_budget_persists_over_a_restart(file):
     latch = Latch()
 
     async def slow_spend(ctx):
@@ -323,7 +323,7 @@ async def test_a_raised_budget_is_remembered_over_a_restart(file):
         assert await within(run.wait()) == "done"
 
 
-async def test_what_was_used_before_a_restart_counts_after_it(file):
+async def test_usage_before_a_restart_counts_after_it(file):
     async def body(ctx):
         await ctx.run("agent", 1)
         await ctx.gate("Continue?")
@@ -344,7 +344,7 @@ async def test_what_was_used_before_a_restart_counts_after_it(file):
                     await within(run.wait())
 
 
-async def test_a_budget_spent_by_a_child_holds_its_parent(session):
+async def test_a_budget_exhausted_by_a_child_holds_its_parent(session):
     priced(session, tokens=30)
 
     @session.workflow
@@ -380,7 +380,7 @@ async def test_parallel_calls_beyond_the_budget_wait_until_it_is_raised(session)
     assert await within(run.wait()) == 3
 
 
-async def test_the_time_a_child_waits_for_a_person_does_not_count_for_its_parents(session):
+async def test_the_gate_time_of_a_child_does_not_count_for_its_parents(session):
     latch = Latch()
     FunctionNode("slow", session, latch.leaf)
 

@@ -40,7 +40,7 @@ async def in_doubt(file):
         yield run, latch
 
 
-async def test_a_run_whose_payment_may_have_happened_is_held_in_doubt(in_doubt):
+async def test_a_run_with_an_unknown_once_outcome_is_held(in_doubt):
     run, latch = in_doubt
     with pytest.raises(RunHeld) as caught:
         await within(run.wait())
@@ -50,28 +50,28 @@ async def test_a_run_whose_payment_may_have_happened_is_held_in_doubt(in_doubt):
     assert (latch.inputs, run.to_info().held["path"]) == ([], "/payment")
 
 
-async def test_a_person_says_it_happened_and_what_came_of_it(in_doubt):
+async def test_skip_settles_the_step_with_an_output(in_doubt):
     run, latch = in_doubt
     await run.skip("/payment", {"receipt": 7})
     assert await within(run.wait()) == [True, {"receipt": 7}, None]
     assert latch.inputs == []
 
 
-async def test_a_person_says_run_it_again(in_doubt):
+async def test_retry_executes_the_step_again(in_doubt):
     run, latch = in_doubt
     await run.retry("/payment")
     assert await within(run.wait()) == [True, {"amount": 5}, None]
     assert latch.inputs == [{"amount": 5}]
 
 
-async def test_a_retry_without_a_path_is_for_the_one_the_run_is_held_at(in_doubt):
+async def test_a_retry_without_a_path_applies_to_the_held_step(in_doubt):
     run, latch = in_doubt
     await run.retry()
     assert (await within(run.wait()))[0] is True
     assert len(latch.inputs) == 1
 
 
-async def test_a_person_says_it_failed(in_doubt):
+async def test_fail_settles_the_step_as_failed(in_doubt):
     run, latch = in_doubt
     await run.fail("/payment", "the bank says no")
     assert await within(run.wait()) == [False, None, "the bank says no"]
@@ -97,7 +97,7 @@ async def decide(run, how):
         ("fail", ["skip", "retry"], [False, None, "the bank says no"]),
     ],
 )
-async def test_a_decision_that_a_crash_kept_from_going_on_is_taken_again_and_no_other(
+async def test_after_a_crash_only_the_recorded_decision_can_be_repeated(
     in_doubt, tmp_path, first, others, result
 ):
     run, _ = in_doubt
@@ -123,7 +123,7 @@ async def test_a_decision_that_a_crash_kept_from_going_on_is_taken_again_and_no_
         assert latch.inputs == []
 
 
-async def test_a_path_the_run_is_not_held_at_cannot_be_decided(in_doubt):
+async def test_only_the_path_that_the_run_is_held_at_can_be_decided(in_doubt):
     run, _ = in_doubt
     with pytest.raises((ValueError, RuntimeError), match="/paymant"):
         await run.skip("/paymant")
@@ -147,7 +147,7 @@ async def test_only_a_held_run_can_be_decided(session):
     await run.stop()
 
 
-async def test_the_start_of_such_a_step_is_on_disk_before_it_happens(file, tmp_path):
+async def test_the_start_of_a_once_step_is_on_disk_before_it_executes(file, tmp_path):
     latch = Latch()
     async with bank(file, latch) as session:
         run = await session.start("pay")
@@ -157,7 +157,7 @@ async def test_the_start_of_such_a_step_is_on_disk_before_it_happens(file, tmp_p
         assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
 
 
-async def test_a_settled_payment_is_not_in_doubt(file):
+async def test_a_settled_once_step_is_not_in_doubt(file):
     async def pay_and_ask(ctx):
         await ctx.run("payment", 5, effect="once")
         return await ctx.gate("Continue?")
@@ -186,7 +186,7 @@ async def test_resuming_without_a_decision_keeps_the_run_in_doubt(in_doubt):
     assert latch.inputs == []
 
 
-async def test_a_decision_to_run_it_again_counts_for_one_attempt_only(in_doubt, file, tmp_path):
+async def test_a_retry_decision_applies_to_one_attempt_only(in_doubt, file, tmp_path):
     run, latch = in_doubt
     latch.open.clear()
     await run.retry("/payment")
@@ -258,14 +258,14 @@ async def changed(request, file, monkeypatch):
         yield run, latch, {"amount": 6 if request.param is pay_more else 5}
 
 
-async def test_changed_code_does_not_run_what_may_have_happened_without_asking(changed):
+async def test_changed_code_does_not_rerun_an_unknown_once_step_without_a_decision(changed):
     run, latch, _ = changed
     with pytest.raises(RunHeld, match="in doubt"):
         await within(run.wait())
     assert (latch.inputs, run.held["path"]) == ([], "/payment")
 
 
-async def test_with_changed_code_a_person_says_it_happened(changed):
+async def test_with_changed_code_skip_settles_the_step(changed):
     run, latch, _ = changed
     await until(lambda: run.held)
     await run.skip("/payment", {"receipt": 7})
@@ -273,7 +273,7 @@ async def test_with_changed_code_a_person_says_it_happened(changed):
     assert latch.inputs == []
 
 
-async def test_with_changed_code_a_person_says_run_it_again(changed):
+async def test_with_changed_code_retry_executes_the_step_again(changed):
     run, latch, asked = changed
     await until(lambda: run.held)
     await run.retry("/payment")
@@ -317,7 +317,7 @@ async def cut_off(session):
     till.let_through.set()
 
 
-async def test_a_payment_that_ran_out_of_time_is_in_doubt_and_not_tried_again(cut_off):
+async def test_a_once_step_that_timed_out_is_held_and_not_retried(cut_off):
     run, till, _ = cut_off
     with pytest.raises(RunHeld, match="in doubt"):
         await within(run.wait())
@@ -326,7 +326,7 @@ async def test_a_payment_that_ran_out_of_time_is_in_doubt_and_not_tried_again(cu
         await run.resume()
 
 
-async def test_what_runs_beside_it_is_finished_and_recorded(cut_off):
+async def test_concurrent_steps_finish_and_are_recorded(cut_off):
     run, _, beside = cut_off
     beside.open.set()
     await until(lambda: "node_completed" in types(run))
@@ -337,7 +337,7 @@ async def test_what_runs_beside_it_is_finished_and_recorded(cut_off):
     ("how", "told", "times"),
     [("skip", [True, 7], 1), ("fail", [False, None], 1), ("retry", [True, "receipt"], 2)],
 )
-async def test_a_person_decides_of_what_ran_out_of_time(cut_off, how, told, times):
+async def test_a_person_decides_about_a_timed_out_once_step(cut_off, how, told, times):
     run, till, beside = cut_off
     beside.open.set()
     till.quick = True
@@ -353,9 +353,7 @@ async def test_a_person_decides_of_what_ran_out_of_time(cut_off, how, told, time
 
 
 @pytest.mark.parametrize(("how", "told"), [("skip", [True, 7]), ("fail", [False, None])])
-async def test_what_was_decided_of_what_ran_out_of_time_is_on_disk_when_that_is_said(
-    file, tmp_path, how, told
-):
+async def test_a_decision_about_a_timed_out_step_is_on_disk_when_it_returns(file, tmp_path, how, told):
     def project(file):
         session, till = Session("test", file), Till()
         FunctionNode("payment", session, till.pay, effect="once", timeout=0.05)
@@ -381,7 +379,7 @@ async def test_what_was_decided_of_what_ran_out_of_time_is_on_disk_when_that_is_
         assert till.begun == []
 
 
-async def test_it_is_in_doubt_again_when_the_next_attempt_runs_out_of_time_too(cut_off):
+async def test_the_step_is_held_again_when_the_next_attempt_times_out_too(cut_off):
     run, till, beside = cut_off
     beside.open.set()
     await run.retry("/payment")
@@ -390,7 +388,7 @@ async def test_it_is_in_doubt_again_when_the_next_attempt_runs_out_of_time_too(c
     assert await within(run.wait()) == [True, 7, 1]
 
 
-async def test_what_ran_out_of_time_stays_in_doubt_over_a_restart(file):
+async def test_a_timed_out_once_step_stays_in_doubt_over_a_restart(file):
     async def hasty(ctx):
         paid = await ctx.run("payment", 5, effect="once", timeout=0.01)
         return [paid["success"], paid["output"]]
@@ -411,7 +409,7 @@ async def test_what_ran_out_of_time_stays_in_doubt_over_a_restart(file):
         assert latch.inputs == []
 
 
-async def test_what_was_cut_off_by_what_is_around_it_is_not_tried_again_over_a_restart(file):
+async def test_a_once_step_interrupted_by_an_enclosing_timeout_is_not_retried_after_a_restart(file):
     def project(latch):
         session = Session("test", file)
         pay = FunctionNode("payment", session, latch.leaf, effect="once")
@@ -437,7 +435,7 @@ async def test_what_was_cut_off_by_what_is_around_it_is_not_tried_again_over_a_r
     assert (answer, latch.inputs, again.inputs) == ("yes", [5], [])
 
 
-async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
+async def test_a_run_held_for_a_timed_out_once_step_can_be_stopped(cut_off):
     run, _, _ = cut_off
     assert sorted(await within(run.stop("enough"))) == ["/beside", "/payment"]
     assert run.state is WorkflowState.CANCELLED
@@ -451,14 +449,14 @@ async def test_a_run_in_doubt_of_what_ran_out_of_time_can_be_stopped(cut_off):
         lambda session, node: Graph("x", session).add_step(MapNode("m", session, node), effect="once"),
     ],
 )
-def test_what_only_decides_cannot_be_told_to_happen_once(session, give):
+def test_a_control_node_cannot_have_effect_once(session, give):
     with pytest.raises(
         ValueError, match=r"'[xm]' is a control node and cannot have effect='once'; set it on the steps in it"
     ):
         give(session, MockNode("n", session))
 
 
-async def test_a_graph_cannot_be_run_once_by_a_workflow_function(session):
+async def test_a_workflow_function_cannot_run_a_graph_with_effect_once(session):
     Graph("g", session).add_step(MockNode("n", session))
 
     @session.workflow
@@ -469,13 +467,13 @@ async def test_a_graph_cannot_be_run_once_by_a_workflow_function(session):
         await within((await session.start("w")).wait())
 
 
-def test_a_leaf_and_a_workflow_may_be_told_to_happen_once(session):
+def test_a_leaf_and_a_workflow_can_have_effect_once(session):
     child = session.register_workflow(Graph("g", session).add_step(MockNode("n", session, effect="once")))
     Graph("h", session).add_step(child, effect="once").add_step(MockNode("m", session), effect="once")
 
 
 @pytest.mark.parametrize("bound", ["timeout", "idle_timeout"])
-async def test_a_payment_that_ran_out_of_time_is_in_doubt_whatever_it_raises_as_it_tidies_up(session, bound):
+async def test_a_once_step_that_raises_during_its_timeout_is_held(session, bound):
     tries = []
 
     async def clumsy(context):

@@ -71,7 +71,7 @@ async def held_in_doubt(run, path):
     assert run.held["path"] == path
 
 
-async def test_a_fork_asks_about_a_payment_that_the_first_run_was_making(shop):
+async def test_a_fork_is_held_for_a_once_step_that_the_first_run_was_executing(shop):
     run = await shop.started("order")
     fork = await shop.session.fork(run.run_id)
     await held_in_doubt(fork, "/payment")
@@ -81,7 +81,7 @@ async def test_a_fork_asks_about_a_payment_that_the_first_run_was_making(shop):
 @pytest.mark.parametrize(
     ("how", "told", "paid"), [("skip", {"receipt": 7}, []), ("retry", "receipt", [5]), ("fail", None, [])]
 )
-async def test_a_person_decides_of_the_payment_in_a_fork(shop, how, told, paid):
+async def test_a_person_decides_about_the_once_step_in_a_fork(shop, how, told, paid):
     fork = await shop.session.fork((await shop.started("order")).run_id)
     await until(lambda: fork.held)
     match how:
@@ -95,14 +95,14 @@ async def test_a_person_decides_of_the_payment_in_a_fork(shop, how, told, paid):
     assert shop.paid == paid
 
 
-async def test_a_fork_from_a_place_before_the_payment_asks_whatever_it_would_pay_now(shop):
+async def test_a_fork_from_before_the_once_step_is_held_whatever_its_new_input(shop):
     run = await shop.started("order")
     for more in ({"at": "/before"}, {"at": "/before", "input": 6}, {"input": 6}):
         await held_in_doubt(await shop.session.fork(run.run_id, **more), "/payment")
     assert (shop.paid, shop.before) == ([], [5, 5, 6, 6])
 
 
-async def test_to_name_the_payment_in_a_fork_is_to_say_run_it_again(shop):
+async def test_forking_at_the_once_step_executes_it_again(shop):
     run = await shop.started("order")
     fork = await shop.session.fork(run.run_id, at="/payment")
     assert await within(fork.wait()) == "receipt"
@@ -111,7 +111,7 @@ async def test_to_name_the_payment_in_a_fork_is_to_say_run_it_again(shop):
     assert shop.paid == [5, 6]
 
 
-async def test_to_name_what_is_around_the_payment_is_not_to_say_run_it_again(shop):
+async def test_forking_at_an_enclosing_node_does_not_execute_the_once_step_again(shop):
     run = await shop.started("nested")
     for at in (None, "/graph", "/graph/first"):
         await held_in_doubt(await shop.session.fork(run.run_id, at), "/graph/pay")
@@ -120,7 +120,7 @@ async def test_to_name_what_is_around_the_payment_is_not_to_say_run_it_again(sho
     assert shop.paid == [5]
 
 
-async def test_the_fork_of_a_child_run_asks_as_well(shop):
+async def test_the_fork_of_a_child_run_is_held_too(shop):
     run = await shop.started("parent")
     fork = await shop.session.fork(run.run_id)
     await until(lambda: fork.held)
@@ -130,7 +130,7 @@ async def test_the_fork_of_a_child_run_asks_as_well(shop):
     assert await within(fork.wait()) == "it was paid"
 
 
-async def test_a_fork_asks_about_a_payment_that_the_first_run_gave_up(shop):
+async def test_a_fork_is_held_for_a_once_step_that_the_first_run_cancelled(shop):
     run = await shop.started("racing")
     assert await within(run.wait()) == "given up"
     for how in ("skip", "retry"):
@@ -141,13 +141,13 @@ async def test_a_fork_asks_about_a_payment_that_the_first_run_gave_up(shop):
         assert await within(fork.wait()) == "given up"
 
 
-async def test_a_fork_of_a_stopped_run_asks_about_the_payment(shop):
+async def test_a_fork_of_a_stopped_run_is_held_for_the_once_step(shop):
     run = await shop.started("order")
     await run.stop("enough")
     await held_in_doubt(await shop.session.fork(run.run_id), "/payment")
 
 
-async def test_the_fork_of_a_fork_asks_too_and_not_once_somebody_has_said_it(shop):
+async def test_the_fork_of_a_fork_is_held_too_until_the_step_is_decided(shop):
     run = await shop.started("order")
     first = await shop.session.fork(run.run_id, at="/before", input=6)
     await held_in_doubt(first, "/payment")
@@ -159,7 +159,7 @@ async def test_the_fork_of_a_fork_asks_too_and_not_once_somebody_has_said_it(sho
     assert (await within(third.wait()), shop.paid) == ("it was paid", [])
 
 
-async def test_the_fork_of_a_fork_that_has_not_come_to_the_payment_asks_too(shop):
+async def test_the_fork_of_a_fork_that_has_not_reached_the_once_step_is_held_too(shop):
     run = await shop.started("order")
     slow = Latch()
     shop.session.nodes["before"] = FunctionNode("slow", shop.session, slow.leaf)
@@ -198,7 +198,7 @@ async def test_a_fork_stays_in_doubt_over_a_restart(file):
         assert latch.inputs == []
 
 
-async def test_changed_code_with_another_input_for_what_is_around_the_payment_asks(file):
+async def test_changed_code_with_another_input_for_the_enclosing_node_is_held(file):
     def project(amount, latch):
         session = Session("test", file)
         FunctionNode("payment", session, latch.leaf)

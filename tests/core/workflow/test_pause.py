@@ -56,7 +56,7 @@ async def test_the_step_that_was_running_is_recorded_while_the_run_is_paused():
     await run.stop()
 
 
-async def test_a_run_that_waits_is_paused_at_once_and_its_gate_can_still_be_answered(session):
+async def test_a_waiting_run_is_paused_at_once_and_its_gate_can_still_be_answered(session):
     after = counted(session, "after")
 
     @session.workflow
@@ -93,7 +93,7 @@ async def test_a_paused_run_stays_paused_over_a_restart_until_it_is_resumed(file
     assert (len(latch.inputs), after) == (1, [2])
 
 
-async def test_a_run_left_while_it_was_pausing_is_paused_after_the_restart(file):
+async def test_a_run_that_was_pausing_is_paused_after_a_restart(file):
     latch = Latch()
     session, _ = opened(file, latch)
     async with session:
@@ -111,7 +111,7 @@ async def test_a_run_left_while_it_was_pausing_is_paused_after_the_restart(file)
     assert len(latch.inputs) == 2
 
 
-async def test_a_gate_answered_while_the_run_was_paused_and_not_driven_counts_after_resume(file):
+async def test_an_answer_to_a_paused_parked_run_is_used_after_resume(file):
     async def ask(ctx):
         return await ctx.gate("Continue?")
 
@@ -129,7 +129,7 @@ async def test_a_gate_answered_while_the_run_was_paused_and_not_driven_counts_af
         assert await within(run.wait()) == "yes"
 
 
-async def test_a_waiting_run_that_nobody_drives_can_be_paused(file):
+async def test_a_waiting_parked_run_can_be_paused(file):
     async def ask(ctx):
         return await ctx.gate("Continue?")
 
@@ -149,7 +149,7 @@ async def test_a_waiting_run_that_nobody_drives_can_be_paused(file):
         assert await within(run.wait()) == "yes"
 
 
-async def test_a_timer_of_a_paused_run_goes_on_and_the_body_after_resume(session):
+async def test_a_timer_of_a_paused_run_continues_and_the_body_resumes_later(session):
     @session.workflow
     async def nap(ctx):
         await ctx.sleep(0.02)
@@ -165,7 +165,7 @@ async def test_a_timer_of_a_paused_run_goes_on_and_the_body_after_resume(session
     assert await within(run.wait()) == 1
 
 
-async def test_pausing_twice_is_pausing_once(session):
+async def test_pausing_is_idempotent(session):
     @session.workflow
     async def ask(ctx):
         return await ctx.gate("Continue?")
@@ -202,7 +202,7 @@ async def test_a_running_run_cannot_be_resumed():
     await run.stop()
 
 
-async def test_resuming_while_still_pausing_goes_on():
+async def test_resuming_while_still_pausing_continues_the_run():
     latch = Latch()
     session, _ = opened(None, latch)
     run = await session.start("two_steps")
@@ -214,7 +214,7 @@ async def test_resuming_while_still_pausing_goes_on():
     assert await within(run.wait()) == 2
 
 
-async def test_wait_goes_on_waiting_while_the_run_is_paused():
+async def test_wait_does_not_return_while_the_run_is_paused():
     latch = Latch()
     session, _ = opened(None, latch)
     run = await session.start("two_steps")
@@ -228,7 +228,7 @@ async def test_wait_goes_on_waiting_while_the_run_is_paused():
     assert await within(waiter) == 2
 
 
-async def test_pausing_a_parent_holds_back_what_comes_after_its_child(session):
+async def test_pausing_a_parent_delays_the_steps_after_its_child(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
     after = counted(session, "after")
@@ -252,7 +252,7 @@ async def test_pausing_a_parent_holds_back_what_comes_after_its_child(session):
     assert await within(run.wait()) == 2
 
 
-async def test_a_parent_is_paused_while_all_it_waits_for_is_a_child_that_was_paused_alone(session):
+async def test_a_parent_that_only_waits_for_a_paused_child_is_paused(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -277,7 +277,7 @@ async def test_a_parent_is_paused_while_all_it_waits_for_is_a_child_that_was_pau
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-async def test_an_answer_to_a_paused_run_is_kept_and_the_function_goes_on_when_it_is_resumed(file, restarted):
+async def test_an_answer_to_a_paused_run_is_kept_until_it_is_resumed(file, restarted):
     async def ask(ctx):
         answer = await ctx.gate("Continue?")
         ctx.emit("went_on")
@@ -311,7 +311,7 @@ async def answered_and_resumed(session, run):
 
 
 @pytest.mark.parametrize("beside", [True, False])
-async def test_the_function_of_a_paused_run_is_not_told_how_its_last_step_ended(session, beside):
+async def test_the_function_of_a_paused_run_does_not_get_the_result_of_its_last_step(session, beside):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -336,7 +336,7 @@ async def test_the_function_of_a_paused_run_is_not_told_how_its_last_step_ended(
     assert "went_on" in types(run)
 
 
-async def test_a_step_that_asks_in_the_middle_is_answered_and_finished_while_the_run_is_pausing(session):
+async def test_a_leaf_with_an_open_gate_can_finish_while_the_run_is_pausing(session):
     async def careful(context):
         return await context.leaf_runtime.ask(GateWait(f"{context.path}/ask", "Deploy?"))
 
@@ -401,7 +401,7 @@ async def test_a_pause_takes_effect_between_two_attempts_at_a_step():
         assert await within(run.wait()) == 4
 
 
-async def test_a_run_that_is_paused_in_the_time_between_two_attempts_is_paused_at_once():
+async def test_a_run_is_paused_at_once_during_a_backoff():
     trying = Trying()
     async with trying.at(None, delay=60) as session:
         run = await session.start("patient")
@@ -431,7 +431,7 @@ async def test_the_attempts_before_a_pause_count_after_a_restart(file):
         assert tries == [1, 2]
 
 
-async def test_a_step_that_rests_between_attempts_goes_on_with_changed_code(file):
+async def test_a_step_in_backoff_resumes_with_changed_code(file):
     trying = Trying()
     async with trying.at(file) as session:
         run = await session.start("patient")

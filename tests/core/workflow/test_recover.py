@@ -28,7 +28,7 @@ def opened(file, body, *nodes, name="test"):
 
 @pytest.mark.requirement("S0-73")
 @pytest.mark.requirement("S0-74")
-async def test_a_run_goes_on_after_a_restart_without_repeating_what_was_settled(file):
+async def test_a_run_resumes_after_a_restart_without_repeating_settled_steps(file):
     async def body(ctx):
         ctx.state["notes"] = [(await ctx.run("first", "a"))["output"]]
         ctx.state["notes"].append(await ctx.gate("Continue?"))
@@ -50,7 +50,7 @@ async def test_a_run_goes_on_after_a_restart_without_repeating_what_was_settled(
     assert seen == [(["a"], []), ([], ["z"])]
 
 
-async def test_a_leaf_that_was_running_is_run_again(file):
+async def test_a_leaf_that_was_running_is_executed_again(file):
     latch = Latch()
 
     async def body(ctx):
@@ -88,7 +88,7 @@ async def test_a_crash_between_two_steps_repeats_neither(file, tmp_path):
 
 
 @pytest.mark.parametrize("beside", [False, True])
-async def test_a_step_given_the_time_gets_the_same_time_again_after_a_crash_in_it(file, tmp_path, beside):
+async def test_a_step_gets_the_same_time_again_after_a_crash(file, tmp_path, beside):
     inputs, crashed = [], []
 
     async def work(context):
@@ -213,7 +213,7 @@ async def test_a_failed_run_raises_workflow_failed_in_another_process(file):
         assert caught.value.error_type == "KeyError"
 
 
-async def test_what_is_told_about_a_finished_run_is_the_same_after_a_restart(file):
+async def test_the_info_of_a_finished_run_is_the_same_after_a_restart(file):
     async def body(ctx):
         return {"answer": 42}
 
@@ -229,7 +229,7 @@ async def test_what_is_told_about_a_finished_run_is_the_same_after_a_restart(fil
         assert await run.wait() == {"answer": 42}
 
 
-async def test_a_body_that_asks_with_another_input_is_held_and_says_the_path_and_both_inputs(file):
+async def test_a_body_that_calls_with_another_input_is_held_with_path_and_both_inputs(file):
     async def body(ctx):
         await ctx.run("work", {"version": 1})
         return await ctx.gate("Continue?")
@@ -257,7 +257,7 @@ async def test_a_body_that_asks_with_another_input_is_held_and_says_the_path_and
         assert again == []
 
 
-async def test_a_body_that_no_longer_asks_for_what_is_recorded_is_held(file):
+async def test_a_body_that_no_longer_makes_a_recorded_call_is_held(file):
     async def body(ctx):
         await ctx.run("work", 1)
         await ctx.run("more", 2)
@@ -280,7 +280,7 @@ async def test_a_body_that_no_longer_asks_for_what_is_recorded_is_held(file):
         assert "workflow_completed" not in types(run)
 
 
-async def test_a_body_that_asks_for_something_new_in_the_middle_is_held(file):
+async def test_a_body_that_makes_a_new_call_in_the_middle_is_held(file):
     async def body(ctx):
         await ctx.run("work", 1)
         return await ctx.gate("Continue?")
@@ -303,7 +303,7 @@ async def test_a_body_that_asks_for_something_new_in_the_middle_is_held(file):
         assert new == []
 
 
-async def test_a_held_run_stays_held_over_a_restart_and_goes_on_with_the_old_code(file):
+async def test_a_held_run_stays_held_over_a_restart_and_resumes_with_the_old_code(file):
     async def body(ctx):
         await ctx.run("work", 1)
         return await ctx.gate("Continue?")
@@ -328,7 +328,7 @@ async def test_a_held_run_stays_held_over_a_restart_and_goes_on_with_the_old_cod
         assert await within(run.wait()) == "yes"
 
 
-async def test_resume_with_changes_runs_again_what_is_asked_for_differently_and_keeps_the_rest(file):
+async def test_resume_with_changes_reruns_changed_calls_and_keeps_the_rest(file):
     async def body(ctx):
         await ctx.run("same", 1)
         await ctx.run("work", "old")
@@ -356,7 +356,7 @@ async def test_resume_with_changes_runs_again_what_is_asked_for_differently_and_
         assert (same, work) == ([], ["new"])
 
 
-async def test_resume_with_changes_goes_on_when_steps_were_added_and_removed(file):
+async def test_resume_with_changes_works_when_steps_were_added_and_removed(file):
     async def body(ctx):
         await ctx.run("gone", 1)
         await ctx.run("kept", 2)
@@ -415,7 +415,7 @@ async def test_a_run_resumed_with_changes_survives_another_restart(file):
         assert again == []
 
 
-async def test_changed_source_alone_holds_nothing_and_is_noted(file):
+async def test_changed_source_alone_is_recorded_and_does_not_hold_the_run(file):
     async def body(ctx):
         return await ctx.gate("Continue?")
 
@@ -433,7 +433,7 @@ async def test_changed_source_alone_holds_nothing_and_is_noted(file):
         assert types(run).count("workflow_changed") == 1
 
 
-async def test_runs_of_unregistered_workflows_and_other_sessions_are_left_alone_and_reported(file, caplog):
+async def test_runs_of_unregistered_workflows_and_other_sessions_are_skipped_and_reported(file, caplog):
     async def body(ctx):
         return await ctx.gate("Continue?")
 
@@ -475,13 +475,13 @@ async def test_recover_twice_drives_a_run_once(file):
     assert latch.inputs == [1]
 
 
-async def test_recovering_an_empty_session_finds_nothing(file):
+async def test_recovering_an_empty_session_returns_no_runs(file):
     async with Session("test", file) as session:
         assert await session.recover() == []
     assert await Session("test").recover() == []
 
 
-async def test_parallel_calls_get_their_own_results_again_whoever_ended_first(file):
+async def test_parallel_calls_get_their_own_results_again_on_replay(file):
     latches = [Latch() for _ in range(3)]
 
     async def body(ctx):
@@ -501,7 +501,7 @@ async def test_parallel_calls_get_their_own_results_again_whoever_ended_first(fi
         assert await within(run.wait()) == [[0, 1, 2], "yes"]
 
 
-async def test_leaving_a_session_parks_its_runs_and_writes_no_end(file):
+async def test_closing_a_session_parks_its_runs_and_records_no_end(file):
     latch = Latch()
 
     async def body(ctx):
@@ -514,7 +514,7 @@ async def test_leaving_a_session_parks_its_runs_and_writes_no_end(file):
         assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
 
 
-def test_a_loop_that_shuts_down_with_an_open_run_writes_nothing_and_the_run_goes_on(file):
+def test_an_event_loop_that_ends_with_an_open_run_records_nothing_and_the_run_resumes(file):
     async def body(ctx):
         await ctx.run("work", 1)
         return await ctx.gate("Continue?")
@@ -540,7 +540,7 @@ def test_a_loop_that_shuts_down_with_an_open_run_writes_nothing_and_the_run_goes
     assert (now, value, again) == (before, "yes", [])
 
 
-def test_a_loop_that_shuts_down_while_a_leaf_runs_leaves_the_run_to_be_recovered(file):
+def test_an_event_loop_that_ends_while_a_leaf_runs_leaves_the_run_recoverable(file):
     async def body(ctx):
         return (await ctx.run("work", 1))["output"]
 
@@ -561,7 +561,7 @@ def test_a_loop_that_shuts_down_while_a_leaf_runs_leaves_the_run_to_be_recovered
     assert asyncio.run(go_on()) == (1, [1])
 
 
-async def test_a_value_is_a_list_from_the_start_where_a_tuple_was_returned(session):
+async def test_a_returned_tuple_is_a_list_from_the_start(session):
     FunctionNode("pair", session, lambda context: (1, (2, 3)))
 
     @session.workflow
@@ -600,7 +600,7 @@ async def test_an_input_that_is_not_json_fails_its_step_and_is_not_executed(sess
     assert seen == []
 
 
-async def test_a_workflow_input_that_is_not_json_is_refused_before_anything_is_written(session):
+async def test_a_workflow_input_that_is_not_json_is_rejected_before_anything_is_written(session):
     @session.workflow
     async def look(ctx):
         return None
@@ -611,7 +611,7 @@ async def test_a_workflow_input_that_is_not_json_is_refused_before_anything_is_w
 
 
 @pytest.mark.parametrize("name", ["workflow_progress", "step_back", "clock_wise", "thread_begun"])
-async def test_a_name_of_ones_own_that_begins_as_the_engines_do_is_told_once(file, name):
+async def test_a_user_event_with_an_engine_prefix_is_delivered_once(file, name):
     async def body(ctx):
         ctx.emit(name, {"percent": 50})
         return await ctx.gate("Go on?")
@@ -627,7 +627,7 @@ async def test_a_name_of_ones_own_that_begins_as_the_engines_do_is_told_once(fil
         assert types(run).count(name) == types(forked).count(name) == 1
 
 
-async def test_what_the_engine_notes_of_a_changed_definition_is_no_name_of_ones_own(session):
+async def test_workflow_changed_is_a_reserved_event_name(session):
     async def body(ctx):
         ctx.emit("workflow_changed", {"field": "title"})
 
@@ -638,7 +638,7 @@ async def test_what_the_engine_notes_of_a_changed_definition_is_no_name_of_ones_
     assert "workflow_changed" not in types(run)
 
 
-async def test_a_run_that_cannot_be_made_sense_of_keeps_no_other_from_being_taken_up(file):
+async def test_an_unreadable_run_does_not_prevent_the_recovery_of_others(file):
     latch = Latch()
 
     async def body(ctx):
@@ -728,7 +728,7 @@ WAYS = [through_workers, after_many_turns, joined_after_many_turns, joined_after
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_one_outcome_sets_off_is_over_before_the_next_is_told(file, way):
+async def test_the_effects_of_one_outcome_end_before_the_next_is_delivered(file, way):
     done = []
 
     async def first(context):
@@ -764,7 +764,7 @@ async def test_what_one_outcome_sets_off_is_over_before_the_next_is_told(file, w
                 assert await within(run.wait()) == ["A", "B"]
 
 
-async def test_a_body_that_never_rests_is_told_all_the_same(session):
+async def test_a_body_that_never_idles_still_receives_its_results(session):
     counted(session, "work")
 
     async def body(ctx):
@@ -812,7 +812,7 @@ GIVING_UP = [
 
 
 @pytest.mark.parametrize("give_up", GIVING_UP)
-async def test_the_end_of_what_was_given_up_is_heard_in_the_same_order_after_a_restart(file, give_up):
+async def test_the_ends_of_cancelled_calls_are_replayed_in_the_same_order(file, give_up):
     order = []
 
     async def quick(context):
@@ -868,7 +868,7 @@ async def test_the_end_of_what_was_given_up_is_heard_in_the_same_order_after_a_r
     assert seen == [[[[1], ["quick", "given up"]]], []]
 
 
-async def test_a_leaf_that_gives_a_result_though_it_was_given_up_gives_it_again_after_a_restart(file):
+async def test_the_result_of_a_cancelled_leaf_is_replayed_after_a_restart(file):
     async def partial(context):
         try:
             await asyncio.Event().wait()

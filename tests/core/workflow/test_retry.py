@@ -75,13 +75,13 @@ async def shop(session):
 
 
 @pytest.mark.parametrize(("workflow", "paid"), [("order", [5]), ("parent", [5]), ("grandparent", [1, 5])])
-async def test_what_was_paid_is_not_paid_again_however_deep_it_failed(shop, workflow, paid):
+async def test_completed_steps_are_not_repeated_however_deep_the_failure_is(shop, workflow, paid):
     run = await shop.failed(workflow)
     assert await shop.retried(run) == "delivered 5"
     assert (shop.paid, shop.tried) == (paid, [5, 5])
 
 
-async def test_a_retry_of_a_retry_repeats_nothing_either(shop):
+async def test_a_retry_of_a_retry_does_not_repeat_completed_steps(shop):
     run = await shop.failed("grandparent")
     shop.broken = True
     again = await shop.session.retry(run.run_id)
@@ -92,7 +92,7 @@ async def test_a_retry_of_a_retry_repeats_nothing_either(shop):
     assert (shop.paid, shop.tried) == ([1, 5], [5, 5, 5])
 
 
-async def test_a_retry_of_a_failed_child_goes_on_after_a_restart(file):
+async def test_a_retry_of_a_failed_child_resumes_after_a_restart(file):
     async with Session("test", file) as session:
         shop = Shop(session)
         sell(session)
@@ -113,14 +113,14 @@ async def test_a_retry_of_a_failed_child_goes_on_after_a_restart(file):
         assert (shop.paid, again.paid, last.paid, last.tried) == ([1, 5], [], [], [5])
 
 
-async def test_what_a_retried_child_takes_over_is_not_spent_again(shop):
+async def test_copied_steps_of_a_retried_child_are_not_charged_again(shop):
     run = await shop.failed("grandparent", limits=Limits(tokens=250))
     again = await shop.session.retry(run.run_id)
     assert await within(again.wait()) == "delivered 5"
     assert (run.view.usage.tokens, again.view.usage.tokens) == (200, 0)
 
 
-async def test_the_failed_run_and_its_child_stay_as_they_are(shop):
+async def test_the_failed_run_and_its_child_are_unchanged(shop):
     run = await shop.failed("parent")
     child = shop.session.get_workflow_run(run.events[1].data["child"])
     before = [event.to_dict() for each in (run, child) for event in each.events]
@@ -135,7 +135,7 @@ async def test_the_failed_run_and_its_child_stay_as_they_are(shop):
     assert other.events[0].data["parent"] == again.run_id
 
 
-async def test_a_child_that_came_too_late_goes_on_where_it_was(shop):
+async def test_a_child_that_timed_out_continues_where_it_was(shop):
     @shop.session.workflow
     async def lengthy(ctx):
         paid = (await ctx.run("pay", ctx.input))["output"]
@@ -157,7 +157,7 @@ async def test_a_child_that_came_too_late_goes_on_where_it_was(shop):
         assert shop.paid == [5], workflow
 
 
-async def test_a_payment_that_was_cut_off_in_a_child_that_came_too_late_is_in_doubt(shop):
+async def test_an_interrupted_once_step_of_a_timed_out_child_is_in_doubt(shop):
     FunctionNode("cut", shop.session, shop.slow, effect="once")
 
     @shop.session.workflow
@@ -177,7 +177,7 @@ async def test_a_payment_that_was_cut_off_in_a_child_that_came_too_late_is_in_do
     assert await within(again.wait()) == "it was paid"
 
 
-async def test_a_child_that_was_tried_twice_goes_on_from_its_last_attempt_and_has_all_attempts_again(shop):
+async def test_a_child_with_two_attempts_continues_from_the_last_with_all_attempts_again(shop):
     Workflow("eager", shop.session, shop.session.workflows["order"].fn, retry=Retry(attempts=2, delay=0))
 
     @shop.session.workflow
@@ -190,7 +190,7 @@ async def test_a_child_that_was_tried_twice_goes_on_from_its_last_attempt_and_ha
     assert (shop.paid, shop.tried) == ([5, 5], [5, 5, 5])
 
 
-async def test_a_child_that_had_asked_somebody_keeps_the_answer(shop):
+async def test_a_child_keeps_the_answers_of_its_gates(shop):
     @shop.session.workflow
     async def asking(ctx):
         answer = await ctx.gate("Deliver it?")
@@ -227,7 +227,7 @@ async def test_a_child_that_could_not_start_is_started(shop):
         await within(again.wait())
 
 
-async def test_a_failed_child_that_is_called_something_else_now_is_begun_anew(shop):
+async def test_a_failed_child_with_another_workflow_name_starts_from_the_beginning(shop):
     run = await shop.failed("parent")
     session = shop.session
     session.workflows["better"] = Workflow("renamed", session, session.workflows.pop("order").fn)
@@ -241,7 +241,7 @@ async def test_a_failed_child_that_is_called_something_else_now_is_begun_anew(sh
     assert shop.paid == [5, 5]
 
 
-async def test_a_rejection_is_no_failure(shop):
+async def test_a_rejection_is_not_retried(shop):
     async def refuse(context):
         return Result.failed("rejected: no", "Rejected")
 
@@ -266,7 +266,7 @@ async def test_a_rejection_is_no_failure(shop):
 # -- inside of control nodes ---------------------------------------------------------------------
 
 
-async def test_steps_of_a_graph_that_are_done_are_not_done_again(shop):
+async def test_completed_steps_of_a_graph_are_not_repeated(shop):
     graph = Graph("graph", shop.session).add_step_ref("pay", "pay")
     graph.add_step_ref("deliver", "deliver", depends_on=["pay"])
 
@@ -281,7 +281,7 @@ async def test_steps_of_a_graph_that_are_done_are_not_done_again(shop):
     assert shop.paid == [5]
 
 
-async def test_all_items_of_a_map_that_failed_are_run_again_and_no_others(shop):
+async def test_only_the_failed_items_of_a_map_are_executed_again(shop):
     tried = []
 
     async def item(context):
@@ -297,7 +297,7 @@ async def test_all_items_of_a_map_that_failed_are_run_again_and_no_others(shop):
     assert sorted(tried) == [1, 1, 2, 3, 3, 4]
 
 
-async def test_what_failed_beside_something_else_that_failed_is_run_again_too(shop):
+async def test_concurrent_failures_are_all_executed_again(shop):
     @shop.session.workflow
     async def both(ctx):
         told = await ctx.run_parallel([("deliver", 1), ("pay", 2), ("deliver", 3)])
@@ -310,7 +310,7 @@ async def test_what_failed_beside_something_else_that_failed_is_run_again_too(sh
     assert (shop.paid, shop.tried) == ([2], [1, 3, 1, 3])
 
 
-async def test_what_failed_inside_of_something_that_succeeded_is_left_as_it_is(shop):
+async def test_failures_inside_of_a_succeeded_node_are_kept(shop):
     one = FunctionNode("one", shop.session, shop.deliver)
     two = FunctionNode("two", shop.session, shop.pay)
     ParallelNode("either", shop.session, {"one": one, "two": two}, require=1)
@@ -327,7 +327,7 @@ async def test_what_failed_inside_of_something_that_succeeded_is_left_as_it_is(s
     assert (shop.paid, shop.tried) == ([5], [5])
 
 
-async def test_what_a_fallback_made_good_is_left_as_it_is(shop):
+async def test_failures_handled_by_a_fallback_are_kept(shop):
     instead = FunctionNode("instead", shop.session, shop.pay)
 
     @shop.session.workflow
@@ -345,7 +345,7 @@ async def test_what_a_fallback_made_good_is_left_as_it_is(shop):
 # -- times that ran out --------------------------------------------------------------------------
 
 
-async def test_a_gate_whose_time_ran_out_is_asked_again(shop):
+async def test_a_gate_that_timed_out_opens_again(shop):
     @shop.session.workflow
     async def hasty(ctx):
         await ctx.run("pay", 5)
@@ -363,7 +363,7 @@ async def test_a_gate_whose_time_ran_out_is_asked_again(shop):
     assert shop.paid == [5]
 
 
-async def test_a_graph_whose_time_ran_out_goes_on_with_what_it_has_done(shop):
+async def test_a_graph_that_timed_out_keeps_its_completed_steps(shop):
     graph = Graph("graph", shop.session, timeout=0.05).add_step_ref("pay", "pay")
     graph.add_step_ref("slow", "slow", depends_on=["pay"])
     shop.session.register_workflow(graph)
@@ -386,7 +386,7 @@ async def test_a_graph_whose_time_ran_out_goes_on_with_what_it_has_done(shop):
         assert shop.paid == [5], workflow
 
 
-async def test_a_sleep_beside_the_failure_is_not_slept_again(shop):
+async def test_a_sleep_concurrent_to_the_failure_is_not_repeated(shop):
     slept = asyncio.Event()
 
     @shop.session.workflow

@@ -82,7 +82,7 @@ def made(session, fn=simple, input=None, **options) -> WorkflowRun:
 
 
 @pytest.mark.requirement("S0-33")
-def test_a_gate_tells_its_id_prompt_choices_and_when_it_was_opened():
+def test_a_gate_has_its_id_prompt_choices_and_creation_time():
     gate = GateInfo("1a2b3c4d", "Continue?", ["yes", "no"], None)
     assert (gate.gate_id, gate.prompt, gate.choices, gate.future) == (
         "1a2b3c4d",
@@ -96,7 +96,7 @@ def test_a_gate_tells_its_id_prompt_choices_and_when_it_was_opened():
 @pytest.mark.requirement("S0-34")
 @pytest.mark.requirement("S0-48")
 @pytest.mark.requirement("D0-9")
-async def test_what_is_told_about_a_run_can_be_written_as_json(session):
+async def test_the_info_of_a_run_is_json(session):
     run = made(session, ask)
     told = run.to_info().to_dict()
     assert (told["state"], told["started_at"], told["completed_at"]) == ("pending", None, None)
@@ -121,7 +121,7 @@ async def test_what_is_told_about_a_run_can_be_written_as_json(session):
 
 @pytest.mark.requirement("S0-34")
 @pytest.mark.requirement("D0-10")
-async def test_the_times_of_a_run_are_in_universal_time(session):
+async def test_the_times_of_a_run_are_in_utc(session):
     run = made(session)
     await run.start()
     await run.wait()
@@ -133,7 +133,7 @@ async def test_the_times_of_a_run_are_in_universal_time(session):
 @pytest.mark.requirement("S0-35")
 @pytest.mark.requirement("C-05")
 @pytest.mark.requirement("C-26")
-async def test_a_run_takes_the_seeds_arguments_and_its_id_is_a_uuid_that_sorts_by_time(session):
+async def test_a_run_accepts_the_documented_arguments_and_its_id_is_a_sortable_uuid(session):
     heard = []
     workflow = Workflow("simple", session, simple)
     first, second = WorkflowRun(workflow, "in", {"p": 1}, heard.append), WorkflowRun(workflow, "in")
@@ -150,7 +150,7 @@ def test_every_run_id_is_a_uuid_of_version_seven(session):
 
 
 @pytest.mark.requirement("S0-36")
-async def test_a_run_goes_from_pending_over_running_and_waiting_to_completed(session):
+async def test_a_run_goes_from_pending_to_running_waiting_and_completed(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -175,7 +175,7 @@ async def test_a_run_goes_from_pending_over_running_and_waiting_to_completed(ses
 
 @pytest.mark.requirement("S0-37")
 @pytest.mark.parametrize(("fn", "state"), [(simple, "completed"), (broken, "failed"), (ask, "cancelled")])
-async def test_a_run_is_complete_in_each_of_its_three_ends(session, fn, state):
+async def test_a_run_is_complete_in_each_final_state(session, fn, state):
     run = made(session, fn)
     assert not run.is_complete
     await run.start()
@@ -188,7 +188,7 @@ async def test_a_run_is_complete_in_each_of_its_three_ends(session, fn, state):
 
 
 @pytest.mark.requirement("S0-38")
-async def test_start_returns_while_the_run_goes_on_in_the_background(session):
+async def test_start_returns_while_the_run_continues_in_the_background(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -293,13 +293,13 @@ async def test_wait_on_a_cancelled_run_raises_cancelled_error(session):
 
 
 @pytest.mark.requirement("S0-43")
-async def test_wait_on_a_run_that_was_not_started_is_refused(session):
+async def test_waiting_for_a_run_that_was_not_started_is_rejected(session):
     with pytest.raises(RuntimeError, match="Workflow not started"):
         await made(session).wait()
 
 
 @pytest.mark.requirement("S0-43")
-async def test_many_can_wait_for_one_run_and_one_of_them_may_give_up(session):
+async def test_several_tasks_can_wait_for_one_run_and_one_can_be_cancelled(session):
     run = made(session, ask)
     await run.start()
     waiters = [asyncio.create_task(run.wait()) for _ in range(3)]
@@ -311,7 +311,7 @@ async def test_many_can_wait_for_one_run_and_one_of_them_may_give_up(session):
 
 
 @pytest.mark.requirement("S0-44")
-async def test_cancel_can_be_repeated_and_waits_for_the_end_of_the_function(session):
+async def test_cancel_is_idempotent_and_waits_for_the_end_of_the_function(session):
     ended = []
 
     async def tidy(ctx):
@@ -331,7 +331,7 @@ async def test_cancel_can_be_repeated_and_waits_for_the_end_of_the_function(sess
 
 
 @pytest.mark.requirement("S0-44")
-async def test_a_finished_run_stays_what_it_is_when_it_is_cancelled(session):
+async def test_cancelling_a_finished_run_changes_nothing(session):
     run = made(session)
     await run.start()
     await run.wait()
@@ -349,14 +349,14 @@ async def test_two_cancels_at_once_both_return_and_only_one_is_written(session):
     assert types(run).count("workflow_cancelled") == 1
 
 
-async def test_a_run_that_was_never_started_can_be_cancelled_without_harm(session):
+async def test_cancelling_a_run_that_was_never_started_is_harmless(session):
     run = made(session)
     await run.cancel()
     assert run.state is WorkflowState.PENDING
 
 
 @pytest.mark.requirement("D0-11")
-async def test_a_finished_run_leaves_memory_when_nobody_holds_it(session):
+async def test_an_unreferenced_finished_run_is_freed(session):
     run = made(session)
     await run.start()
     await run.wait()
@@ -399,7 +399,7 @@ async def test_an_exception_group_of_a_task_group_fails_the_run(session):
     assert data_of(run, "workflow_failed")[0]["error_type"] == "ExceptionGroup"
 
 
-async def test_a_body_that_raises_its_own_cancelled_error_has_failed_not_been_cancelled(session):
+async def test_a_body_that_raises_cancelled_error_fails_and_is_not_cancelled(session):
     async def body(ctx):
         raise asyncio.CancelledError
 
@@ -415,7 +415,7 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize("error", [Odd("out of the ordinary"), SystemExit(2), GeneratorExit("early")])
-async def test_an_exception_that_is_no_exception_fails_the_run_and_harms_nobody_who_waits(session, error):
+async def test_a_base_exception_fails_the_run_and_is_wrapped_for_waiters(session, error):
     async def body(ctx):
         raise error
 
@@ -435,7 +435,7 @@ class Leaves(Node):
         raise SystemExit(2)
 
 
-async def test_an_exit_in_a_node_of_ones_own_has_failed_that_node(session):
+async def test_system_exit_in_a_custom_node_fails_that_node(session):
     Leaves("leaves", session)
 
     async def body(ctx):
@@ -460,7 +460,7 @@ async def test_a_result_that_is_not_json_fails_the_run_and_names_the_type(sessio
     assert run.state is WorkflowState.FAILED
 
 
-async def test_tasks_the_body_leaves_behind_end_with_it(session):
+async def test_unfinished_tasks_of_the_body_end_with_it(session):
     latch, ended = Latch(), []
     FunctionNode("work", session, latch.leaf)
 

@@ -28,7 +28,7 @@ async def finished(session: Session, fn: Any) -> WorkflowRun:
 
 
 @pytest.mark.requirement("S1-12")
-async def test_execute_takes_input_and_params_by_name(session: Session) -> None:
+async def test_execute_accepts_input_and_params_by_name(session: Session) -> None:
     async def flow(ctx: WorkflowContext) -> Any:
         return [ctx.input, ctx.params]
 
@@ -41,7 +41,7 @@ async def test_execute_takes_input_and_params_by_name(session: Session) -> None:
 
 
 @pytest.mark.requirement("S1-28")
-async def test_a_graph_that_is_put_among_the_workflows_is_one(session: Session) -> None:
+async def test_a_graph_assigned_to_workflows_becomes_a_workflow(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("m", session, ["x"]), "a")
     session.workflows[graph.id] = graph
     run = WorkflowRun(workflow=session.workflows["g"], input=1)
@@ -53,7 +53,7 @@ async def test_a_graph_that_is_put_among_the_workflows_is_one(session: Session) 
 
 
 @pytest.mark.requirement("C-26")
-async def test_a_run_takes_session_and_event_bus(session: Session) -> None:
+async def test_a_run_accepts_session_and_event_bus(session: Session) -> None:
     events: list[WorkflowEvent] = []
     graph = Graph("g", session).add_step(MockNode("m", session, ["x"]), "a")
     run = WorkflowRun(
@@ -83,7 +83,9 @@ async def test_runs_are_listed_by_the_name_of_a_state(session: Session) -> None:
 @pytest.mark.requirement("S0-32")
 @pytest.mark.requirement("C-09")
 @pytest.mark.parametrize("name", ["step_completed", "workflow_failed", "gate_waiting", "node_started"])
-async def test_an_event_of_the_engine_can_be_emitted_and_is_told_apart(session: Session, name: str) -> None:
+async def test_a_reserved_event_name_can_be_emitted_and_is_distinguishable(
+    session: Session, name: str
+) -> None:
     MockNode("m", session, ["x"])
 
     async def flow(ctx: WorkflowContext) -> Any:
@@ -97,7 +99,7 @@ async def test_an_event_of_the_engine_can_be_emitted_and_is_told_apart(session: 
     assert run.pending_gates == []
 
 
-async def test_an_emitted_name_of_the_engine_is_replayed_as_it_was(session: Session) -> None:
+async def test_an_emitted_reserved_name_is_replayed_unchanged(session: Session) -> None:
     async def flow(ctx: WorkflowContext) -> Any:
         ctx.emit("gate_waiting", {"n": 1})
         answer = await ctx.gate("Go on?")
@@ -118,7 +120,7 @@ async def test_an_emitted_name_of_the_engine_is_replayed_as_it_was(session: Sess
 
 
 @pytest.mark.requirement("S0-32")
-async def test_times_in_the_data_of_an_event_are_told_as_text(session: Session) -> None:
+async def test_times_in_event_data_become_strings(session: Session) -> None:
     at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
 
     async def flow(ctx: WorkflowContext) -> None:
@@ -129,13 +131,13 @@ async def test_times_in_the_data_of_an_event_are_told_as_text(session: Session) 
     assert seen == {"at": "2025-01-02T03:04:05+00:00", "days": ["2025-01-02"]}
 
 
-async def test_an_event_without_a_name_is_refused(session: Session) -> None:
+async def test_an_event_without_a_name_is_rejected(session: Session) -> None:
     with pytest.raises(ValueError, match="The name of an event must not be empty"):
         ExecutionContext(session).emit("")
 
 
 @pytest.mark.requirement("S0-17")
-async def test_a_call_takes_a_run_id_and_an_event_sink(session: Session) -> None:
+async def test_a_call_accepts_a_run_id_and_an_event_sink(session: Session) -> None:
     seen: list[WorkflowEvent] = []
 
     def leaf(context: ExecutionContext) -> str:
@@ -156,7 +158,7 @@ async def test_a_call_takes_a_run_id_and_an_event_sink(session: Session) -> None
 
 
 @pytest.mark.requirement("S0-52")
-def test_an_id_is_checked_under_both_names(session: Session) -> None:
+def test_validate_unique_id_accepts_both_argument_names(session: Session) -> None:
     MockNode("n", session)
     for check in (
         lambda: session.validate_unique_id(id="n", entity_type="workflow"),
@@ -168,7 +170,7 @@ def test_an_id_is_checked_under_both_names(session: Session) -> None:
 
 
 @pytest.mark.requirement("S0-09")
-def test_a_workflow_without_an_id_is_refused(session: Session) -> None:
+def test_a_workflow_without_an_id_is_rejected(session: Session) -> None:
     with pytest.raises(ValueError, match="The name of a workflow must be a string, got None"):
         Workflow(None, session, print)  # type: ignore[arg-type]
     assert session.workflows == {}

@@ -51,7 +51,7 @@ async def started(session, sink, fn=body) -> WorkflowRun:
 @pytest.mark.requirement("S0-47")
 @pytest.mark.requirement("S1-32")
 @pytest.mark.parametrize("kind", [Kept, Later])
-async def test_a_sink_with_an_emit_hears_every_event_in_order(session, kind):
+async def test_a_sink_with_emit_receives_every_event_in_order(session, kind):
     sink = kind()
     run = await started(session, sink)
     await run.wait()
@@ -84,7 +84,7 @@ async def test_an_async_function_is_a_sink(session):
 @pytest.mark.requirement("S0-47")
 @pytest.mark.requirement("D0-7")
 @pytest.mark.parametrize("error", [RuntimeError("no screen"), SystemExit(3), asyncio.CancelledError()])
-async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog, error):
+async def test_a_failing_sink_is_logged_and_the_run_continues(session, caplog, error):
     def sink(event):
         raise error
 
@@ -96,7 +96,7 @@ async def test_a_failing_sink_is_logged_and_the_run_goes_on(session, caplog, err
 @pytest.mark.requirement("S0-47")
 @pytest.mark.requirement("D0-7")
 @pytest.mark.parametrize("error", [RuntimeError("no screen"), SystemExit(3), asyncio.CancelledError()])
-async def test_a_failing_async_sink_is_logged_and_hears_the_next_event(session, caplog, error):
+async def test_a_failing_async_sink_is_logged_and_receives_the_next_event(session, caplog, error):
     heard = []
 
     async def sink(event):
@@ -111,7 +111,7 @@ async def test_a_failing_async_sink_is_logged_and_hears_the_next_event(session, 
 
 
 @pytest.mark.requirement("S0-47")
-async def test_a_sink_that_never_returns_keeps_only_itself_waiting_and_is_left_behind_quietly(file):
+async def test_a_sink_that_never_returns_blocks_only_itself_and_is_abandoned(file):
     async def value(sink):
         async with Session("test", file) as session:
             return await within((await started(session, sink)).wait())
@@ -123,7 +123,7 @@ async def test_a_sink_that_never_returns_keeps_only_itself_waiting_and_is_left_b
 
 
 @pytest.mark.requirement("S0-47")
-async def test_a_sink_that_never_returns_does_not_keep_other_runs_sinks_waiting(session):
+async def test_a_sink_that_never_returns_does_not_block_the_sinks_of_other_runs(session):
     await started(session, Slow())
     sink = Later()
     run = WorkflowRun(session.get_workflow("body"), None, event_sink=sink)
@@ -133,7 +133,7 @@ async def test_a_sink_that_never_returns_does_not_keep_other_runs_sinks_waiting(
 
 
 @pytest.mark.requirement("D0-7")
-async def test_an_event_is_shown_only_after_it_is_on_disk(file):
+async def test_an_event_is_delivered_only_after_it_is_on_disk(file):
     seen = []
 
     async with Session("test", file) as session:
@@ -147,7 +147,7 @@ async def test_an_event_is_shown_only_after_it_is_on_disk(file):
     assert all(seen)
 
 
-async def test_a_recorded_emit_is_not_shown_again_after_recovery(file):
+async def test_a_recorded_emit_is_not_delivered_again_after_recovery(file):
     async def ask(ctx):
         ctx.emit("begin")
         await ctx.gate("Continue?")
@@ -166,7 +166,7 @@ async def test_a_recorded_emit_is_not_shown_again_after_recovery(file):
     assert heard == ["gate_answered", "end", "workflow_completed"]
 
 
-async def test_the_sinks_of_all_runs_hear_forks_and_their_child_runs_from_their_first_event(session):
+async def test_global_sinks_receive_all_events_of_forks_and_their_child_runs(session):
     heard = {}
     session.engine.sinks.append(lambda event: heard.setdefault(event.run_id, []).append(event.seq))
     latch = Latch()
@@ -199,7 +199,7 @@ class Delayed(Kept):
 
 
 @pytest.mark.requirement("S0-47")
-async def test_the_end_of_a_run_is_told_without_waiting_for_a_slow_sink(file):
+async def test_the_end_of_a_run_is_delivered_without_waiting_for_a_slow_sink(file):
     sink, loop = Delayed(), asyncio.get_running_loop()
     async with Session("test", file) as session:
         run = await started(session, sink)
@@ -214,7 +214,7 @@ async def test_the_end_of_a_run_is_told_without_waiting_for_a_slow_sink(file):
 
 
 @pytest.mark.requirement("S1-32")
-async def test_the_sink_of_a_run_hears_of_the_gates_of_its_child_runs(session):
+async def test_the_sink_of_a_run_receives_the_gates_of_its_child_runs(session):
     async def child(ctx):
         return await ctx.gate("Child?")
 

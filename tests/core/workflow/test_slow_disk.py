@@ -43,7 +43,7 @@ async def ask(ctx):
     return await ctx.gate("Continue?")
 
 
-async def test_a_session_that_is_left_while_a_write_is_under_way_waits_for_it(file):
+async def test_closing_a_session_waits_for_a_pending_write(file):
     disk, latch = SlowDisk(file), Latch()
     async with Session("test", disk) as session:
         FunctionNode("leaf", session, latch.leaf)
@@ -58,7 +58,7 @@ async def test_a_session_that_is_left_while_a_write_is_under_way_waits_for_it(fi
         assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
 
 
-async def test_the_loop_turns_while_the_disk_is_written(file):
+async def test_the_event_loop_is_not_blocked_by_a_write(file):
     disk = SlowDisk(file)
     async with Session("test", disk) as session:
         session.workflow(ask)
@@ -74,7 +74,7 @@ async def test_the_loop_turns_while_the_disk_is_written(file):
         assert await within(run.wait()) == "yes"
 
 
-async def test_an_answer_is_not_acknowledged_and_the_body_not_told_before_it_is_on_disk(file):
+async def test_an_answer_is_neither_acknowledged_nor_delivered_before_it_is_on_disk(file):
     disk, told = SlowDisk(file), []
 
     async def hear(ctx):
@@ -93,7 +93,7 @@ async def test_an_answer_is_not_acknowledged_and_the_body_not_told_before_it_is_
         assert told == ["yes"]
 
 
-async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
+async def test_writes_of_many_runs_are_batched(file):
     disk = SlowDisk(file)
     async with Session("test", disk) as session:
         counted(session, "leaf")
@@ -106,7 +106,7 @@ async def test_what_many_runs_have_to_write_meanwhile_is_written_together(file):
         assert await within(asyncio.gather(*(run.wait() for run in runs))) == [1] * 20
 
 
-async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_too(file):
+async def test_a_child_that_is_starting_when_its_parent_stops_is_stopped_too(file):
     tidying = Tidying()
 
     async def parent(ctx):
@@ -136,7 +136,7 @@ async def test_a_child_that_is_just_begun_when_its_parent_is_stopped_is_stopped_
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, tmp_path, paused):
+async def test_a_stop_interrupted_by_a_crash_leaves_the_run_as_it_was(file, tmp_path, paused):
     tidying = Tidying()
 
     async def several(ctx):
@@ -173,7 +173,7 @@ async def test_a_run_that_a_crash_kept_from_being_stopped_is_what_it_was(file, t
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_loop_that_ends_while_the_disk_is_written_leaves_no_broken_thread(file):
+def test_an_event_loop_that_ends_during_a_write_leaves_no_broken_thread(file):
     disk = SlowDisk(file)
 
     async def left_open():

@@ -23,7 +23,7 @@ async def work(ctx):
 
 @pytest.mark.requirement("S0-02")
 @pytest.mark.requirement("S0-42")
-async def test_stop_says_what_was_running_and_why_it_was_stopped(session):
+async def test_stop_returns_the_running_steps_and_records_the_reason(session):
     latch = Latch()
     FunctionNode("leaf", session, latch.leaf)
     session.workflow(work)
@@ -63,7 +63,7 @@ def alive(pid):
         return False
 
 
-async def test_a_body_that_catches_the_cancellation_is_stopped_all_the_same(session):
+async def test_a_body_that_catches_the_cancellation_is_stopped_anyway(session):
     @session.workflow
     async def stubborn(ctx):
         for _ in range(3):
@@ -80,7 +80,7 @@ async def test_a_body_that_catches_the_cancellation_is_stopped_all_the_same(sess
     assert types(run)[-1] == "workflow_cancelled"
 
 
-async def test_stopping_is_shown_while_the_body_tidies_up(session):
+async def test_the_state_is_stopping_while_the_body_cleans_up(session):
     tidying, go = asyncio.Event(), asyncio.Event()
 
     @session.workflow
@@ -139,7 +139,7 @@ async def test_a_paused_run_can_be_stopped(session):
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_a_run_that_nobody_drives_can_be_stopped_after_a_restart(file, paused):
+async def test_a_parked_run_can_be_stopped_after_a_restart(file, paused):
     async with Session("test", file) as session:
         session.workflow(ask)
         run = await session.start("ask")
@@ -182,7 +182,7 @@ async def test_a_run_cannot_stop_itself(session):
         await within(run.wait())
 
 
-async def test_stop_of_a_parent_says_what_its_children_were_running(session):
+async def test_stopping_a_parent_returns_the_running_steps_of_its_children(session):
     latch = Latch()
     FunctionNode("leaf", session, latch.leaf)
     session.workflow(work)
@@ -198,7 +198,7 @@ async def test_stop_of_a_parent_says_what_its_children_were_running(session):
     assert {info.state for info in session.list_workflow_runs()} == {WorkflowState.CANCELLED}
 
 
-async def test_stopping_a_parent_that_nobody_drives_stops_its_children_too(file):
+async def test_stopping_a_parked_parent_stops_its_children_too(file):
     async def parent(ctx):
         return await ctx.run_workflow("ask")
 
@@ -248,7 +248,7 @@ class Tidy:
             await self.tidied.wait()
 
 
-async def test_a_stop_goes_on_to_its_end_when_whoever_asked_for_it_is_cancelled(session):
+async def test_a_stop_completes_when_its_caller_is_cancelled(session):
     tidy = Tidy()
     FunctionNode("slow", session, tidy.leaf)
 
@@ -270,7 +270,7 @@ async def test_a_stop_goes_on_to_its_end_when_whoever_asked_for_it_is_cancelled(
     assert await within(run.stop()) == []
 
 
-async def test_a_step_that_has_its_run_stopped_ends_with_it(session):
+async def test_a_step_that_stops_its_own_run_ends_with_it(session):
     @session.node
     async def killer(context):
         await asyncio.create_task(session.get_workflow_run(context.run_id).stop("I say so"))
@@ -312,7 +312,7 @@ def child_in(session):
     return session.get_workflow_run(row.run)
 
 
-async def test_a_child_that_is_given_up_twice_is_stopped(file):
+async def test_a_child_that_is_cancelled_twice_is_stopped(file):
     tidy = Tidy()
     session, _ = giving_up(file, tidy)
     async with session:
@@ -325,7 +325,7 @@ async def test_a_child_that_is_given_up_twice_is_stopped(file):
         assert await within(run.wait()) == "yes"
 
 
-async def test_a_child_that_was_given_up_when_the_process_died_is_stopped_by_the_next(file, tmp_path):
+async def test_a_child_cancelled_before_a_crash_is_stopped_by_the_next_process(file, tmp_path):
     tidy = Tidy()
     session, _ = giving_up(file, tidy)
     async with session:
@@ -343,7 +343,7 @@ async def test_a_child_that_was_given_up_when_the_process_died_is_stopped_by_the
         assert (after.entered.is_set(), again) == (False, [])
 
 
-async def test_a_session_is_closed_when_a_stop_that_has_begun_is_over(file):
+async def test_closing_a_session_waits_for_a_running_stop(file):
     tidy = Tidy()
     async with Session("test", file) as session:
         FunctionNode("slow", session, tidy.leaf)
@@ -362,7 +362,7 @@ async def test_a_session_is_closed_when_a_stop_that_has_begun_is_over(file):
         assert session.get_workflow_run(run.run_id).state is WorkflowState.CANCELLED
 
 
-async def test_a_stop_that_a_crash_came_upon_ends_the_parent_with_its_children(file, tmp_path):
+async def test_a_stop_interrupted_by_a_crash_ends_the_parent_with_its_children(file, tmp_path):
     def project(file, leaf):
         session = Session("test", file)
         FunctionNode("leaf", session, leaf)
@@ -449,7 +449,7 @@ OPEN = [
 
 @pytest.mark.requirement("S0-28")
 @pytest.mark.parametrize("driven", [True, False])
-async def test_stop_says_of_everything_open_that_it_is_cancelled(file, driven):
+async def test_stop_records_all_open_calls_as_cancelled(file, driven):
     latch = Latch()
 
     def opened():
@@ -479,7 +479,7 @@ async def test_stop_says_of_everything_open_that_it_is_cancelled(file, driven):
         assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
 
 
-async def test_a_fork_of_a_stopped_run_asks_again_what_was_open_and_keeps_what_was_done(session):
+async def test_the_fork_of_a_stopped_run_reopens_open_gates_and_keeps_completed_steps(session):
     done = counted(session, "leaf")
     session.workflow(works_and_asks)
     run = await session.start("works_and_asks")
@@ -497,7 +497,7 @@ async def works_and_asks(ctx):
     return (await ctx.run("leaf", 1))["output"], await ctx.gate("Continue?")
 
 
-async def test_a_stop_that_comes_just_after_the_end_of_a_run_writes_nothing() -> None:
+async def test_a_stop_just_after_the_end_of_a_run_records_nothing() -> None:
     session = Session()
 
     @session.workflow

@@ -27,13 +27,13 @@ async def waiting(session, fn, input=None):
     return run
 
 
-async def test_sleep_waits_and_the_run_is_waiting_meanwhile(session):
+async def test_a_run_is_waiting_during_a_sleep(session):
     run = await waiting(session, nap)
     assert await within(run.wait()) == "awake"
     assert types(run)[1:-1] == ["timer_started", "timer_fired"]
 
 
-async def test_sleeping_zero_seconds_is_over_at_once(session):
+async def test_sleeping_zero_seconds_returns_at_once(session):
     @session.workflow
     async def blink(ctx):
         await ctx.sleep(0)
@@ -68,7 +68,7 @@ async def test_a_timer_keeps_its_deadline_over_a_restart(file):
         assert run.state is WorkflowState.WAITING
 
 
-async def test_a_signal_gives_its_value_to_the_wait_for_it(session):
+async def test_a_wait_returns_the_value_of_the_signal(session):
     run = await waiting(session, listen)
     assert await run.signal("other", 1) == 0
     assert await run.signal("deployed", {"version": 3}) == 1
@@ -76,14 +76,14 @@ async def test_a_signal_gives_its_value_to_the_wait_for_it(session):
     assert data_of(run, "signal_received")[0]["value"] == {"version": 3}
 
 
-async def test_a_wait_with_a_key_takes_only_signals_with_that_key(session):
+async def test_a_wait_with_a_key_matches_only_signals_with_that_key(session):
     run = await waiting(session, listen, "prod")
     assert await run.signal("deployed", 1, key="test") == 0
     assert await run.signal("deployed", 2, key="prod") == 1
     assert await run.wait() == 2
 
 
-async def test_a_wait_without_a_key_takes_a_signal_with_any(session):
+async def test_a_wait_without_a_key_matches_any_key(session):
     run = await waiting(session, listen)
     assert await run.signal("deployed", 2, key="prod") == 1
     assert await run.wait() == 2
@@ -101,7 +101,7 @@ async def test_one_signal_settles_every_wait_for_it(session):
 
 
 @pytest.mark.requirement("D0-4")
-async def test_a_wait_for_a_signal_with_a_timeout_of_zero_is_over_at_once(session):
+async def test_a_wait_for_a_signal_with_a_timeout_of_zero_returns_at_once(session):
     @session.workflow
     async def look(ctx):
         try:
@@ -114,7 +114,7 @@ async def test_a_wait_for_a_signal_with_a_timeout_of_zero_is_over_at_once(sessio
     assert "signal_timeout" in types(run)
 
 
-async def test_a_signal_reaches_a_run_that_waits_since_before_the_restart(file):
+async def test_a_signal_reaches_a_run_that_waited_before_the_restart(file):
     async with Session("test", file) as session:
         await waiting(session, listen)
     async with Session("test", file) as session:
@@ -138,7 +138,7 @@ async def test_a_wait_for_a_signal_needs_a_run(session):
         await WorkflowContext(session, None).wait_signal("go")
 
 
-async def test_a_bounded_part_of_the_body_times_out(session):
+async def test_a_timeout_block_in_the_body_times_out(session):
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
 
@@ -155,7 +155,7 @@ async def test_a_bounded_part_of_the_body_times_out(session):
     assert "node_cancelled" in types(run)
 
 
-async def test_a_bound_that_is_kept_leaves_nothing_behind(session):
+async def test_an_unexpired_timeout_block_leaves_no_timer(session):
     @session.workflow
     async def bounded(ctx):
         async with ctx.timeout(60):
@@ -167,7 +167,7 @@ async def test_a_bound_that_is_kept_leaves_nothing_behind(session):
     assert session.engine.executors == {}
 
 
-async def test_a_bound_that_ran_out_replays_at_once_and_runs_nothing_again(file):
+async def test_an_expired_timeout_block_replays_at_once_without_executing_steps(file):
     latch = Latch()
 
     async def bounded(ctx):
@@ -191,7 +191,7 @@ async def test_a_bound_that_ran_out_replays_at_once_and_runs_nothing_again(file)
     assert latch.inputs == [None]
 
 
-async def test_a_call_the_body_gave_up_stays_given_up_after_a_restart(file):
+async def test_a_call_that_the_body_cancelled_stays_cancelled_after_a_restart(file):
     latch = Latch()
 
     async def impatient(ctx):
@@ -242,7 +242,7 @@ async def test_the_first_of_two_calls_to_finish_is_the_first_again_after_a_resta
         assert await within(run.wait()) == [["b"], ["a", "b"], "yes"]
 
 
-async def test_the_time_of_a_graph_runs_on_while_a_gate_in_it_waits_for_a_person(session):
+async def test_the_timeout_of_a_graph_is_not_paused_by_a_gate_in_it(session):
     GateNode("ask", session, "Well?")
     session.register_workflow(Graph("bounded", session, timeout=0.05).add_step_ref("ask", "ask"))
     run = await session.start("bounded")

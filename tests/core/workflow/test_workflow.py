@@ -57,7 +57,7 @@ class TestWorkflow:
 
 @pytest.mark.requirement("S0-06")
 @pytest.mark.requirement("C-16")
-def test_the_states_have_the_seeds_values_and_those_of_pause_and_hold():
+def test_the_states_have_the_documented_values_and_those_of_pause_and_hold():
     assert {state.name: state.value for state in WorkflowState} == {
         name: name.lower()
         for name in (
@@ -68,7 +68,7 @@ def test_the_states_have_the_seeds_values_and_those_of_pause_and_hold():
 
 
 @pytest.mark.requirement("S0-07")
-def test_what_is_told_about_a_workflow_can_be_written_as_json(session):
+def test_the_info_of_a_workflow_is_json(session):
     info = Workflow("review", session, nothing, description="Reviews code").to_info()
     assert info == WorkflowInfo("review", "Reviews code", info.created_at)
     assert info.to_dict() == {
@@ -81,7 +81,7 @@ def test_what_is_told_about_a_workflow_can_be_written_as_json(session):
 @pytest.mark.requirement("S0-08")
 @pytest.mark.requirement("S0-11")
 @pytest.mark.requirement("C-26")
-def test_a_workflow_takes_the_seeds_arguments_in_their_order(session):
+def test_a_workflow_accepts_the_documented_arguments_in_their_order(session):
     workflow = Workflow("review", session, nothing, "Reviews code", {"team": "core"})
     assert (workflow.description, workflow.metadata) == ("Reviews code", {"team": "core"})
     assert Workflow("other", session, nothing).metadata == {}
@@ -89,20 +89,20 @@ def test_a_workflow_takes_the_seeds_arguments_in_their_order(session):
 
 @pytest.mark.requirement("S0-09")
 @pytest.mark.requirement("S0-52")
-def test_a_workflow_may_not_take_the_id_of_a_graph(session):
+def test_a_workflow_cannot_use_the_id_of_a_graph(session):
     Graph("pipeline", session)
     with pytest.raises(ValueError, match="conflicts with existing graph"):
         Workflow("pipeline", session, nothing)
 
 
 @pytest.mark.requirement("S0-09")
-def test_a_node_may_not_take_the_id_of_a_workflow(session):
+def test_a_node_cannot_use_the_id_of_a_workflow(session):
     Workflow("review", session, nothing)
     with pytest.raises(ValueError, match="conflicts with existing workflow"):
         FunctionNode("review", session, lambda context: None)
 
 
-def test_a_refused_workflow_is_not_registered(session):
+def test_a_rejected_workflow_is_not_registered(session):
     with pytest.raises(ValueError, match="Invalid workflow ID"):
         Workflow("no spaces", session, nothing)
     assert session.workflows == {}
@@ -120,7 +120,7 @@ def test_the_description_is_the_functions_docstring_unless_given(session):
 
 @pytest.mark.requirement("S0-12")
 @pytest.mark.requirement("D0-10")
-def test_a_workflow_knows_when_it_was_made_in_universal_time(session):
+def test_a_workflow_has_its_creation_time_in_utc(session):
     made = Workflow("review", session, nothing).to_info().created_at
     assert made.utcoffset() == timedelta(0)
 
@@ -144,7 +144,7 @@ async def test_a_plain_function_can_be_a_workflow(session):
 
 
 @pytest.mark.requirement("S0-15")
-async def test_a_plain_function_may_return_something_to_await(session):
+async def test_a_plain_function_can_return_an_awaitable(session):
     async def later(ctx):
         return await ctx.run("upper", ctx.input)
 
@@ -155,7 +155,7 @@ async def test_a_plain_function_may_return_something_to_await(session):
 
 @pytest.mark.requirement("S1-12")
 @pytest.mark.requirement("C-25")
-async def test_execute_with_an_input_runs_the_function_and_gives_its_value(session):
+async def test_execute_with_an_input_runs_the_function_and_returns_its_value(session):
     async def greet(ctx: WorkflowContext):
         return f"{ctx.params['greeting']} {ctx.input}"
 
@@ -185,19 +185,19 @@ async def test_a_failing_workflow_executed_as_a_node_is_a_failed_result_in_a_gra
 
 
 @pytest.mark.requirement("C-07")
-def test_functions_and_graphs_are_workflows_of_a_kind(session):
+def test_functions_and_graphs_have_the_same_workflow_interface(session):
     graph = Graph("pipeline", session).add_step(FunctionNode("one", session, lambda context: 1))
     assert Workflow("function", session, nothing).kind == "python"
     assert session.register_workflow(graph).kind == "graph"
 
 
-def test_a_workflow_needs_a_function_or_a_body_and_not_both(session):
+def test_a_workflow_needs_either_a_function_or_a_body(session):
     with pytest.raises(ValueError, match="a function or a body"):
         Workflow("empty", session)
 
 
 @pytest.mark.requirement("S0-67")
-def test_the_seeds_import_paths_and_names_are_there():
+def test_the_documented_import_paths_and_names_exist():
     from nerve.core import workflow
     from nerve.core.workflow.context import WorkflowContext as FromContext
     from nerve.core.workflow.events import WorkflowEvent, WorkflowEventType
@@ -214,7 +214,7 @@ def test_the_seeds_import_paths_and_names_are_there():
 
 
 @pytest.mark.requirement("S0-67")
-def test_everything_public_says_what_it_is():
+def test_every_public_name_has_a_docstring():
     import nerve
 
     assert len(nerve.__all__) <= 20
@@ -258,7 +258,7 @@ def whole(session, work, **policy):
     session.register_workflow(graph)
 
 
-async def test_a_graph_that_is_the_whole_run_is_tried_again_as_it_says(session):
+async def test_a_graph_that_is_the_whole_run_is_retried_by_its_policy(session):
     tries = []
 
     async def work(context):
@@ -271,7 +271,7 @@ async def test_a_graph_that_is_the_whole_run_is_tried_again_as_it_says(session):
     assert tries == ["/work", "/work[2]", "/work[3]"]
 
 
-async def test_a_graph_that_is_the_whole_run_has_the_time_it_says(session):
+async def test_a_graph_that_is_the_whole_run_has_its_timeout(session):
     async def work(context):
         await asyncio.Event().wait()
 
@@ -282,7 +282,7 @@ async def test_a_graph_that_is_the_whole_run_has_the_time_it_says(session):
 
 
 @pytest.mark.parametrize("instead", ["skip", "fallback"])
-async def test_a_graph_that_is_the_whole_run_gives_what_it_says_instead_of_a_failure(session, instead):
+async def test_a_graph_that_is_the_whole_run_uses_its_fallback(session, instead):
     def work(context):
         raise OSError("no luck")
 
@@ -292,12 +292,12 @@ async def test_a_graph_that_is_the_whole_run_gives_what_it_says_instead_of_a_fai
     assert await run.wait() == ("spared" if instead == "fallback" else None)
 
 
-def test_a_graph_that_is_the_whole_run_may_not_be_bounded_by_its_silence(session):
+def test_a_graph_that_is_the_whole_run_cannot_have_an_idle_timeout(session):
     with pytest.raises(ValueError, match="'whole' is the whole run, which cannot have an idle_timeout; set"):
         whole(session, nothing, idle_timeout=1)
 
 
-async def test_workflows_in_a_circle_are_refused_without_a_run_as_they_are_in_one(session):
+async def test_cyclic_workflows_are_rejected_without_a_run_too(session):
     @session.workflow
     async def ping(ctx):
         return await ctx.run_workflow("pong")
@@ -316,7 +316,7 @@ async def test_workflows_in_a_circle_are_refused_without_a_run_as_they_are_in_on
             await session.workflows["graph"].execute(given)
 
 
-async def test_workflows_are_nested_without_a_run_as_deep_as_they_may_be_in_one(session):
+async def test_the_depth_limit_applies_without_a_run_too(session):
     for number in range(19):
 
         @session.workflow(id=f"w{number}")
@@ -328,7 +328,7 @@ async def test_workflows_are_nested_without_a_run_as_deep_as_they_may_be_in_one(
     assert await session.workflows["w2"].execute() == "deep"
 
 
-async def test_a_graph_executed_with_an_input_and_no_run_sees_it(session):
+async def test_a_graph_executed_without_a_run_gets_its_input(session):
     counted(session, "work", lambda given: given + 1)
     session.register_workflow(Graph("graph", session).add_step_ref("work", "work"))
     assert await session.workflows["graph"].execute(1) == 2

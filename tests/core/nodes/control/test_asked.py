@@ -67,7 +67,7 @@ ASKED: dict[str, tuple[Make, str]] = {
 
 @pytest.mark.parametrize(("make", "whose"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("fn", [leave, cancel, run_dry, say_nothing, lambda given: later(given)])
-async def test_what_it_does_wrong_fails_its_node_and_nobody_beside_it(
+async def test_an_error_in_a_user_function_fails_only_its_node(
     session: Session, make: Make, whose: str, fn: Callable[[Any], Any]
 ) -> None:
     both = ParallelNode("both", session, {"bad": make(session, fn), "good": MockNode("good", session)})
@@ -82,13 +82,13 @@ async def test_what_it_does_wrong_fails_its_node_and_nobody_beside_it(
 
 
 @pytest.mark.parametrize("name", ["while", "until", "branch"])
-async def test_an_answer_that_is_neither_true_nor_false_is_its_fault(session: Session, name: str) -> None:
+async def test_a_return_value_without_a_truth_value_fails_the_node(session: Session, name: str) -> None:
     make, whose = ASKED[name]
     with pytest.raises(ValueError, match=f"{whose} raised on .*: neither true nor false"):
         await executed(make(session, lambda _: Undecided()), 1)
 
 
-async def test_a_coroutine_is_not_taken_for_a_yes_to_another_attempt(session: Session) -> None:
+async def test_a_coroutine_does_not_count_as_true_for_a_retry(session: Session) -> None:
     node = MockNode("n", session, [OSError("gone"), "here"])
     graph = Graph("g", session).add_step(node, retry=Retry(2, delay=0, on=lambda result: later(result)))
     result = await executed(graph)
@@ -96,6 +96,6 @@ async def test_a_coroutine_is_not_taken_for_a_yes_to_another_attempt(session: Se
     assert "it returned an awaitable" in result.error
 
 
-async def test_a_key_that_no_case_can_have_is_named(session: Session) -> None:
+async def test_an_unhashable_key_is_named_in_the_error(session: Session) -> None:
     with pytest.raises(ValueError, match=r"key of 's' must be the name of a case, got \[1\] of type list"):
         await executed(SwitchNode("s", session, lambda given: [given], {"a": MockNode()}), 1)

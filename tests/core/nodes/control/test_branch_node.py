@@ -33,13 +33,15 @@ async def test_the_condition_chooses_the_branch(
 
 @pytest.mark.requirement("S1-19")
 @pytest.mark.requirement("D1-16")
-async def test_without_an_else_branch_the_input_passes_and_no_branch_is_taken(session: Session) -> None:
+async def test_without_an_else_branch_the_input_is_returned_and_no_branch_is_taken(session: Session) -> None:
     result, events = await watched(approved(session, with_else=False), {"output": "no"})
     assert (result["success"], result["output"]) == (True, {"output": "no"})
     assert of_type(events, "branch_taken") == [{"node_id": "review_check", "branch": None}]
 
 
-async def test_the_result_that_passes_in_a_graph_is_the_output_of_the_step_before(session: Session) -> None:
+async def test_a_branch_not_taken_in_a_graph_returns_the_output_of_the_previous_step(
+    session: Session,
+) -> None:
     graph = Graph("flow", session).chain(
         MockNode("review", session, ["no"]), approved(session, with_else=False)
     )
@@ -47,7 +49,7 @@ async def test_the_result_that_passes_in_a_graph_is_the_output_of_the_step_befor
 
 
 @pytest.mark.requirement("S1-06")
-async def test_a_branch_behind_a_step_sees_its_result_and_the_leaf_in_it_the_output(session: Session) -> None:
+async def test_a_branch_after_a_step_gets_its_result_and_the_leaf_in_it_the_output(session: Session) -> None:
     branch = approved(session)
     await executed(Graph("flow", session).chain(MockNode("review", session, ["APPROVED"]), branch))
     assert session.nodes["complete"].calls == ["APPROVED"]

@@ -60,7 +60,7 @@ every_node = pytest.mark.parametrize("name", NODES)
 
 @every_node
 @pytest.mark.requirement("S1-01")
-async def test_by_itself(session: Session, name: str) -> None:
+async def test_it_runs_without_a_graph(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
     result = await executed(make(session), 0)
     assert (result["success"], result["output"]) == (True, output)
@@ -68,7 +68,7 @@ async def test_by_itself(session: Session, name: str) -> None:
 
 @every_node
 @pytest.mark.requirement("S1-01")
-async def test_in_a_graph_its_attributes_are_those_of_the_graph(session: Session, name: str) -> None:
+async def test_in_a_graph_its_attributes_become_those_of_the_graph(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
     node = make(session)
     alone = (await executed(node, 0))["attributes"]
@@ -80,7 +80,7 @@ async def test_in_a_graph_its_attributes_are_those_of_the_graph(session: Session
 @every_node
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.requirement("S1-01")
-async def test_in_another_control_node(session: Session, name: str, around: str) -> None:
+async def test_it_runs_in_another_control_node(session: Session, name: str, around: str) -> None:
     (make, output, _, _), (wrap, as_seen) = NODES[name], AROUND[around]
     result = await executed(wrap(session, make(session)), 0)
     assert (result["success"], result["output"]) == (True, as_seen(output))
@@ -88,7 +88,7 @@ async def test_in_another_control_node(session: Session, name: str, around: str)
 
 @every_node
 @pytest.mark.requirement("S1-01")
-async def test_in_a_run_with_its_events(session: Session, name: str) -> None:
+async def test_it_runs_in_a_run_with_its_events(session: Session, name: str) -> None:
     make, output, event, times = NODES[name]
     run = await ran(session, one_step(session, make(session)), 0)
     assert await run.wait() == output
@@ -97,14 +97,14 @@ async def test_in_a_run_with_its_events(session: Session, name: str) -> None:
 
 @every_node
 @pytest.mark.requirement("S1-01")
-async def test_as_a_workflow_of_its_own(session: Session, name: str) -> None:
+async def test_it_runs_as_its_own_workflow(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
     assert await (await ran(session, make(session), 0)).wait() == output
 
 
 @every_node
 @pytest.mark.requirement("S1-01")
-async def test_inside_a_workflow_function(session: Session, name: str) -> None:
+async def test_it_runs_in_a_workflow_function(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
     make(session)
 
@@ -116,7 +116,7 @@ async def test_inside_a_workflow_function(session: Session, name: str) -> None:
 
 
 @pytest.mark.requirement("S1-01")
-async def test_loops_nest_and_their_paths_say_where(session: Session) -> None:
+async def test_nested_loops_have_nested_paths(session: Session) -> None:
     inner = LoopNode("inner", session, inc(session), times=2)
     outer = LoopNode("outer", session, inner, times=2)
     run = await ran(session, Graph("flow", session).add_step(outer, "go"), 0)
@@ -142,12 +142,12 @@ def accumulated(result: Result) -> list[Any]:
 
 
 @pytest.mark.requirement("S1-18")
-async def test_the_results_in_a_result_are_results(session: Session) -> None:
+async def test_nested_results_are_result_objects(session: Session) -> None:
     assert accumulated(await executed(parallel_loops(session), [0, 5])) == [1, 2, 6, 7]
 
 
 @pytest.mark.requirement("S1-18")
-async def test_the_results_in_a_result_are_results_in_a_run_and_after_a_restart(tmp_path: Path) -> None:
+async def test_nested_results_are_result_objects_in_a_run_and_after_a_restart(tmp_path: Path) -> None:
     seen: list[list[Any]] = []
 
     async def body(ctx: WorkflowContext) -> None:

@@ -18,7 +18,7 @@ async def asking(session: Session, gate: GateNode) -> WorkflowRun:
 
 @pytest.mark.requirement("S0-25")
 @pytest.mark.parametrize("answer", [5, None, True, ["yes"], {"a": 1}], ids=repr)
-async def test_a_gate_without_a_form_takes_text_only(session: Session, answer: Any) -> None:
+async def test_a_gate_without_a_form_accepts_only_strings(session: Session, answer: Any) -> None:
     @session.workflow
     async def review(ctx: WorkflowContext) -> str:
         decision: str = await ctx.gate("Accept?")
@@ -32,7 +32,7 @@ async def test_a_gate_without_a_form_takes_text_only(session: Session, answer: A
     assert await run.wait() == "yes"
 
 
-async def test_a_gate_with_a_form_takes_what_fits_it(session: Session) -> None:
+async def test_a_gate_with_a_form_accepts_values_that_match_it(session: Session) -> None:
     run = await asking(session, GateNode("n", session, "How many?", form={"type": "integer"}))
     run.answer_gate(5)
     assert await run.wait() == 5
@@ -40,7 +40,7 @@ async def test_a_gate_with_a_form_takes_what_fits_it(session: Session) -> None:
 
 @pytest.mark.requirement("S1-23")
 @pytest.mark.requirement("C-12")
-async def test_a_validator_that_raises_asks_again_and_says_why(session: Session) -> None:
+async def test_a_gate_asks_again_with_the_reason_when_its_validator_raises(session: Session) -> None:
     run = await asking(session, GateNode("n", session, "How many?", validator=lambda a: int(a) > 3))
     run.answer_gate("abc")
     await until(lambda: run.pending_gate)
@@ -53,7 +53,7 @@ async def test_a_validator_that_raises_asks_again_and_says_why(session: Session)
     assert await run.wait() == "7"
 
 
-async def test_a_validator_that_only_raises_fails_the_gate_after_its_attempts(session: Session) -> None:
+async def test_a_validator_that_always_raises_fails_the_gate_after_its_attempts(session: Session) -> None:
     gate = GateNode("n", session, "How many?", validator=lambda a: int(a) > 3, attempts=2, auto_answer="x")
     run = await ran(session, gate)
     with pytest.raises(Exception, match="Invalid response: validator of 'n' raised on str: invalid literal"):
@@ -61,7 +61,7 @@ async def test_a_validator_that_only_raises_fails_the_gate_after_its_attempts(se
 
 
 @pytest.mark.requirement("S1-23")
-async def test_what_is_to_be_judged_is_told_with_the_open_gate(session: Session) -> None:
+async def test_an_open_gate_has_a_preview_of_its_input(session: Session) -> None:
     graph = Graph("g", session).chain(
         MockNode("write", session, ["the summary"]), GateNode("ok", session, "Approve?")
     )

@@ -22,7 +22,7 @@ async def asked(session: Session, gate: GateNode, input: Any = "data") -> Workfl
 
 @pytest.mark.requirement("S1-45")
 @pytest.mark.requirement("S1-23")
-async def test_waits_for_input(session: Session) -> None:
+async def test_a_gate_waits_for_input(session: Session) -> None:
     gate = GateNode(id="approval", session=session, prompt="Approve?")
     events: list[WorkflowEvent] = []
     task = asyncio.create_task(executed(gate, "data", event_sink=events.append))
@@ -62,7 +62,7 @@ async def test_the_gate_of_the_user_story_is_answered_in_a_run(session: Session)
 
 @pytest.mark.requirement("S1-23")
 @pytest.mark.requirement("C-24")
-async def test_a_run_says_what_the_gate_asks_and_what_was_answered(session: Session) -> None:
+async def test_the_events_of_a_run_have_the_question_and_the_answer_of_a_gate(session: Session) -> None:
     gate = GateNode("ok", session, lambda inp: f"Merge {inp}?", options=["yes", "no"])
     run = await asked(session, gate, "x" * 300)
     run.answer_gate("maybe", gate_id="ok")
@@ -75,7 +75,7 @@ async def test_a_run_says_what_the_gate_asks_and_what_was_answered(session: Sess
 
 @pytest.mark.requirement("C-24")
 @pytest.mark.parametrize("answered", ["yes", None])
-async def test_without_a_run_every_event_of_a_gate_carries_its_ids(
+async def test_without_a_run_every_event_of_a_gate_has_its_ids(
     session: Session, answered: str | None
 ) -> None:
     _, events = await watched(GateNode("ok", session, "?", timeout=0, auto_answer=answered))
@@ -84,7 +84,7 @@ async def test_without_a_run_every_event_of_a_gate_carries_its_ids(
 
 
 @pytest.mark.requirement("C-24")
-async def test_two_runs_of_one_gate_have_ids_of_their_own(session: Session) -> None:
+async def test_the_same_gate_has_different_ids_in_two_runs(session: Session) -> None:
     first = await asked(session, GateNode("ok", session, "?"))
     second = await session.start("flow")
     await until(lambda: second.pending_gate)
@@ -126,7 +126,7 @@ async def test_without_a_run_choices_are_strict_too(session: Session) -> None:
 
 
 @pytest.mark.requirement("C-12")
-async def test_an_answer_the_validator_refuses_is_asked_for_again_with_the_reason(session: Session) -> None:
+async def test_a_gate_asks_again_with_the_reason_after_a_rejected_answer(session: Session) -> None:
     run = await asked(session, GateNode("age", session, "How old?", validator=str.isdigit))
     run.answer_gate("old")
     await until(lambda: run.pending_gate)
@@ -138,7 +138,7 @@ async def test_an_answer_the_validator_refuses_is_asked_for_again_with_the_reaso
 
 @pytest.mark.requirement("C-12")
 @pytest.mark.requirement("S1-23")
-async def test_after_so_many_refused_answers_the_gate_fails_with_the_last(session: Session) -> None:
+async def test_a_gate_fails_with_the_last_answer_after_all_attempts(session: Session) -> None:
     gate = GateNode("age", session, "?", validator=str.isdigit, attempts=2, auto_answer="old")
     result, events = await watched(gate)
     assert (result["success"], result["error"]) == (False, "Invalid response")
@@ -174,14 +174,14 @@ async def test_a_context_that_approves_answers_gates_at_once(
 
 
 @pytest.mark.requirement("S1-24")
-async def test_the_switch_of_the_seeds_test_approves_one_gate(session: Session) -> None:
+async def test_the_auto_approve_attribute_approves_one_gate(session: Session) -> None:
     graph = Graph("flow", session).add_step(GateNode("ok", session, "?"), "approve")
     graph._steps["approve"].node._auto_approve = True  # type: ignore[attr-defined]
     assert (await executed(graph))["output"] == "approve"
 
 
 @pytest.mark.requirement("S1-24")
-async def test_a_gate_that_answers_itself_needs_nobody_in_a_run(session: Session) -> None:
+async def test_a_gate_with_an_automatic_answer_does_not_wait_in_a_run(session: Session) -> None:
     gate = GateNode("ok", session, "?", auto_answer="yes")
     session.register_workflow(Graph("flow", session).add_step(gate, "approve"))
     run = await session.start("flow")
@@ -194,14 +194,14 @@ def test_an_automatic_answer_must_be_one_of_the_choices(session: Session) -> Non
         GateNode("ok", session, "?", choices=["yes"], auto_answer="maybe")
 
 
-async def test_input_for_a_gate_that_does_not_wait_is_refused(session: Session) -> None:
+async def test_input_for_a_gate_that_does_not_wait_is_rejected(session: Session) -> None:
     with pytest.raises(
         RuntimeError, match="Gate 'ok' is not waiting here; if a run executes it, answer the run"
     ):
         GateNode("ok", session, "?").receive_input("yes")
 
 
-async def test_two_gates_side_by_side_are_open_at_once_and_answered_by_node(session: Session) -> None:
+async def test_two_concurrent_gates_are_answered_by_node_id(session: Session) -> None:
     gates = ParallelNode("both", session, {n: GateNode(f"gate_{n}", session, f"{n}?") for n in ("a", "b")})
     session.register_workflow(gates)
     run = await session.start("both")
@@ -211,13 +211,13 @@ async def test_two_gates_side_by_side_are_open_at_once_and_answered_by_node(sess
     assert await run.wait() == {"a": "for a", "b": "for b"}
 
 
-async def test_a_gate_without_an_input_has_nothing_to_show_of_it(session: Session) -> None:
+async def test_a_gate_without_an_input_has_an_empty_preview(session: Session) -> None:
     run = await asked(session, GateNode("ok", session, "Go?"), None)
     assert of_type(run.events, "gate_waiting")[0]["input_preview"] == ""
     await run.stop()
 
 
-async def test_behind_a_step_the_preview_shows_the_output_and_the_prompt_sees_the_result(
+async def test_after_a_step_the_preview_shows_the_output_and_the_prompt_gets_the_result(
     session: Session,
 ) -> None:
     gate = GateNode("ok", session, lambda result: f"success: {result['success']}", auto_answer="yes")
@@ -228,18 +228,18 @@ async def test_behind_a_step_the_preview_shows_the_output_and_the_prompt_sees_th
     assert (waiting["prompt"], waiting["input_preview"]) == ("success: True", "the work")
 
 
-async def test_a_prompt_that_is_made_is_text(session: Session) -> None:
+async def test_a_prompt_function_must_return_a_string(session: Session) -> None:
     with pytest.raises(ValueError, match="prompt of 'g' must be a string, got 5 of type int"):
         await executed(GateNode("g", session, lambda given: 5, auto_answer="yes"))
 
 
-async def test_a_gate_that_cannot_answer_itself_says_so(session: Session) -> None:
+async def test_a_gate_that_cannot_be_answered_automatically_is_an_error(session: Session) -> None:
     gate = GateNode("g", session, "?", form={"type": "object", "required": ["a"]})
     with pytest.raises(ValueError, match="Gate 'g' cannot be answered automatically; set auto_answer"):
         await executed(gate, auto_approve=True)
 
 
-async def test_it_is_answered_from_another_thread(session: Session) -> None:
+async def test_a_gate_can_be_answered_from_another_thread(session: Session) -> None:
     gate = GateNode("g", session, "?")
     waiting = asyncio.ensure_future(executed(gate))
     await until(lambda: gate._receivers)
@@ -247,7 +247,7 @@ async def test_it_is_answered_from_another_thread(session: Session) -> None:
     assert (await asyncio.wait_for(waiting, 5)).output == "yes"
 
 
-async def test_a_gate_that_was_given_up_waits_for_nothing(session: Session) -> None:
+async def test_a_cancelled_gate_does_not_wait(session: Session) -> None:
     gate = GateNode("g", session, "?", timeout=0)
     assert (await executed(gate)).error == "Gate timeout"
     gate.timeout = None

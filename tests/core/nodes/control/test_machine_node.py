@@ -23,13 +23,13 @@ def review(session: Session, verdicts: list[str]) -> MachineNode:
     )
 
 
-async def test_it_goes_from_state_to_state_until_one_names_no_next(session: Session) -> None:
+async def test_it_goes_from_state_to_state_until_next_is_none(session: Session) -> None:
     result = await executed(review(session, ["bad", "good"]))
     assert (result["success"], result["output"]) == (True, "merged")
     assert result["attributes"]["states"] == ["write", "check", "write", "check", "merge"]
 
 
-async def test_each_body_sees_what_the_one_before_gave(session: Session) -> None:
+async def test_each_body_gets_the_previous_result(session: Session) -> None:
     await executed(review(session, ["good"]), "task")
     assert session.nodes["writer"].calls == ["task"]
     assert session.nodes["checker"].calls == ["draft"]
@@ -44,43 +44,43 @@ async def test_it_emits_the_states_it_enters(session: Session) -> None:
     ]
 
 
-async def test_it_starts_where_it_is_told(session: Session) -> None:
+async def test_it_starts_in_the_start_state(session: Session) -> None:
     states = {name: State(MockNode(responses=[name])) for name in ("a", "b")}
     assert (await executed(MachineNode("m", session, states, start="b")))["output"] == "b"
 
 
-async def test_a_failed_body_ends_it(session: Session) -> None:
+async def test_a_failed_body_ends_the_machine(session: Session) -> None:
     states = {"a": State(MockNode(responses=[OSError("gone")]), next="b"), "b": State(MockNode())}
     result = await executed(MachineNode("m", session, states))
     assert (result["success"], result["error_type"]) == (False, "OSError")
     assert result["error"] == "state 'a' failed: gone"
 
 
-async def test_a_function_as_next_is_the_handler_of_a_failed_body(session: Session) -> None:
+async def test_a_next_function_handles_a_failed_body(session: Session) -> None:
     broken = State(MockNode(responses=[OSError("gone")]), next=lambda r: None if r["success"] else "repair")
     repair = State(function(session, "repair", lambda _: "repaired"))
     result = await executed(MachineNode("m", session, {"try": broken, "repair": repair}))
     assert (result["success"], result["output"]) == (True, "repaired")
 
 
-async def test_going_round_for_ever_ends_at_max_transitions(session: Session) -> None:
+async def test_an_endless_cycle_ends_at_max_transitions(session: Session) -> None:
     states = {"a": State(MockNode(), next="b"), "b": State(MockNode(), next="a")}
     result = await executed(MachineNode("m", session, states, max_transitions=5))
     assert (result["success"], result["error_type"]) == (False, "MaxTransitions")
     assert "reached max_transitions=5 in state 'b': check for states that form a cycle" in result["error"]
 
 
-def test_a_next_that_is_no_state_is_refused_with_the_likely_name(session: Session) -> None:
+def test_an_unknown_next_state_is_rejected_with_a_suggestion(session: Session) -> None:
     with pytest.raises(ValueError, match=r"Unknown state 'chek' of machine 'm'. Did you mean 'check'\?"):
         MachineNode("m", session, {"write": State(MockNode(), "chek"), "check": State(MockNode())})
     assert "m" not in session.nodes
 
 
-async def test_a_function_that_names_no_state_is_refused_when_it_does(session: Session) -> None:
+async def test_a_next_function_that_returns_an_unknown_state_fails(session: Session) -> None:
     with pytest.raises(ValueError, match="Unknown state 'nowhere' of machine 'm'"):
         await executed(MachineNode("m", session, {"a": State(MockNode(), lambda _: "nowhere")}))
 
 
-def test_a_machine_without_states_is_refused(session: Session) -> None:
+def test_a_machine_without_states_is_rejected(session: Session) -> None:
     with pytest.raises(ValueError, match="MachineNode 'm' has no states"):
         MachineNode("m", session, {})

@@ -18,22 +18,22 @@ def squares(session: Session, **options: Any) -> MapNode:
 
 
 @pytest.mark.requirement("S1-21")
-async def test_it_gives_the_outputs_and_the_results(session: Session) -> None:
+async def test_it_returns_the_outputs_and_the_results(session: Session) -> None:
     result = await executed(squares(session), [1, 2, 3])
     assert (result["success"], result["output"]) == (True, [1, 4, 9])
     assert [part["output"] for part in result["attributes"]["results"]] == [1, 4, 9]
 
 
 @pytest.mark.requirement("S1-21")
-async def test_an_input_that_is_no_list_is_one_item(session: Session) -> None:
+async def test_an_input_that_is_not_a_list_is_one_item(session: Session) -> None:
     assert (await executed(squares(session), 7))["output"] == [49]
 
 
-async def test_a_tuple_is_a_list(session: Session) -> None:
+async def test_a_tuple_counts_as_a_list(session: Session) -> None:
     assert (await executed(squares(session), (2, 3)))["output"] == [4, 9]
 
 
-async def test_no_items_are_a_success_of_nothing(session: Session) -> None:
+async def test_an_empty_list_is_a_success(session: Session) -> None:
     result = await executed(squares(session), [])
     assert (result["success"], result["output"]) == (True, [])
 
@@ -41,9 +41,7 @@ async def test_no_items_are_a_success_of_nothing(session: Session) -> None:
 @pytest.mark.requirement("S1-21")
 @given(order=st.permutations(range(8)), most=st.integers(1, 8))
 @settings(max_examples=30, deadline=None)
-async def test_the_order_of_results_is_that_of_the_items_whatever_finishes_first(
-    order: list[int], most: int
-) -> None:
+async def test_results_keep_the_order_of_the_items(order: list[int], most: int) -> None:
     session = Session()
 
     async def turns(context: ExecutionContext) -> Any:
@@ -79,7 +77,7 @@ async def test_it_emits_start_and_end_of_every_item(session: Session) -> None:
 
 
 @pytest.mark.requirement("D1-17")
-async def test_one_failure_cancels_nobody_and_the_census_says_who_failed(session: Session) -> None:
+async def test_a_failure_does_not_cancel_other_items_and_the_census_names_it(session: Session) -> None:
     body = function(session, "inverse", lambda n: 1 / n)
     result = await executed(MapNode("m", session, body), [1, 0, 2])
     assert (result["success"], result["output"]) == (False, [1.0, None, 0.5])
@@ -88,7 +86,7 @@ async def test_one_failure_cancels_nobody_and_the_census_says_who_failed(session
 
 
 @pytest.mark.requirement("D1-17")
-async def test_a_body_that_raises_cancels_nobody_either(session: Session) -> None:
+async def test_a_body_that_raises_does_not_cancel_other_items(session: Session) -> None:
     class Raising(MockNode):
         async def execute(self, context: ExecutionContext) -> Any:
             if context.input == "bad":
@@ -100,7 +98,7 @@ async def test_a_body_that_raises_cancels_nobody_either(session: Session) -> Non
     assert result["attributes"]["results"][1]["error_type"] == "OSError"
 
 
-async def test_require_says_how_many_must_succeed(session: Session) -> None:
+async def test_require_sets_how_many_must_succeed(session: Session) -> None:
     body = function(session, "inverse", lambda n: 1 / n)
     assert (await executed(MapNode("m", session, body, require=2), [1, 0, 2]))["success"]
 
@@ -113,15 +111,15 @@ async def test_skipped_items_do_not_fail_it_and_are_counted(session: Session) ->
 
 
 @pytest.mark.parametrize("options", [{"max_parallel": 0}, {"require": -1}])
-def test_senseless_numbers_are_refused(session: Session, options: dict[str, int]) -> None:
+def test_invalid_numbers_are_rejected(session: Session, options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(options))} of 'm' must be at least"):
         MapNode("m", session, MockNode(), **options)
 
 
-async def test_more_required_than_there_are_is_said_plainly(session: Session) -> None:
+async def test_requiring_more_than_the_number_of_items_is_reported(session: Session) -> None:
     result = await executed(MapNode("m", session, MockNode(), require=3), [1, 2])
     assert result.error == "'m': 2 of 2 succeeded, 3 required"
 
 
-async def test_the_list_of_a_result_is_taken_item_by_item(session: Session) -> None:
+async def test_a_list_in_a_result_is_mapped_item_by_item(session: Session) -> None:
     assert (await executed(MapNode("m", session, MockNode()), Result.ok([1, 2]))).output == [1, 2]

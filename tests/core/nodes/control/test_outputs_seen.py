@@ -41,7 +41,7 @@ PLACES = ["first", "after a step", "in a graph after a step", "in a loop"]
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("make", ASKING.values(), ids=ASKING)
 @pytest.mark.parametrize("output", OUTPUTS, ids=repr)
-async def test_it_is_the_output_in_every_place(
+async def test_a_view_behaves_like_the_output(
     session: Session, make: Callable[[Session, See], ControlNode], place: str, output: Any
 ) -> None:
     seen: list[Any] = []
@@ -56,7 +56,7 @@ async def test_it_is_the_output_in_every_place(
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("make", ASKING.values(), ids=ASKING)
 @pytest.mark.parametrize("output", OUTPUTS, ids=repr)
-async def test_it_can_be_asked_as_the_result(
+async def test_a_view_has_the_interface_of_the_result(
     session: Session, make: Callable[[Session, See], ControlNode], place: str, output: Any
 ) -> None:
     seen: list[Any] = []
@@ -71,7 +71,7 @@ async def test_it_can_be_asked_as_the_result(
     assert seen[0][0] is None or type(seen[0][0]) is type(output)
 
 
-async def test_every_iteration_sees_the_same_kind_of_value(session: Session) -> None:
+async def test_every_iteration_gets_the_same_kind_of_value(session: Session) -> None:
     kinds: list[Any] = []
     body = Graph("body", session).add_step(
         function(session, "add", lambda n: n + 1),
@@ -86,7 +86,7 @@ async def test_every_iteration_sees_the_same_kind_of_value(session: Session) -> 
     assert issubclass(kinds[0], int)
 
 
-def test_a_dict_means_its_own_keys_first() -> None:
+def test_the_keys_of_a_dict_take_precedence_over_those_of_the_result() -> None:
     seen = view_output(Result.ok({"success": False, "output": "mine"}, {"cost": 1}))
     assert (seen["success"], seen.get("output"), seen["attributes"]) == (False, "mine", {"cost": 1})
     assert (seen.success, seen.output) == (True, {"success": False, "output": "mine"})
@@ -94,25 +94,25 @@ def test_a_dict_means_its_own_keys_first() -> None:
         seen["missing"]
 
 
-def test_an_iteration_that_failed_is_seen_as_failed() -> None:
+def test_a_condition_sees_a_failed_iteration_as_failed() -> None:
     seen = view_output(Result.failed("no", "Broken", "half"))
     assert (seen, seen["success"], seen["error"], seen.error_type) == ("half", False, "no", "Broken")
 
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=repr)
-def test_what_it_was_made_of_comes_back(output: Any) -> None:
+def test_unwrapping_a_view_returns_its_source(output: Any) -> None:
     result = Result.ok(output)
     assert unwrap_view(view_output(output)) == output
     if output is not None and not isinstance(output, bool):
         assert unwrap_view(view_output(result)) is result
 
 
-def test_a_number_is_nothing_to_go_through() -> None:
+def test_a_number_view_is_not_iterable() -> None:
     with pytest.raises(TypeError):
         list(view_output(5))
 
 
-async def test_a_function_that_fails_on_none_says_what_was_wrong_with_none(session: Session) -> None:
+async def test_a_function_that_fails_on_none_raises_the_original_error(session: Session) -> None:
     node = BranchNode("x", session, lambda inp: inp.missing > 3, MockNode("n", session))
     with pytest.raises(
         AttributeError, match="raised on NoneType: 'NoneType' object has no attribute 'missing'"
@@ -120,7 +120,7 @@ async def test_a_function_that_fails_on_none_says_what_was_wrong_with_none(sessi
         await executed(node, None)
 
 
-async def test_a_prompt_shows_a_person_the_output(session: Session) -> None:
+async def test_a_prompt_formats_the_output(session: Session) -> None:
     gate = GateNode("ok", session, lambda found: f"Ship {found}?", auto_answer="yes")
     graph = Graph("g", session).chain(MockNode("a", session, ["bug"]), gate)
     run = await ran(session, graph)

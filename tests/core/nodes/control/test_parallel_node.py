@@ -23,7 +23,7 @@ async def test_every_branch_gets_the_same_input(session: Session) -> None:
     assert (result["success"], result["output"]) == (True, {"a": "in", "b": "in", "c": "in"})
 
 
-async def test_the_branches_run_side_by_side(session: Session) -> None:
+async def test_the_branches_run_concurrently(session: Session) -> None:
     meeting = asyncio.Barrier(2)
 
     async def meet(_: ExecutionContext) -> None:
@@ -34,7 +34,7 @@ async def test_the_branches_run_side_by_side(session: Session) -> None:
 
 
 @pytest.mark.requirement("D1-17")
-async def test_one_failure_cancels_nobody_and_is_named(session: Session) -> None:
+async def test_a_failure_does_not_cancel_other_branches_and_is_named(session: Session) -> None:
     result = await executed(ParallelNode("p", session, branches(session, "b")), 1)
     assert (result["success"], result["error_type"]) == (False, "PartsFailed")
     assert result["output"] == {"a": 1, "b": None, "c": 1}
@@ -44,14 +44,14 @@ async def test_one_failure_cancels_nobody_and_is_named(session: Session) -> None
 
 
 @pytest.mark.parametrize(("require", "success"), [(None, False), (3, False), (2, True), (0, True)])
-async def test_require_says_how_many_must_succeed(
+async def test_require_sets_how_many_must_succeed(
     session: Session, require: int | None, success: bool
 ) -> None:
     result = await executed(ParallelNode("p", session, branches(session, "c"), require=require))
     assert result["success"] is success
 
 
-async def test_the_census_tells_failures_from_timeouts(session: Session) -> None:
+async def test_the_census_distinguishes_failures_from_timeouts(session: Session) -> None:
     async def never(_: ExecutionContext) -> None:
         await asyncio.Event().wait()
 
@@ -61,7 +61,7 @@ async def test_the_census_tells_failures_from_timeouts(session: Session) -> None
     assert result["attributes"]["census"]["not_ok"] == {"failed": ["bad"], "timed_out": ["slow"]}
 
 
-async def test_after_a_step_a_leaf_gets_its_output_and_an_input_fn_can_ask_for_its_result(
+async def test_after_a_step_a_leaf_gets_the_output_and_an_input_fn_the_result(
     session: Session,
 ) -> None:
     leaf = MockNode("leaf", session)
@@ -75,6 +75,6 @@ async def test_after_a_step_a_leaf_gets_its_output_and_an_input_fn_can_ask_for_i
     assert result["output"]["graph"]["output"] == "said"
 
 
-def test_requiring_more_than_there_are_is_refused(session: Session) -> None:
+def test_requiring_more_than_the_number_of_branches_is_rejected(session: Session) -> None:
     with pytest.raises(ValueError, match="require of 'p' must be from 0 to 3, got 4"):
         ParallelNode("p", session, branches(session), require=4)

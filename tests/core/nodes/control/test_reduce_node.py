@@ -22,7 +22,7 @@ async def test_it_folds_a_list_from_the_left(items: list[int], initial: int) -> 
 
 
 @pytest.mark.requirement("S1-22")
-async def test_behind_a_map_it_sees_the_list_of_outputs(session: Session) -> None:
+async def test_after_a_map_it_gets_the_list_of_outputs(session: Session) -> None:
     square = MapNode("squares", session, function(session, "square", lambda n: n * n))
     graph = Graph("flow", session).chain(square, ReduceNode("sum", session, operator.add, initial=0))
     assert (await executed(graph, [1, 2, 3]))["output"] == 14
@@ -34,7 +34,7 @@ async def test_it_folds_with_a_node_too(session: Session) -> None:
     assert (await executed(ReduceNode("all", session, join, initial=""), ["a", "b"]))["output"] == "ab"
 
 
-async def test_a_node_that_fails_stops_it(session: Session) -> None:
+async def test_a_failing_node_stops_the_reduction(session: Session) -> None:
     result = await executed(ReduceNode("r", session, MockNode("n", session, [OSError("gone")])), [1])
     assert (result["success"], result["error"]) == (False, "'r' stopped in iteration 1: gone")
 
@@ -45,7 +45,7 @@ async def test_a_function_that_raises_names_the_reduce_and_the_types(session: Se
 
 
 @pytest.mark.parametrize("in_a_run", [False, True])
-async def test_it_folds_the_results_of_a_loop_as_results(session: Session, in_a_run: bool) -> None:
+async def test_it_folds_the_results_of_a_loop_as_result_objects(session: Session, in_a_run: bool) -> None:
     body = function(session, "more", lambda number: number + 1)
     graph = Graph("g", session).chain(
         LoopNode("loop", session, body, times=3, accumulate=True),

@@ -24,14 +24,16 @@ async def test_the_key_names_the_case(session: Session, kind: str, output: str) 
 
 
 @pytest.mark.requirement("S1-20")
-async def test_a_key_without_a_case_takes_the_default(session: Session) -> None:
+async def test_a_key_without_a_case_selects_the_default(session: Session) -> None:
     result, events = await watched(by_kind(session, MockNode("other", session, ["?"])), {"kind": "spam"})
     assert result["output"] == "?"
     assert of_type(events, "branch_taken") == [{"node_id": "triage", "branch": "default", "key": "spam"}]
 
 
 @pytest.mark.requirement("D1-10")
-async def test_without_case_and_default_the_input_passes_and_no_branch_is_taken(session: Session) -> None:
+async def test_without_case_and_default_the_input_is_returned_and_no_branch_is_taken(
+    session: Session,
+) -> None:
     result, events = await watched(by_kind(session), {"kind": "spam"})
     assert (result["success"], result["output"]) == (True, {"kind": "spam"})
     assert of_type(events, "branch_taken") == [{"node_id": "triage", "branch": None, "key": "spam"}]
@@ -44,12 +46,12 @@ async def test_a_key_that_raises_names_the_switch_and_the_type(session: Session)
 
 @pytest.mark.requirement("S1-20")
 @pytest.mark.parametrize(("case", "key"), [("1", 1), (1, "1"), (1, 1), ("True", True)])
-async def test_keys_and_cases_are_compared_as_text(session: Session, case: Any, key: Any) -> None:
+async def test_keys_and_cases_are_compared_as_strings(session: Session, case: Any, key: Any) -> None:
     node = SwitchNode("s", session, lambda _: key, {case: MockNode("n", session, ["found"])})
     assert (await executed(node)).output == "found"
 
 
-def test_two_cases_of_one_name_are_refused(session: Session) -> None:
+def test_two_cases_of_one_name_are_rejected(session: Session) -> None:
     n = MockNode("n", session)
     with pytest.raises(ValueError, match="'s' has two cases '1'"):
         SwitchNode("s", session, lambda _: 1, {1: n, "1": n})

@@ -79,7 +79,7 @@ def failures(node: Node) -> list[Node]:
 
 
 @given(shapes)
-async def test_a_tree_succeeds_exactly_when_everything_in_it_did(shape: Any) -> None:
+async def test_a_tree_succeeds_exactly_when_all_its_parts_succeed(shape: Any) -> None:
     node = built(Session(), shape, [0])
     result = await executed(node, 1)
     assert result.success != bool(failures(node)), shape
@@ -88,7 +88,7 @@ async def test_a_tree_succeeds_exactly_when_everything_in_it_did(shape: Any) -> 
 
 
 @given(shapes)
-async def test_a_run_of_a_tree_says_what_a_direct_execution_says(shape: Any) -> None:
+async def test_a_run_of_a_tree_returns_the_same_as_a_direct_execution(shape: Any) -> None:
     directly = await executed(built(Session(), shape, [0]), 1)
     session = Session()
     node = built(session, shape, [0])

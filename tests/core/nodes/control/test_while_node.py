@@ -61,7 +61,7 @@ async def test_the_event_comes_before_the_body(session: Session) -> None:
 
 
 @pytest.mark.requirement("S1-17")
-async def test_the_condition_sees_iteration_value_and_history(session: Session) -> None:
+async def test_the_condition_gets_iteration_value_and_history(session: Session) -> None:
     seen: list[tuple[int, Any, list[Any]]] = []
 
     def condition(state: WhileState) -> bool:
@@ -87,7 +87,7 @@ async def test_the_search_loop_of_the_user_story_ends_when_there_is_enough(sessi
     assert (result["output"], result["attributes"]["iterations"]) == ({"sufficient": True}, 2)
 
 
-async def test_a_condition_that_never_holds_gives_the_input(session: Session) -> None:
+async def test_a_condition_that_is_false_at_once_returns_the_input(session: Session) -> None:
     result = await executed(counting(session, condition=lambda _: False), "as it was")
     assert result == {
         "success": True,
@@ -97,14 +97,14 @@ async def test_a_condition_that_never_holds_gives_the_input(session: Session) ->
 
 
 @pytest.mark.requirement("D1-7")
-async def test_on_max_fail_makes_reaching_the_bound_a_failure(session: Session) -> None:
+async def test_on_max_fail_makes_reaching_max_iterations_a_failure(session: Session) -> None:
     result = await executed(counting(session, max_iterations=2, on_max="fail"), 0)
     assert (result["success"], result["error_type"], result["output"]) == (False, "MaxIterations", 2)
     assert "'loop' reached max_iterations=2" in result["error"]
 
 
 @pytest.mark.requirement("D1-7")
-async def test_a_condition_that_ends_exactly_at_the_bound_has_not_reached_it(session: Session) -> None:
+async def test_a_condition_that_ends_exactly_at_max_iterations_is_a_success(session: Session) -> None:
     result = await executed(counting(session, max_iterations=5, on_max="fail"), 0)
     assert (result["success"], result["attributes"]["exited_early"]) == (True, True)
 
@@ -118,7 +118,7 @@ async def test_a_failing_body_stops_the_loop(session: Session) -> None:
 
 
 @pytest.mark.requirement("D1-7")
-async def test_a_failing_body_may_be_gone_on_with(session: Session) -> None:
+async def test_on_body_failure_continue_ignores_a_failing_body(session: Session) -> None:
     body = MockNode("flaky", session, [ValueError("broken"), "fine"])
     loop = WhileNode(
         "loop", session, lambda state: state.current_value != "fine", body, on_body_failure="continue"
@@ -143,7 +143,7 @@ async def test_in_a_run_a_condition_that_raises_fails_the_run_with_its_type(sess
     assert of_type(run.events, "workflow_failed")[0]["error_type"] == "AttributeError"
 
 
-async def test_a_negative_bound_is_refused_and_leaves_no_name_behind(session: Session) -> None:
+async def test_a_negative_max_iterations_is_rejected_and_registers_nothing(session: Session) -> None:
     with pytest.raises(ValueError, match="max_iterations of 'loop' must be at least 0, got -1"):
         WhileNode("loop", session, bool, MockNode(), max_iterations=-1)
     assert "loop" not in session.nodes
