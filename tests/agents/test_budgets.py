@@ -32,9 +32,9 @@ def workflow(session, agent, **policy):
 @pytest.mark.parametrize(
     ("budget", "raised", "told"),
     [
-        ({"turns": 1}, {"turns": 3}, "turns used: 1 of 1"),
-        ({"tokens": 12}, {"tokens": 99}, "tokens used: 15 of 12"),
-        ({"cost": 0.5}, {"cost": 2}, "cost used: 0.5 of 0.5"),
+        ({"turns": 1}, {"turns": 3}, "1 of 1 turns"),
+        ({"tokens": 12}, {"tokens": 99}, "15 of 12 tokens"),
+        ({"cost": 0.5}, {"cost": 2}, "0.5 of 0.5 USD"),
     ],
 )
 async def test_a_spent_budget_of_a_step_holds_the_run_names_the_step_and_raising_it_goes_on(
@@ -45,8 +45,8 @@ async def test_a_spent_budget_of_a_step_holds_the_run_names_the_step_and_raising
     run = await session.start("body")
     await until(lambda: run.held is not None)
     name = next(iter(budget))
-    way = f"Go on with resume(limits={{'/dev': {{'{name}': …}}}})."
-    assert run.held["message"] == f"the budget of step /dev is spent: {told}. {way}"
+    way = f"Raise it with resume(limits={{'/dev': {{'{name}': …}}}})."
+    assert run.held["message"] == f"Budget of step /dev exhausted: {told}. {way}"
     assert run.held["path"] == "/dev"
     assert len(agent.calls) == 1
     await run.resume(limits={"/dev": raised})
@@ -75,7 +75,7 @@ async def test_a_step_held_for_its_budget_goes_on_after_a_restart_with_what_it_h
         assert run.held["reason"] == "budget"
         await run.resume(limits={"/dev": {"turns": 2}})
         await until(lambda: run.held is not None)
-        assert "turns used: 2 of 2" in run.held["message"]
+        assert "2 of 2 turns" in run.held["message"]
         await run.resume(limits={"/dev": {"turns": 3}})
         assert await within(run.wait()) == {"ok": True}
         assert run.view.usage.turns == 3
@@ -92,7 +92,7 @@ async def test_the_budget_of_a_step_counts_all_its_attempts():
 
     run = await session.start("body")
     await until(lambda: run.held is not None)
-    assert "the budget of step /dev is spent: turns used: 2 of 2" in run.held["message"]
+    assert "Budget of step /dev exhausted: 2 of 2 turns" in run.held["message"]
     await run.stop()
 
 
@@ -108,7 +108,7 @@ async def test_the_budget_of_the_run_is_looked_at_between_the_turns_of_a_step_to
     workflow(session, agent)
     run = await session.start("body", limits={"turns": 1})
     await until(lambda: run.held is not None)
-    assert "the run's budget is spent: turns used: 1 of 1" in run.held["message"]
+    assert "Run budget exhausted: 1 of 1 turns" in run.held["message"]
     await run.resume(limits={"turns": 2})
     assert await within(run.wait()) == {"ok": True}
 
@@ -121,7 +121,7 @@ async def test_a_workflow_as_a_step_may_spend_no_more_than_the_step():
     session.register_workflow(graph)
     run = await session.start("both")
     await until(lambda: run.held is not None)
-    assert "turns used: 2 of 2" in run.held["message"]
+    assert "2 of 2 turns" in run.held["message"]
     await run.stop()
 
 

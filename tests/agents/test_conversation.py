@@ -382,7 +382,8 @@ async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(budget, raise
     run = await session.start("body", limits=budget)
     await until(lambda: run.held is not None)
     name = next(iter(budget))
-    assert f"the run's budget is spent: {name} used: " in run.held["message"]
+    assert run.held["message"].startswith("Run budget exhausted: ")
+    assert f" {'USD' if name == 'cost' else name}. Raise it with " in run.held["message"]
     await run.resume(limits=raised)
     assert await within(run.wait()) == "done"
 
@@ -393,7 +394,7 @@ async def test_the_budget_of_a_day_holds_every_run_also_after_a_restart(tmp_path
         assert await within((await session.start("body")).wait()) == "done"
         run = await session.start("body")
         await until(lambda: run.held is not None)
-        assert "today's budget of the session is spent: cost used: 1 of 1" in run.held["message"]
+        assert "Daily session budget exhausted: 1 of 1 USD" in run.held["message"]
     async with Session(store=tmp_path / "n.db", budget={"cost": 1}) as session:
         await spending(session, times=2)
         other = await session.start("body")
@@ -414,7 +415,7 @@ async def test_child_runs_spend_what_their_parent_has_left():
 
     run = await session.start("parent", limits={"turns": 3})
     await until(lambda: run.held is not None)
-    assert "turns used: 3 of 3" in run.held["message"]
+    assert "3 of 3 turns" in run.held["message"]
     assert (run.held["purse"], run.held["path"]) == (run.run_id, "/dev[2]")
     assert run.held["run_id"] != run.run_id
 

@@ -54,7 +54,7 @@ async def test_steps_at_once_take_no_more_turns_than_there_are(budget, slots):
     session, agent = Session(slots={"agent": slots}), Slow(most=min(slots, 2))
     at_once(session, agent)
     run = await session.start("body", limits=budget)
-    with pytest.raises(RunHeld, match=f"{next(iter(budget))} used: 2 of 2"):
+    with pytest.raises(RunHeld, match=f"2 of 2 {next(iter(budget))}"):
         await within(run.wait())
     assert len(agent.calls) == 2
     await run.resume(limits={next(iter(budget)): 10})
@@ -67,7 +67,7 @@ async def test_no_turn_begins_once_what_is_known_is_over(budget, asked):
     session, agent = Session(slots={"agent": 1}), Slow(most=1)
     at_once(session, agent)
     run = await session.start("body", limits=budget)
-    with pytest.raises(RunHeld, match="the run's budget is spent"):
+    with pytest.raises(RunHeld, match="Run budget exhausted"):
         await within(run.wait())
     assert len(agent.calls) == asked
     await run.stop()
@@ -145,7 +145,7 @@ async def test_children_at_once_take_from_the_one_purse_of_their_parent(budget):
     session, agent = Session(), Slow(most=3)
     children(session, agent)
     run = await session.start("parent", limits=budget)
-    with pytest.raises(RunHeld, match=f"{next(iter(budget))} used: 3 of 3"):
+    with pytest.raises(RunHeld, match=f"3 of 3 {next(iter(budget))}"):
         await within(run.wait())
     await quiet(agent)
     assert len(agent.calls) == 3
@@ -174,7 +174,7 @@ async def test_what_a_child_took_counts_while_it_goes_on_and_once_afterwards():
     await until(lambda: len(run.pending_gates) == 2)
     for prompt in ("First?", "Go on?"):
         await run.answer("yes", next(gate.gate_id for gate in run.pending_gates if gate.prompt == prompt))
-    with pytest.raises(RunHeld, match="turns used: 2 of 2"):
+    with pytest.raises(RunHeld, match="2 of 2 turns"):
         await within(run.wait())
     await run.resume(limits={"turns": 3})
     assert await within(run.wait()) == "done"
@@ -189,7 +189,7 @@ async def test_turns_that_were_cut_off_still_count_after_a_restart(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         at_once(session, second, steps=3)
         [run] = await session.recover()
-        with pytest.raises(RunHeld, match="turns used: 3 of 3"):
+        with pytest.raises(RunHeld, match="3 of 3 turns"):
             await within(run.wait())
         assert second.calls == []
 
@@ -241,7 +241,7 @@ async def test_what_a_child_took_that_was_given_up_or_tried_again_counts_for_its
         await until(lambda: len(run.pending_gates) == 2)
         gate = next(gate for gate in run.pending_gates if gate.prompt == "Give up?")
         await run.answer("yes", gate.gate_id)
-        with pytest.raises(RunHeld, match="turns used: 4 of 4"):
+        with pytest.raises(RunHeld, match="4 of 4 turns"):
             await within(run.wait())
         assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 4
         await run.resume(limits={"turns": 5})

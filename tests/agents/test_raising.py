@@ -52,7 +52,7 @@ async def test_a_parent_raises_its_own_budget_for_a_child_that_is_held_for_it(na
     spends(session)
     run = await held(await session.start(name, limits={"turns": 2}))
     assert run.held["message"] == (
-        "the run's budget is spent: turns used: 2 of 2. Go on with resume(limits={'turns': …})."
+        "Run budget exhausted: 2 of 2 turns. Raise it with resume(limits={'turns': …})."
     )
     await run.resume(limits={"turns": 3})
     assert await within(run.wait()) == "done"
@@ -63,7 +63,7 @@ async def test_a_parent_raises_the_budget_of_a_child_that_is_held_for_its_own(na
     session = Session()
     spends(session, turns=2)
     run = await held(await session.start(name))
-    assert "the budget of the child run is spent: turns used: 2 of 2" in run.held["message"]
+    assert "Child run budget exhausted: 2 of 2 turns" in run.held["message"]
     await run.resume(limits={"turns": 3})
     assert await within(run.wait()) == "done"
 
@@ -118,7 +118,7 @@ async def test_a_raised_budget_of_a_parent_stays_raised_after_a_restart(tmp_path
         spends(session)
         run = next(run for run in await session.recover() if run.workflow_id == "around")
         await until(lambda: run.held is not None)
-        assert "turns used: 2 of 2" in run.held["message"]
+        assert "2 of 2 turns" in run.held["message"]
         await run.resume(limits={"turns": 3})
         assert await within(run.wait()) == "done"
 

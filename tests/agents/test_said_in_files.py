@@ -61,8 +61,8 @@ async def test_every_notation_can_say_what_a_step_may_spend(text, notation):
     session.find("agent").output_schema = {"type": "object"}
     run = await session.start("flow", "Decide.")
     await until(lambda: run.held is not None)
-    assert "is spent: tokens used: 15 of 12" in run.held["message"]
-    assert f"Go on with resume(limits={{'{run.held['path']}': {{'tokens': …}}}})" in run.held["message"]
+    assert "exhausted: 15 of 12 tokens" in run.held["message"]
+    assert f"Raise it with resume(limits={{'{run.held['path']}': {{'tokens': …}}}})" in run.held["message"]
     await run.stop()
 
 
@@ -163,7 +163,7 @@ async def test_the_configuration_of_a_project_has_slots_and_the_budget_of_a_day(
     await within((await session.start("flow")).wait())
     run = await session.start("flow")
     await until(lambda: run.held is not None)
-    assert "today's budget of the session is spent: turns used: 1 of 1" in run.held["message"]
+    assert "Daily session budget exhausted: 1 of 1 turns" in run.held["message"]
     session.budget = {"turns": 2}
     await run.resume()
     await within(run.wait())

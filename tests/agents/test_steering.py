@@ -69,7 +69,7 @@ async def test_another_hears_it_as_the_next_turn_of_the_same_step():
 async def test_an_agent_that_keeps_no_conversation_does_not_listen():
     agent = Working()
     _, run = await started(agent)
-    with pytest.raises(RuntimeError, match="steps whose agents listen now: none"):
+    with pytest.raises(RuntimeError, match="steps with a listening agent: none"):
         await run.steer("Use tabs")
     agent.go.set()
     await within(run.wait())

@@ -47,7 +47,7 @@ FACTS = {
         ],
     },
 }
-"""A fact is on disk before the wait that it settles is settled: a death in between loses neither."""
+"""A fact is on disk before the wait it settles: a crash in between loses neither."""
 
 
 class Log:
@@ -126,7 +126,7 @@ def register(session: Session, log: Log) -> None:
 
 
 async def play(run: WorkflowRun, log: Log) -> Any:
-    """Answer every gate and doubt until the run has ended; log each answer that was acknowledged."""
+    """Answer every gate and decide every doubt until the run has ended; log each acknowledged answer."""
     while True:
         ending = asyncio.ensure_future(run.wait())
         while not ending.done():

@@ -30,7 +30,7 @@ def die() -> None:
 
 
 class Deadly(SqliteStore):
-    """Kills its process at one moment of its n-th commit."""
+    """Kills its process at one point of its n-th commit."""
 
     def __init__(self, path: Path, number: int, moment: str) -> None:
         super().__init__(path)
@@ -77,7 +77,7 @@ async def drive(folder: Path, scene: str, store: SqliteStore) -> Any:
 
 
 def child(folder: Path, scene: str, make: Callable[[], SqliteStore]) -> int:
-    """Drive a scene in a forked process; how it ended, as os.waitpid says it."""
+    """Run a scene in a forked process; return its status as os.waitpid gives it."""
     pid = os.fork()
     if pid:
         return os.waitpid(pid, 0)[1]
@@ -92,7 +92,7 @@ def child(folder: Path, scene: str, make: Callable[[], SqliteStore]) -> int:
 
 
 def settled(file: Path) -> dict[tuple[str, str], int]:
-    """Which paths of which runs the journal has as settled, and how often."""
+    """Return the settled paths of all runs, and how often each is settled."""
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
     found: dict[tuple[str, str], int] = {}
     if connection.execute("select 1 from sqlite_schema where name = 'events'").get:
@@ -113,7 +113,7 @@ def events(file: Path) -> list[tuple[str, str]]:
 def problems(
     folder: Path, file: Path, before: dict[tuple[str, str], int], dead: int, expected: Any
 ) -> list[str]:
-    """What is not as it must be after a death and a recovery."""
+    """Return what is wrong after a crash and a recovery."""
     found = []
     log = Log(folder).read()
     if not (folder / "result").exists():
@@ -143,7 +143,7 @@ def problems(
 
 
 def kill_everywhere(scene: str) -> tuple[int, list[str]]:
-    """Deaths tried, and everything that was wrong after one of them."""
+    """Return the number of crashes tried, and everything that was wrong after one of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         assert child(folder, scene, lambda: SqliteStore(folder / "nerve.db")) == 0, (
@@ -171,7 +171,7 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
 
 
 def warm_up() -> None:
-    """Import what the children need, so that none of them has to."""
+    """Import the modules the children need, so that they do not have to."""
     import nerve.engine.local_engine  # noqa: F401
 
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""A process killed at any commit loses nothing that was acknowledged and repeats nothing that was settled."""
+"""A process killed at any commit loses no acknowledged write and repeats no settled step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kill_everywhere(*scenes: str) -> Any:
 @pytest.mark.requirement("S0-73")
 @pytest.mark.requirement("S4-14")
 @pytest.mark.parametrize("scene", SCENES)
-def test_killing_the_process_at_every_commit_loses_and_repeats_nothing(scene: str) -> None:
+def test_killing_the_process_at_every_commit_neither_loses_nor_repeats_work(scene: str) -> None:
     report = kill_everywhere(scene)
     assert report["wrong"] == []
     assert report["deaths"] >= 12

@@ -1,4 +1,4 @@
-"""What the engine tests share."""
+"""Helpers of the engine tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def disk() -> Iterator[Disk]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Let the loop go on until the condition holds."""
+    """Run the loop until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"

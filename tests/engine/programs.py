@@ -34,7 +34,7 @@ def programs(kinds: tuple[str, ...] = SIGHTED) -> st.SearchStrategy[Any]:
 
 @dataclass
 class World:
-    """What the leaves of a program have done, and how many turns of the loop each takes."""
+    """What the leaves of a program have done, and how many loop turns each takes."""
 
     delays: list[int]
     done: list[tuple[str, str]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class World:
         try:
             await spin(turns)
         except asyncio.CancelledError:
-            await spin(turns * 2)  # it takes its time to end
+            await spin(turns * 2)  # it takes time to end
             raise
         return {"n": number(context.input), "at": context.path}
 
@@ -56,7 +56,7 @@ async def spin(turns: int) -> None:
 
 
 def number(value: Any) -> int:
-    """A number that depends on all numbers in a value, and not on the paths in it."""
+    """Return a number that depends on all numbers in a value, but not on the paths in it."""
     if isinstance(value, dict):
         return sum(number(item) for item in value.values()) + 1
     if isinstance(value, list):
@@ -150,7 +150,7 @@ async def hops(ctx: WorkflowContext, rest: int) -> Any:
 
 
 async def cancel_others(ctx: WorkflowContext, rest: list[Any]) -> Any:
-    """What ends first, and how the others end when they are cancelled, in the order in which they do."""
+    """Return what ends first, and how the others end when cancelled, in that order."""
     tasks = [asyncio.ensure_future(noted(ctx, place, part)) for place, part in enumerate(rest)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -180,13 +180,13 @@ def log_of(ctx: WorkflowContext) -> list[Any]:
 
 
 def log(ctx: WorkflowContext, what: Any) -> Any:
-    """Note something in the order in which the body hears of it."""
+    """Record something in the order in which the body sees it."""
     ctx.state.setdefault("log", []).append(str(what))
     return what
 
 
 def build(program: Any, world: World, store: MemoryStore) -> Session:
-    """A session in which `program` is the workflow `main`."""
+    """Return a session in which `program` is the workflow `main`."""
     session = Session(store=store)
 
     async def fail(context: Any) -> Any:
@@ -217,19 +217,19 @@ def build(program: Any, world: World, store: MemoryStore) -> Session:
 
 
 async def finish(run: Any) -> Any:
-    """Answer every gate but those that are never answered, until the run is over."""
+    """Answer every gate, except those that are never answered, until the run has ended."""
     waiting = asyncio.ensure_future(run.wait())
     while not waiting.done():
         for gate in run.pending_gates:
             if not gate.prompt.startswith("Never"):
-                with contextlib.suppress(RuntimeError):  # the body may have given it up just now
+                with contextlib.suppress(RuntimeError):  # the body may have abandoned it just now
                     await run.answer(f"{gate.prompt} yes", gate.gate_id)
         await asyncio.sleep(0)
     return waiting.result()
 
 
 def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
-    """A store with the first events of a run, as if the process had died right after them."""
+    """Return a store with the first events of a run, as if the process had died right after them."""
     other = MemoryStore()
     kept = store.events(run_id)[:upto]
     asked, died = {row.path for row in kept}, kept[-1].at
@@ -240,7 +240,7 @@ def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
         if row.run == run_id:
             events, state = events[:upto], "running"
         elif events[-1].type == "workflow_cancelled" and events[-1].at > died:
-            events, state = events[:-1], "running"  # its parent has yet to give it up
+            events, state = events[:-1], "running"  # its parent has not abandoned it yet
         open_row = RunRow(row.run, row.session, row.workflow, state, row.started, None, row.key, row.parent)
         other.append([Append(row.run, 0, events, open_row)])
     return other

@@ -1,4 +1,4 @@
-"""Changed code meets a journal: held when it differs, and gone on with when that is asked for."""
+"""Changed code and an existing journal: the run is held when they differ, and continues with changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(file: Path | None, body: Any) -> tuple[Session, dict[str, list[Any]]]
     return session, {name: counted(session, name) for name in "ab"}
 
 
-async def test_code_that_ends_earlier_now_holds_the_run_and_completes_it_when_it_may(file: Path) -> None:
+async def test_code_that_now_ends_earlier_holds_the_run_and_completes_with_changes(file: Path) -> None:
     session, _ = opened(file, three_steps)
     async with session:
         await at_gate(await session.start("body"))
@@ -46,7 +46,7 @@ async def test_code_that_ends_earlier_now_holds_the_run_and_completes_it_when_it
         assert again == {"a": [], "b": []}
 
 
-async def test_a_fork_completes_with_code_that_ends_earlier_now() -> None:
+async def test_a_fork_completes_with_code_that_now_ends_earlier() -> None:
     session, seen = opened(None, three_steps)
     run = await session.start("body")
     await at_gate(run)
@@ -59,7 +59,7 @@ async def test_a_fork_completes_with_code_that_ends_earlier_now() -> None:
     assert seen == {"a": [1], "b": [1]}
 
 
-# -- a call that was given up ------------------------------------------------------------------
+# -- an abandoned call -------------------------------------------------------------------------
 
 
 async def cancels(ctx):
@@ -111,7 +111,7 @@ async def left_at_the_gate(file: Path, body: Any, latch: Latch) -> None:
     ("before", "now"),
     [(cancels, cancels_no_more), (waits_for_it, bounds_it_no_more), (bounds_it, bounds_it_no_more)],
 )
-async def test_a_call_that_the_code_no_longer_gives_up_holds_the_run_or_is_run_again(
+async def test_a_call_that_the_code_no_longer_abandons_holds_the_run_or_runs_again(
     file: Path, monkeypatch: pytest.MonkeyPatch, before: Any, now: Any
 ) -> None:
     monkeypatch.setattr(result_dispatcher, "REPLAY_TIMEOUT_S", 0.3)
@@ -135,7 +135,7 @@ async def test_a_call_that_the_code_no_longer_gives_up_holds_the_run_or_is_run_a
 
 
 @pytest.mark.parametrize("body", [cancels, waits_for_it, bounds_it])
-async def test_a_call_that_the_code_gives_up_as_before_is_given_up_again(file: Path, body: Any) -> None:
+async def test_a_call_that_the_code_still_abandons_is_abandoned_again(file: Path, body: Any) -> None:
     latch = Latch()
     await left_at_the_gate(file, body, latch)
     session, again = opened(file, body)
@@ -156,7 +156,7 @@ async def two_parts(ctx):
 
 
 def with_graph(file: Path, latch: Latch) -> tuple[Session, list[Any]]:
-    """A graph whose first step is always given the same, and whose second is given its input."""
+    """A graph whose first step always has the same input, and whose second step has the graph's."""
     session, seen = opened(file, two_parts)
     graph = Graph("graph", session)
     graph.add_step(session.nodes["b"], "first", input_fn=lambda up: "same")
@@ -165,7 +165,7 @@ def with_graph(file: Path, latch: Latch) -> tuple[Session, list[Any]]:
     return session, seen["b"]
 
 
-async def test_a_graph_with_another_input_in_a_fork_is_run_again_as_a_whole(file: Path) -> None:
+async def test_a_graph_with_another_input_in_a_fork_runs_again_completely(file: Path) -> None:
     latch = Latch()
     session, first = with_graph(file, latch)
     async with session:
@@ -184,7 +184,7 @@ async def test_a_graph_with_another_input_in_a_fork_is_run_again_as_a_whole(file
         assert first == []
 
 
-# -- a wait for something else -----------------------------------------------------------------
+# -- a changed wait ----------------------------------------------------------------------------
 
 
 def asks_with(form: Any) -> Any:
@@ -203,7 +203,7 @@ def waits_for(*pattern: Any) -> Any:
 
 
 async def held_with(file: Path, body: Any) -> str:
-    """What a run says that is taken up with another body, and answered."""
+    """Return the message of a run that is recovered with another body, and answered."""
     session, _ = opened(file, body)
     async with session:
         await session.recover()
@@ -215,18 +215,18 @@ async def held_with(file: Path, body: Any) -> str:
         return caught.value.message
 
 
-async def test_a_gate_with_another_form_holds_the_run_and_both_forms_are_told(file: Path) -> None:
+async def test_a_gate_with_another_form_holds_the_run_and_the_message_has_both_forms(file: Path) -> None:
     session, _ = opened(file, asks_with({"type": "string"}))
     async with session:
         run = await session.start("body")
         await at_gate(run)
         await run.pause()
     told = await held_with(file, asks_with({"type": "object"}))
-    assert '"form":{"type":"string"}' in told.partition("the code asks for")[0]
-    assert '"form":{"type":"object"}' in told.partition("the code asks for")[2]
+    assert '"form":{"type":"string"}' in told.partition("the code now requests")[0]
+    assert '"form":{"type":"object"}' in told.partition("the code now requests")[2]
 
 
-async def test_a_wait_for_another_fact_holds_the_run_and_both_patterns_are_told(file: Path) -> None:
+async def test_a_wait_for_another_fact_holds_the_run_and_the_message_has_both_patterns(file: Path) -> None:
     session, _ = opened(file, waits_for("price", "?x"))
     async with session:
         run = await session.start("body")
@@ -235,8 +235,8 @@ async def test_a_wait_for_another_fact_holds_the_run_and_both_patterns_are_told(
         await until(lambda: "signal_waiting" in types(run))
         await run.pause()
     told = await held_with(file, waits_for("cost", "?x"))
-    assert '"price"' in told.partition("the code asks for")[0]
-    assert '"cost"' in told.partition("the code asks for")[2]
+    assert '"price"' in told.partition("the code now requests")[0]
+    assert '"cost"' in told.partition("the code now requests")[2]
 
 
 async def listens_beside(ctx):
@@ -258,7 +258,7 @@ async def listens_later(ctx):
 @pytest.mark.parametrize(
     ("now", "result"), [(listens_no_more, ["one", "two"]), (listens_later, ["one", "v", "two"])]
 )
-async def test_a_signal_for_a_wait_that_changed_code_does_not_make_yet_is_no_obstacle_after_a_restart(
+async def test_a_signal_for_a_wait_that_changed_code_has_not_reached_does_not_block_a_restart(
     file: Path, now: Any, result: list[str]
 ) -> None:
     session, _ = opened(file, listens_beside)

@@ -1,4 +1,4 @@
-"""What a person can decide about a held run: what is in doubt, and nothing else."""
+"""Decisions on a held run: only a step in doubt can be decided."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nerve.store.port import Append, EventRow
 
 
 def told(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
-    """A body that tells something, runs a step and asks, or does one of it otherwise."""
+    """A body that emits an event, runs a step and opens a gate, or does one of these differently."""
 
     async def body(ctx):
         if emits:
@@ -44,7 +44,7 @@ async def taken_up(session: Session) -> WorkflowRun:
 
 
 async def answered(file: Path) -> None:
-    """Leave a run that has an answer, and has not gone on."""
+    """Leave a run that has an answer and has not continued."""
     async with opened(file, told()) as session:
         run = await session.start("body")
         await at_gate(run)
@@ -55,7 +55,7 @@ async def answered(file: Path) -> None:
 
 
 def written_beside(run: WorkflowRun, type: str, path: str, settles: str | None, data: str) -> None:
-    """Append an event that nobody who drives the run knows of."""
+    """Append an event that the executor of the run does not know."""
     last = run.events[-1].seq
     row = EventRow(last + 1, time.time(), type, path, settles, data)
     assert list(run._engine.store.append([Append(run.run_id, last, [row])])) == [None]
@@ -66,7 +66,7 @@ CHANGES = {"/": told(emits=False), "/a": told(given=2), "/gate": told(prompt="Re
 
 @pytest.mark.parametrize("decision", ["skip", "fail", "retry"])
 @pytest.mark.parametrize("place", CHANGES)
-async def test_what_the_code_asks_for_otherwise_cannot_be_decided_and_is_told_what_can_be_done(
+async def test_a_mismatch_cannot_be_decided_and_the_error_names_the_options(
     file: Path, place: str, decision: str
 ) -> None:
     await answered(file)
@@ -89,7 +89,7 @@ async def test_what_the_code_asks_for_otherwise_cannot_be_decided_and_is_told_wh
         assert await within(run.wait()) == [1, "yes", 9]
 
 
-async def test_a_retry_that_names_no_path_goes_on_and_writes_nothing_about_a_step(file: Path) -> None:
+async def test_a_retry_without_a_path_resumes_and_records_no_step(file: Path) -> None:
     await answered(file)
     async with opened(file, CHANGES["/gate"]) as session:
         run = await taken_up(session)
@@ -103,7 +103,7 @@ async def test_a_retry_that_names_no_path_goes_on_and_writes_nothing_about_a_ste
         assert "node_retrying" not in types(run)
 
 
-async def test_a_journal_that_settles_what_was_never_asked_for_goes_on(file: Path) -> None:
+async def test_a_journal_that_settles_an_unknown_request_can_be_resumed(file: Path) -> None:
     await answered(file)
     async with opened(file, told()) as session:
         run = await taken_up(session)
@@ -114,7 +114,7 @@ async def test_a_journal_that_settles_what_was_never_asked_for_goes_on(file: Pat
         assert await within(run.wait()) == [1, "yes", 9]
 
 
-async def test_a_run_that_somebody_else_wrote_to_is_held_says_so_and_goes_on_when_resumed(file: Path) -> None:
+async def test_a_run_with_a_write_conflict_is_held_and_continues_when_resumed(file: Path) -> None:
     async with opened(file, told()) as session:
         run = await session.start("body")
         await at_gate(run)
@@ -125,8 +125,8 @@ async def test_a_run_that_somebody_else_wrote_to_is_held_says_so_and_goes_on_whe
             await within(run.wait())
         assert caught.value.reason == "conflict"
         assert caught.value.message.endswith(
-            "is taken, the journal has 6 events already. What the run did after that is not written."
-            " Resume the run: it goes on from what is in its journal."
+            " exists: the journal already has 6 events. Later events of the run are not written."
+            " Resume the run to continue from its journal."
         )
         await run.resume()
         await at_gate(run)

@@ -1,4 +1,4 @@
-"""What the engine acknowledges is on disk, and a disk that fails holds the run."""
+"""Acknowledged writes are on disk, and a failing disk holds the run."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ async def acknowledged(file: Path, disk: Disk, times: int) -> int:
     return total
 
 
-async def test_whatever_is_acknowledged_was_synced_before(file: Path, disk: Disk) -> None:
+async def test_acknowledged_writes_were_synced_first(file: Path, disk: Disk) -> None:
     assert await acknowledged(file, disk, 60) >= 60
 
 
 @pytest.mark.full
-async def test_a_thousand_acknowledgements_were_synced_before(file: Path, disk: Disk) -> None:
+async def test_a_thousand_acknowledged_writes_were_synced_first(file: Path, disk: Disk) -> None:
     assert await acknowledged(file, disk, 1000) >= 1000
 
 
@@ -73,7 +73,7 @@ async def test_a_step_is_returned_to_its_body_only_after_its_sync(file: Path, di
     assert seen == [[]] * 20
 
 
-async def test_a_failed_sync_holds_the_run_and_resuming_it_goes_on(file: Path, disk: Disk) -> None:
+async def test_a_failed_sync_holds_the_run_until_it_is_resumed(file: Path, disk: Disk) -> None:
     done: list[str] = []
     async with Session(store=SqliteStore(file, vfs=disk.name)) as session:
         register(session, done)
@@ -96,7 +96,7 @@ async def test_a_failed_sync_holds_the_run_and_resuming_it_goes_on(file: Path, d
     assert done == ["/work", "/work[2]"]
 
 
-async def test_a_full_disk_holds_the_run_and_freeing_it_goes_on(file: Path) -> None:
+async def test_a_full_disk_holds_the_run_until_space_is_free(file: Path) -> None:
     opened: list[apsw.Connection] = []
     apsw.connection_hooks.append(opened.append)
     async with Session(store=file) as session:
@@ -117,14 +117,14 @@ async def test_a_full_disk_holds_the_run_and_freeing_it_goes_on(file: Path) -> N
         assert await run.wait() == [1, "yes", 2]
 
 
-async def test_a_second_session_on_the_same_file_is_refused(file: Path) -> None:
+async def test_a_second_session_on_the_same_file_is_rejected(file: Path) -> None:
     async with Session(store=file):
         with pytest.raises(StoreInUse, match=r"nerve\.db is in use by this process: close the session"):
             async with Session(store=file):
                 pass
 
 
-async def test_a_changed_record_keeps_the_run_from_going_on(file: Path) -> None:
+async def test_a_changed_record_prevents_the_run_from_resuming(file: Path) -> None:
     async with Session(store=file) as session:
         register(session, [])
         run = await session.start("asking")

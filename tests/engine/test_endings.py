@@ -1,4 +1,4 @@
-"""How bodies end: they leave memory, their loop ends, a limit is reached, or the disk fails."""
+"""How bodies end: eviction, the end of their loop, a limit, or a failing disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def opened(store: Any, *bodies: Body) -> Session:
     return session
 
 
-# -- a body leaves memory ----------------------------------------------------------------------
+# -- eviction ----------------------------------------------------------------------------------
 
 
 async def tidy(ctx):
@@ -52,11 +52,11 @@ TIDIED_ONCE = [
 
 @pytest.fixture
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs leave memory as soon as they only wait."""
+    """Evict runs as soon as they only wait."""
     monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
 
 
-async def test_a_run_that_is_being_stopped_does_not_leave_memory(
+async def test_a_run_that_is_being_stopped_is_not_evicted(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(file, ask) as session:
@@ -72,7 +72,7 @@ async def test_a_run_that_is_being_stopped_does_not_leave_memory(
         assert types(run)[-1] == "workflow_cancelled"
 
 
-async def test_what_a_body_tells_while_its_session_is_closed_is_not_written(file: Path) -> None:
+async def test_events_emitted_while_the_session_closes_are_not_written(file: Path) -> None:
     async with opened(file, tidy) as session:
         await at_gate(await session.start("tidy"))
     async with opened(file, tidy) as session:
@@ -84,7 +84,7 @@ async def test_what_a_body_tells_while_its_session_is_closed_is_not_written(file
 
 
 @pytest.mark.usefixtures("nothing_stays")
-async def test_what_a_body_tells_while_it_leaves_memory_is_not_written(file: Path) -> None:
+async def test_events_emitted_during_eviction_are_not_written(file: Path) -> None:
     async with opened(file, tidy) as session:
         run = await session.start("tidy")
         await until(lambda: not session.engine.executors)
@@ -94,7 +94,7 @@ async def test_what_a_body_tells_while_it_leaves_memory_is_not_written(file: Pat
 
 
 @pytest.mark.usefixtures("nothing_stays")
-async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: Path) -> None:
+async def test_a_thread_that_ends_after_its_run_was_evicted_has_no_effect(file: Path) -> None:
     go = threading.Event()
 
     async def impatient(ctx):
@@ -118,7 +118,7 @@ async def test_a_thread_that_ends_after_its_run_left_memory_harms_nothing(file: 
         assert types(run).count("log") == before
 
 
-async def test_a_run_in_memory_that_nobody_holds_any_more_ends_without_a_word(
+async def test_a_run_that_is_garbage_collected_ends_silently(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unheard: list[Any] = []
@@ -153,7 +153,7 @@ def left_open(file: Path, body: Body, *nodes: str) -> None:
 
 
 def taken_up(file: Path, body: Body, *nodes: str) -> tuple[list[str], Any, dict[str, list[Any]]]:
-    """What was written of the run, its value after an answer, and what was executed for it."""
+    """Return the events of the run, its result after an answer, and the executed steps."""
 
     async def main() -> tuple[list[str], Any, dict[str, list[Any]]]:
         async with opened(file, body) as session:
@@ -169,7 +169,7 @@ def taken_up(file: Path, body: Body, *nodes: str) -> tuple[list[str], Any, dict[
 WAITING = ["workflow_started", "gate_waiting"]
 
 
-def test_a_body_that_is_told_of_the_end_of_the_loop_can_run_nothing_more(file: Path) -> None:
+def test_a_body_cannot_run_steps_while_the_loop_shuts_down(file: Path) -> None:
     tried = []
 
     async def rolls_back(ctx):
@@ -187,7 +187,7 @@ def test_a_body_that_is_told_of_the_end_of_the_loop_can_run_nothing_more(file: P
 
 
 @pytest.mark.parametrize("how", ["return", "raise"])
-def test_a_body_that_makes_something_of_the_end_of_the_loop_has_not_ended(file: Path, how: str) -> None:
+def test_a_body_that_handles_the_shutdown_of_the_loop_has_not_ended(file: Path, how: str) -> None:
     async def swallows(ctx):
         try:
             return await ctx.gate("Continue?")
@@ -200,7 +200,7 @@ def test_a_body_that_makes_something_of_the_end_of_the_loop_has_not_ended(file: 
     assert taken_up(file, swallows) == (WAITING, "yes", {})
 
 
-def test_a_replay_that_is_cut_off_by_the_end_of_the_loop_holds_nothing(file: Path) -> None:
+def test_a_replay_interrupted_by_the_shutdown_of_the_loop_holds_no_run(file: Path) -> None:
     alone: list[bool] = []
 
     async def works(ctx):
@@ -233,7 +233,7 @@ def test_a_replay_that_is_cut_off_by_the_end_of_the_loop_holds_nothing(file: Pat
 
 
 class Clumsy:
-    """A leaf that fails as it tidies up when it is told to end; the second time it does its work."""
+    """A leaf that fails while it is cancelled; the second time it succeeds."""
 
     def __init__(self) -> None:
         self.tries, self.entered = 0, asyncio.Event()
@@ -259,7 +259,7 @@ async def in_a_graph(ctx):
     return (await ctx.run_graph("graph"))["output"]
 
 
-async def test_a_step_that_fails_because_its_session_is_closed_has_not_failed(file: Path) -> None:
+async def test_a_failure_caused_by_closing_the_session_is_not_recorded(file: Path) -> None:
     clumsy = Clumsy()
     async with clumsy.at(file) as session:
         run = await session.start("in_a_graph")
@@ -272,7 +272,7 @@ async def test_a_step_that_fails_because_its_session_is_closed_has_not_failed(fi
 
 
 @pytest.mark.parametrize("how", ["stop", "limit"])
-async def test_a_step_that_fails_because_its_run_is_ended_is_run_again_by_a_fork(how: str) -> None:
+async def test_a_fork_runs_a_step_again_that_failed_because_its_run_was_stopped(how: str) -> None:
     clumsy = Clumsy()
     session = clumsy.at(None)
     run = await session.start("in_a_graph", limits={"wall_time": 0.05} if how == "limit" else None)
@@ -289,7 +289,7 @@ async def test_a_step_that_fails_because_its_run_is_ended_is_run_again_by_a_fork
     assert await within(fork.wait()) == "done"
 
 
-async def test_a_child_run_that_its_parent_has_yet_to_come_to_when_the_session_is_closed_has_not_failed(
+async def test_a_child_run_not_reached_by_its_parent_when_the_session_closes_has_not_failed(
     file: Path,
 ) -> None:
     ready = asyncio.Event()
@@ -359,7 +359,7 @@ async def test_time_does_not_count_while_the_run_is_paused() -> None:
     assert await within(run.wait()) == 1
 
 
-async def test_a_body_that_catches_everything_fails_at_its_limit_all_the_same() -> None:
+async def test_a_body_that_catches_everything_still_fails_at_its_limit() -> None:
     async def stubborn(ctx):
         try:
             await ctx.run("work")
@@ -379,7 +379,7 @@ async def test_a_body_that_catches_everything_fails_at_its_limit_all_the_same() 
 
 
 class FullDisk(MemoryStore):
-    """Takes no more appends once `room` is used up."""
+    """Accepts no more appends once `room` is used up."""
 
     room: int | None = None
     was_full = False
@@ -399,14 +399,14 @@ def disk() -> FullDisk:
 
 
 async def asked(disk: FullDisk) -> WorkflowRun:
-    """A run that waits at its gate, and nothing more can be written."""
+    """A run that waits at its gate while nothing can be written."""
     run = await opened(disk, ask).start("ask")
     await at_gate(run)
     disk.room = 0
     return run
 
 
-async def test_a_leaf_of_a_held_run_is_ended_before_the_run_goes_on(disk: FullDisk) -> None:
+async def test_a_leaf_of_a_held_run_ends_before_the_run_resumes(disk: FullDisk) -> None:
     entered, go, running, most = asyncio.Event(), asyncio.Event(), [], []
 
     async def slow(context):
@@ -440,7 +440,7 @@ async def test_a_leaf_of_a_held_run_is_ended_before_the_run_goes_on(disk: FullDi
     assert most == [1, 1]
 
 
-async def test_a_stop_that_cannot_be_written_says_so_and_can_be_made_again(disk: FullDisk) -> None:
+async def test_a_stop_that_cannot_be_written_raises_and_can_be_repeated(disk: FullDisk) -> None:
     run = await asked(disk)
     with pytest.raises(NerveError, match="no room"):
         await within(run.stop())
@@ -452,7 +452,7 @@ async def test_a_stop_that_cannot_be_written_says_so_and_can_be_made_again(disk:
         await run.wait()
 
 
-async def test_nobody_waits_forever_for_a_stop_that_cannot_be_written(disk: FullDisk) -> None:
+async def test_waiting_for_a_stop_that_cannot_be_written_ends(disk: FullDisk) -> None:
     run = await asked(disk)
     outcomes = await within(asyncio.gather(run.stop(), run.stop(), return_exceptions=True))
     assert all(isinstance(outcome, NerveError) for outcome in outcomes)
@@ -472,7 +472,7 @@ async def test_a_gate_whose_answer_could_not_be_written_is_listed_again(disk: Fu
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_a_gate_of_a_run_that_nobody_drives_is_listed_again_when_its_answer_could_not_be_written(
+async def test_a_gate_of_an_inactive_run_is_listed_again_when_its_answer_could_not_be_written(
     disk: FullDisk, waits: bool
 ) -> None:
     run = await asked(disk)
@@ -493,7 +493,7 @@ async def test_a_gate_of_a_run_that_nobody_drives_is_listed_again_when_its_answe
 
 
 @pytest.mark.parametrize("room", [0, 1, 2])
-async def test_a_fork_that_cannot_be_written_leaves_no_run_behind(disk: FullDisk, room: int) -> None:
+async def test_a_fork_that_cannot_be_written_leaves_no_run(disk: FullDisk, room: int) -> None:
     async def parent(ctx):
         return await ctx.run_workflow("ask")
 
@@ -510,7 +510,7 @@ async def test_a_fork_that_cannot_be_written_leaves_no_run_behind(disk: FullDisk
 
 @pytest.fixture
 async def reports() -> list[str]:
-    """What asyncio has to say about futures and tasks that nobody cared for."""
+    """Collects what asyncio reports about futures and tasks that were never awaited."""
     told: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
     return told
@@ -533,7 +533,7 @@ COMMANDS: dict[str, Callable[[WorkflowRun], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_asyncio_has_nothing_to_report_when_a_command_cannot_be_written(
+async def test_asyncio_logs_nothing_when_a_command_cannot_be_written(
     disk: FullDisk, reports: list[str], command: str
 ) -> None:
     run = await asked(disk)
@@ -546,9 +546,7 @@ async def test_asyncio_has_nothing_to_report_when_a_command_cannot_be_written(
     assert reports == []
 
 
-async def test_asyncio_has_nothing_to_report_when_steps_cannot_be_written(
-    disk: FullDisk, reports: list[str]
-) -> None:
+async def test_asyncio_logs_nothing_when_steps_cannot_be_written(disk: FullDisk, reports: list[str]) -> None:
     async def fills(context):
         disk.room = 0
 
@@ -566,7 +564,7 @@ async def test_asyncio_has_nothing_to_report_when_steps_cannot_be_written(
     assert reports == []
 
 
-async def test_whoever_has_stopped_waiting_for_a_run_is_forgotten() -> None:
+async def test_a_cancelled_waiter_of_a_run_is_forgotten() -> None:
     run = await opened(None, ask).start("ask")
     await at_gate(run)
     for _ in range(1000):
@@ -594,7 +592,7 @@ async def leaves(ctx):
 
 
 @pytest.mark.parametrize("body", [calls, gives_up, leaves])
-async def test_a_run_whose_child_cannot_be_stopped_is_held_and_goes_on_later(
+async def test_a_run_whose_child_cannot_be_stopped_is_held_and_resumes_later(
     disk: FullDisk, body: Body
 ) -> None:
     run = await opened(disk, ask, body).start(body.__name__)

@@ -10,7 +10,7 @@ from nerve.store.memory import MemoryStore
 
 
 class Counting(MemoryStore):
-    """Says how often somebody has gone through the runs."""
+    """Counts how often the runs are listed."""
 
     looks = 0
 
@@ -36,7 +36,7 @@ def states(run: WorkflowRun) -> list[WorkflowState]:
     return [run._state, *below]
 
 
-async def test_what_is_done_to_a_run_reaches_its_children_without_a_look_at_the_other_runs() -> None:
+async def test_commands_on_a_run_reach_its_children_without_reading_other_runs() -> None:
     store = Counting()
     session = Session("test", store)
     for body in (ask, parent, grandparent):

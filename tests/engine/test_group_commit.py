@@ -1,4 +1,4 @@
-"""Everybody who has something to write is told what became of it, whatever the others do."""
+"""Every commit source gets its outcome, whatever the others do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nerve.store.port import Append, EventRow
 
 
 class Author:
-    """Writes one event of a run of its own."""
+    """Writes one event of its own run."""
 
     def __init__(self, name: str, fails: str = "") -> None:
         self.name, self.fails = name, fails
@@ -33,7 +33,7 @@ class Author:
 
 
 @pytest.mark.parametrize("fails", ["take", "written"])
-async def test_an_author_that_fails_keeps_no_other_from_being_told(fails: str) -> None:
+async def test_a_failing_commit_source_does_not_affect_the_others(fails: str) -> None:
     writer = GroupCommitter(MemoryStore())
     wrong, right = Author("wrong", fails), Author("right")
     for author in (wrong, right):

@@ -1,4 +1,4 @@
-"""The JSONL log: whole lines, in order, without gaps, and never in the way of a run."""
+"""The JSONL log: complete lines, in order, without gaps, and never blocking a run."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ async def ran(session, workflow, log, given="Add login"):
 
 @pytest.mark.requirement("S3-22")
 @pytest.mark.requirement("S3-23")
-def test_a_run_is_written_in_the_format_people_know(path):
+def test_a_run_is_logged_in_the_documented_format(path):
     log = JsonlLog(path, "feature-development")
     for one in RUN:
         log.emit(one)
@@ -124,7 +124,7 @@ async def test_a_real_run_of_agents_is_logged_and_complete_when_waited_for(sessi
 
 
 @pytest.mark.requirement("S3-22")
-async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp_path):
+async def test_a_step_is_logged_under_its_own_name_not_its_agents(tmp_path):
     folder = tmp_path / ".archon"
     (folder / "workflows").mkdir(parents=True)
     steps = "{id: plan, prompt: Plan}, {id: implement, prompt: Do, depends_on: [plan]}"
@@ -140,7 +140,7 @@ async def test_a_step_is_called_by_its_own_name_and_not_by_that_of_its_agent(tmp
     ]
 
 
-async def test_a_fork_has_a_log_of_its_own_from_its_start_on(tmp_path):
+async def test_a_fork_has_its_own_log_from_its_start(tmp_path):
     folder = tmp_path / ".archon"
     (folder / "workflows").mkdir(parents=True)
     steps = "{id: plan, prompt: Plan}, {id: implement, prompt: Do, depends_on: [plan]}"
@@ -171,7 +171,7 @@ def test_the_name_of_a_step_is_the_last_of_its_path(path, node_id, name):
     assert event_step_name(event(2, "node_started", path, node_id=node_id)) == name
 
 
-async def test_checks_are_no_steps_and_their_failure_is_that_of_the_step(tmp_path):
+async def test_checks_are_not_logged_as_steps_and_fail_their_step(tmp_path):
     folder = tmp_path / ".archon"
     (folder / "workflows").mkdir(parents=True)
     first = "{id: plan, prompt: Plan, expect: [plan.md], retry: {attempts: 2, delay: 0}}"
@@ -229,7 +229,7 @@ async def test_control_nodes_are_not_logged_and_steps_inside_them_have_no_index(
     ], run.events
 
 
-async def test_what_a_command_prints_and_what_a_body_emits_is_not_logged(path):
+async def test_command_output_and_emitted_events_are_not_logged(path):
     log = JsonlLog(path)
     log.emit(event(1, "workflow_started", input=None))
     log.emit(event(2, "output_chunk", "/make", stream="stdout", text="cc"))
@@ -265,7 +265,7 @@ async def test_a_cancelled_run_is_an_error_with_the_reason(session, path, reason
     ],
 )
 @pytest.mark.requirement("D3-8")
-def test_every_end_of_a_step_is_told_as_what_it_is(path, end, type, error):
+def test_every_outcome_of_a_step_is_logged_by_its_kind(path, end, type, error):
     log = JsonlLog(path)
     log.emit(event(1, "workflow_started"))
     log.emit(event(2, "node_started", "/a", node_id="a"))
@@ -297,7 +297,7 @@ def test_after_a_crash_at_any_point_catching_up_gives_the_same_file(tmp_path_fac
 
 
 @pytest.mark.parametrize("count", range(1, len(RUN)))
-def test_a_log_opened_again_goes_on_after_the_last_number_even_without_the_past(path, tmp_path, count):
+def test_a_reopened_log_continues_after_the_last_number_without_earlier_events(path, tmp_path, count):
     first = JsonlLog(path)
     for one in RUN[:count]:
         first.emit(one)
@@ -322,14 +322,14 @@ def test_catching_up_twice_changes_nothing(path):
     assert path.read_bytes() == before
 
 
-def test_lines_of_somebody_else_are_kept(path):
+def test_foreign_lines_are_kept(path):
     path.parent.mkdir(parents=True)
     path.write_text('{"type": "note"}\n')
     JsonlLog(path).catch_up(RUN[:1])
     assert fields(path, "type") == [("note",), ("workflow_start",)]
 
 
-async def test_a_run_that_goes_on_after_a_restart_has_one_whole_log(tmp_path, path):
+async def test_a_run_that_resumes_after_a_restart_has_one_complete_log(tmp_path, path):
     async def body(ctx):
         one = await ctx.run("work", 1)
         await ctx.gate("Go on?")
@@ -386,7 +386,7 @@ def a_pipe(tmp_path):
 
 @pytest.mark.requirement("S3-23")
 @pytest.mark.parametrize("trouble", [blocked_by_a_file, a_folder, a_link, a_pipe])
-async def test_a_log_that_cannot_be_written_is_reported_once_and_the_run_goes_on(
+async def test_a_log_that_cannot_be_written_is_reported_once_and_the_run_continues(
     session, tmp_path, caplog, trouble
 ):
     path = trouble(tmp_path)
@@ -399,7 +399,7 @@ async def test_a_log_that_cannot_be_written_is_reported_once_and_the_run_goes_on
     run = await ran(session, Workflow("body", session, body), log)
     assert await run.wait() == [0, 1, 2]
     assert log.is_behind
-    assert caplog.text.count("cannot be written") == 1
+    assert caplog.text.count("cannot write the log") == 1
     assert (
         "precious" in "".join(file.read_text() for file in tmp_path.glob("elsewhere"))
         or trouble is not a_link
@@ -421,7 +421,7 @@ def test_a_log_that_could_not_be_written_has_no_gap_and_can_catch_up(path, caplo
     assert [line["seq"] for line in written(path)] == list(range(1, 9))
 
 
-def test_a_log_cut_by_somebody_is_not_continued_with_a_gap(path):
+def test_a_truncated_log_is_not_continued_with_a_gap(path):
     log = JsonlLog(path)
     for one in RUN[:4]:
         log.emit(one)
@@ -432,7 +432,7 @@ def test_a_log_cut_by_somebody_is_not_continued_with_a_gap(path):
     assert [line["seq"] for line in written(path)] == list(range(1, 9))
 
 
-def test_an_event_that_cannot_be_written_harms_nobody(path):
+def test_an_event_that_cannot_be_logged_does_not_affect_the_run(path):
     log = JsonlLog(path)
     log.emit(event(1, "workflow_started", input=object()))
     assert log.is_behind
@@ -489,7 +489,7 @@ def test_a_plain_run_id_names_the_file(tmp_path):
     assert log_file_path(tmp_path, "019a-b.c_d") == tmp_path / "019a-b.c_d.jsonl"
 
 
-def test_a_log_is_read_by_its_owner_alone_as_the_store_is(path):
+def test_a_log_is_readable_only_by_its_owner(path):
     log = JsonlLog(path)
     log.emit(event(1, "workflow_started", input="a secret"))
     assert path.stat().st_mode & 0o777 == 0o600

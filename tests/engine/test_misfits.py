@@ -1,4 +1,4 @@
-"""Values that would not be read back as they are: what was done with them fails and says so."""
+"""Values that would not be read back unchanged fail with a message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def failed(run: WorkflowRun) -> BaseException:
 
 
 @misfits
-async def test_a_step_that_gives_one_fails(session: Session, value: Any, said: str) -> None:
+async def test_a_step_that_returns_an_invalid_value_fails(session: Session, value: Any, said: str) -> None:
     MockNode("n", session, [lambda _: {"output": {"x": value}}])
 
     @session.workflow
@@ -55,7 +55,7 @@ async def test_a_step_that_gives_one_fails(session: Session, value: Any, said: s
     assert said.format("output.x") in result["error"]
 
 
-async def test_a_step_that_gives_half_a_character_says_where(session: Session) -> None:
+async def test_a_step_that_returns_an_unpaired_surrogate_reports_its_position(session: Session) -> None:
     session.register_workflow(Graph("g", session).add_step(MockNode("n", session, [HALF])))
     run = await session.start("g")
     with pytest.raises(WorkflowFailed, match="a string with an unpaired surrogate at output"):
@@ -63,7 +63,7 @@ async def test_a_step_that_gives_half_a_character_says_where(session: Session) -
 
 
 @misfits
-async def test_a_step_that_is_given_one_fails(session: Session, value: Any, said: str) -> None:
+async def test_a_step_with_an_invalid_input_fails(session: Session, value: Any, said: str) -> None:
     node = MockNode("n", session)
 
     @session.workflow
@@ -76,7 +76,9 @@ async def test_a_step_that_is_given_one_fails(session: Session, value: Any, said
 
 
 @misfits
-async def test_a_workflow_that_returns_one_fails(session: Session, value: Any, said: str) -> None:
+async def test_a_workflow_that_returns_an_invalid_value_fails(
+    session: Session, value: Any, said: str
+) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         return {"x": value}
@@ -85,7 +87,7 @@ async def test_a_workflow_that_returns_one_fails(session: Session, value: Any, s
 
 
 @misfits
-async def test_a_workflow_that_tells_watchers_one_fails(session: Session, value: Any, said: str) -> None:
+async def test_a_workflow_that_emits_an_invalid_value_fails(session: Session, value: Any, said: str) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         ctx.emit("told", {"x": value})
@@ -94,7 +96,7 @@ async def test_a_workflow_that_tells_watchers_one_fails(session: Session, value:
 
 
 @misfits
-async def test_a_step_that_tells_watchers_one_fails(session: Session, value: Any, said: str) -> None:
+async def test_a_step_that_emits_an_invalid_value_fails(session: Session, value: Any, said: str) -> None:
     @session.node
     async def n(context: ExecutionContext) -> None:
         context.emit("told", {"x": value})
@@ -108,7 +110,7 @@ async def test_a_step_that_tells_watchers_one_fails(session: Session, value: Any
 
 
 @misfits
-async def test_a_run_is_not_started_with_one(session: Session, value: Any, said: str) -> None:
+async def test_a_run_does_not_start_with_an_invalid_value(session: Session, value: Any, said: str) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         return ctx.input
@@ -122,7 +124,9 @@ async def test_a_run_is_not_started_with_one(session: Session, value: Any, said:
 
 
 @misfits
-async def test_a_gate_does_not_take_one_and_stays_open(session: Session, value: Any, said: str) -> None:
+async def test_a_gate_rejects_an_invalid_answer_and_stays_open(
+    session: Session, value: Any, said: str
+) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         return await ctx.gate("Well?", form={})
@@ -139,7 +143,7 @@ async def test_a_gate_does_not_take_one_and_stays_open(session: Session, value: 
 
 
 @pytest.mark.parametrize("prompt", [HALF, LARGE], ids=["half", "large"])
-async def test_a_question_that_cannot_be_shown_as_it_is_fails_the_run(session: Session, prompt: str) -> None:
+async def test_an_invalid_prompt_fails_the_run(session: Session, prompt: str) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         return await ctx.gate(prompt)
@@ -148,7 +152,7 @@ async def test_a_question_that_cannot_be_shown_as_it_is_fails_the_run(session: S
 
 
 @misfits
-async def test_a_signal_with_one_is_refused(session: Session, value: Any, said: str) -> None:
+async def test_a_signal_with_an_invalid_value_is_rejected(session: Session, value: Any, said: str) -> None:
     @session.workflow
     async def w(ctx: WorkflowContext) -> Any:
         return await ctx.wait_signal("ready")
@@ -169,7 +173,7 @@ async def test_a_signal_with_one_is_refused(session: Session, value: Any, said: 
         lambda ctx: ctx.wait_signal("ready", key=HALF),
     ],
 )
-async def test_a_name_with_half_a_character_is_refused_where_it_is_given(
+async def test_a_name_with_an_unpaired_surrogate_is_rejected_at_once(
     session: Session, use: Callable[[WorkflowContext], Any]
 ) -> None:
     @session.workflow
@@ -187,7 +191,7 @@ async def test_a_name_with_half_a_character_is_refused_where_it_is_given(
     assert session.get_workflow_run(HALF) is None
 
 
-async def test_an_error_is_told_whatever_is_in_its_text(session: Session) -> None:
+async def test_an_error_is_recorded_whatever_its_text(session: Session) -> None:
     @session.node
     def n(context: ExecutionContext) -> None:
         raise ValueError(context.input * "\udce9" + "!" if context.input < 2 else "é" * context.input)
@@ -206,7 +210,7 @@ async def test_an_error_is_told_whatever_is_in_its_text(session: Session) -> Non
         assert str(run.to_info().error).startswith(told)
 
 
-async def test_an_agent_that_says_half_a_character_has_answered(file: Path) -> None:
+async def test_an_agent_whose_output_has_an_unpaired_surrogate_has_answered(file: Path) -> None:
     agent = ScriptedProvider([[{"tool": "Read", "input": {"path": HALF}}, f"see {HALF}"]])
     async with Session("test", file, providers={"claude": agent}) as session:
         session.load("{name: w, description: Ask., nodes: [{id: a, prompt: Well?}]}", "yaml")

@@ -1,4 +1,4 @@
-"""Runs that only wait leave memory, and come back when something happens to them."""
+"""Runs that only wait are evicted from memory, and rebuilt when something happens to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def park(session: Session, count: int, workflow: str = "asking") -> list[A
     return runs
 
 
-async def test_a_run_that_left_memory_shows_its_gate_and_takes_its_answer(file: Path) -> None:
+async def test_an_evicted_run_lists_its_gate_and_accepts_an_answer(file: Path) -> None:
     done: list[str] = []
     async with Session(store=file) as session:
         register(session, done)
@@ -39,7 +39,7 @@ async def test_a_run_that_left_memory_shows_its_gate_and_takes_its_answer(file: 
     assert sorted(done) == ["/work"] * 6 + ["/work[2]"] * 6
 
 
-async def test_a_body_runs_its_finally_when_it_leaves_memory_and_again_at_its_end(file: Path) -> None:
+async def test_a_body_runs_its_finally_on_eviction_and_again_at_its_end(file: Path) -> None:
     left: list[str] = []
     async with Session(store=file) as session:
 
@@ -61,7 +61,7 @@ async def test_a_body_runs_its_finally_when_it_leaves_memory_and_again_at_its_en
     assert "caught" not in left
 
 
-async def test_a_run_with_another_task_stays_in_memory(file: Path) -> None:
+async def test_a_run_with_a_second_task_is_not_evicted(file: Path) -> None:
     async with Session(store=file) as session:
 
         @session.workflow
@@ -87,14 +87,14 @@ async def test_a_timer_brings_a_run_back_into_memory(file: Path) -> None:
         assert [await run.wait() for run in runs] == ["too late"] * 4
 
 
-async def test_a_memory_session_keeps_its_runs_in_memory() -> None:
+async def test_a_session_in_memory_evicts_no_runs() -> None:
     session = Session()
     register(session, [])
     runs = await park(session, 6)
     assert all(run.run_id in session.engine.executors for run in runs)
 
 
-async def test_recovery_leaves_waiting_runs_out_of_memory_and_an_answer_brings_them_in(file: Path) -> None:
+async def test_recovery_does_not_load_waiting_runs_until_they_are_answered(file: Path) -> None:
     async with Session(store=file) as session:
         register(session, [])
         await park(session, 3)
@@ -109,7 +109,7 @@ async def test_recovery_leaves_waiting_runs_out_of_memory_and_an_answer_brings_t
     assert done == ["/work[2]"]
 
 
-async def test_a_timer_that_passed_while_nobody_was_there_fires_once(file: Path) -> None:
+async def test_a_timer_that_expired_while_the_process_was_down_fires_once(file: Path) -> None:
     def timers(session: Session, woken: list[str]) -> None:
         @session.workflow
         async def sleepy(ctx: WorkflowContext) -> Any:

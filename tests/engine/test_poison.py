@@ -1,4 +1,4 @@
-"""A run that ends the process whenever it is taken up is held, and everything else goes on."""
+"""A run that crashes the process on every resume is quarantined, and all other runs continue."""
 
 import asyncio
 import sys
@@ -66,7 +66,7 @@ asyncio.run(main())
 
 
 async def boot(file: Path, *workflows: str) -> bool:
-    """Run the program until it dies, or is up; whether it is."""
+    """Run the program until it dies or is ready; return whether it is ready."""
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, str(file), *workflows, stdout=asyncio.subprocess.PIPE
     )
@@ -79,7 +79,7 @@ async def boot(file: Path, *workflows: str) -> bool:
 
 
 def opened(file: Path) -> Session:
-    """The same workflows, tame."""
+    """The same workflows without the crash."""
     session = Session(store=file)
 
     @session.node
@@ -112,7 +112,7 @@ def opened(file: Path) -> Session:
 
 
 async def crashed(file: Path, *workflows: str) -> int:
-    """How many times the program dies before it is up."""
+    """Return how often the program dies before it is ready."""
     assert not await boot(file, *workflows)
     times = 0
     while not await boot(file):
@@ -120,7 +120,7 @@ async def crashed(file: Path, *workflows: str) -> int:
     return times
 
 
-async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(file: Path) -> None:
+async def test_a_run_is_quarantined_after_three_crashes_and_the_others_continue(file: Path) -> None:
     assert await crashed(file, "steady", "short", "poison") == recovery.MAX_CRASHES
     async with opened(file) as session:
         api = Api(session)
@@ -129,7 +129,7 @@ async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(f
         assert (held.workflow, held.held["reason"]) == ("poison", "quarantine")
         health = await api.health()
         assert health.status == "degraded"
-        assert "retry it, or stop it" in health.held[held.run_id]
+        assert "then retry or stop it" in health.held[held.run_id]
         [steady] = (await api.runs(workflow="steady")).runs
         assert await session.get_workflow_run(steady.run_id).wait() == "done"
         [short] = (await api.runs(workflow="short")).runs
@@ -145,7 +145,7 @@ async def test_a_poisoned_run_is_held_after_three_crashes_and_the_others_go_on(f
         assert (await api.health()).status == "ok"
 
 
-async def test_a_poisoned_child_is_held_with_its_parent_and_can_be_discarded(file: Path) -> None:
+async def test_a_quarantined_child_is_held_with_its_parent_and_can_be_discarded(file: Path) -> None:
     assert await crashed(file, "parent") in (recovery.MAX_CRASHES, recovery.MAX_CRASHES + 1)
     async with opened(file) as session:
         api = Api(session)
@@ -157,7 +157,7 @@ async def test_a_poisoned_child_is_held_with_its_parent_and_can_be_discarded(fil
         assert {run.state for run in (await api.runs()).runs} == {"cancelled"}
 
 
-async def test_a_run_is_above_suspicion_when_it_was_parked_in_good_order(file: Path) -> None:
+async def test_a_run_is_cleared_by_an_orderly_shutdown(file: Path) -> None:
     for _ in range(recovery.MAX_CRASHES + 2):
         session = Session(store=file)
 
@@ -178,7 +178,7 @@ async def test_a_run_is_above_suspicion_when_it_was_parked_in_good_order(file: P
     store.close()
 
 
-async def test_a_run_is_above_suspicion_when_it_has_done_something(file: Path) -> None:
+async def test_a_run_is_cleared_when_it_makes_progress(file: Path) -> None:
     assert await boot(file, "steady", "short")
     async with opened(file) as session:
         session.engine.store.mark_resuming([row.run for row in session.engine.store.runs(states=["running"])])
@@ -191,7 +191,7 @@ async def test_a_run_is_above_suspicion_when_it_has_done_something(file: Path) -
 
 
 @pytest.mark.parametrize("how", ["pause", "stop"])
-async def test_a_run_under_suspicion_that_was_paused_or_stopped_meanwhile_is_not_taken_up(
+async def test_a_suspect_run_that_was_paused_or_stopped_meanwhile_is_not_resumed(
     file: Path, how: str
 ) -> None:
     def opened(done: list[str]) -> Session:

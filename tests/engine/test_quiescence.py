@@ -1,4 +1,4 @@
-"""Quiescence: a body is at rest when nothing of it is ready to run, and only then."""
+"""Quiescence: a body is idle if and only if nothing of it is ready to run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.engine.task_tracking import TASK_OWNER, detached_context
 
 
 class Body:
-    """A body that writes down what it is told."""
+    """A body that records the results of its idle checks."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Future[Any]] = set()
@@ -27,7 +27,7 @@ class Body:
         self.looked.set()
 
     def set_off(self, callback: Any) -> None:
-        """Make something ready to run that belongs to this body."""
+        """Schedule a callback that belongs to this body."""
         context = detached_context()
         context.run(TASK_OWNER.set, self)
         asyncio.get_running_loop().call_soon(callback, context=context)
@@ -39,7 +39,7 @@ class Body:
         return self.seen[-1]
 
 
-async def test_a_body_is_at_rest_when_only_others_have_something_ready() -> None:
+async def test_a_body_is_idle_when_only_other_callbacks_are_ready() -> None:
     one, other = Body(), Body()
     looking = asyncio.ensure_future(other.look())
     await asyncio.sleep(0)
@@ -47,7 +47,7 @@ async def test_a_body_is_at_rest_when_only_others_have_something_ready() -> None
     assert await looking is True
 
 
-async def test_a_body_is_not_at_rest_while_a_callback_of_it_is_ready() -> None:
+async def test_a_body_is_not_idle_while_one_of_its_callbacks_is_ready() -> None:
     body, order = Body(), list[str]()
     quiescence_monitor_of(asyncio.get_running_loop()).check_next_turn(body)
     body.set_off(lambda: body.set_off(lambda: order.append("ran")))

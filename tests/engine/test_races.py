@@ -1,4 +1,4 @@
-"""Two things at once: whatever comes first counts, the other is told, and nothing is left half done."""
+"""Races: the first command counts, the other one gets an error, and nothing is left half done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nerve.store.sqlite import SqliteStore
 
 
 class SlowDisk(SqliteStore):
-    """After `hold()`, an append begins when it is let; with `only`, those for which it is true."""
+    """After `hold()`, an append waits until it is released; with `only`, just those that match."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
@@ -65,7 +65,7 @@ def opened(file: Path, *workflows: Any) -> Session:
 
 
 def is_completed(session: Session, run: WorkflowRun) -> bool:
-    """Whether memory, journal and row agree that it is."""
+    """Whether memory, journal and row agree that the run is completed."""
     row = session.engine.store.run(run.run_id)
     assert row is not None
     states = {run.state.value, run.view.state, row.state}
@@ -76,7 +76,7 @@ def is_completed(session: Session, run: WorkflowRun) -> bool:
 
 
 async def tidying(session: Session) -> tuple[WorkflowRun, asyncio.Event]:
-    """A run whose body has returned, while a leaf of it tidies up until it is let."""
+    """A run whose body has returned, while one of its leaves cleans up until it is released."""
     entered, leaving, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def leaf(context):
@@ -100,7 +100,7 @@ async def tidying(session: Session) -> tuple[WorkflowRun, asyncio.Event]:
 
 
 async def writing_its_end(disk: SlowDisk, session: Session, **options: Any) -> WorkflowRun:
-    """A run whose last event is on its way to disk."""
+    """A run whose last event is being written."""
 
     async def quick(ctx):
         disk.hold()
@@ -146,7 +146,7 @@ async def test_a_run_that_is_paused_while_its_end_is_written_is_completed(disk: 
         assert is_completed(session, run)
 
 
-async def test_a_run_whose_time_runs_out_while_its_end_is_written_is_completed(disk: SlowDisk) -> None:
+async def test_a_run_that_times_out_while_its_end_is_written_is_completed(disk: SlowDisk) -> None:
     async with Session("test", disk) as session:
         began = time.monotonic()
         run = await writing_its_end(disk, session, limits=Limits(wall_time=0.1))
@@ -167,7 +167,7 @@ async def paused(file: Path) -> None:
         await run.pause()
 
 
-async def test_of_two_that_resume_a_recovered_run_one_does(file: Path) -> None:
+async def test_of_two_concurrent_resumes_of_a_recovered_run_one_succeeds(file: Path) -> None:
     await paused(file)
     async with opened(file, ask) as session:
         (run,) = await session.recover()
@@ -190,7 +190,7 @@ async def test_a_recovered_run_can_be_resumed_and_answered_at_once(file: Path, f
         assert is_completed(session, run)
 
 
-async def test_of_two_workflows_that_are_started_under_one_key_the_second_is_refused() -> None:
+async def test_of_two_workflows_started_under_one_key_the_second_is_rejected() -> None:
     session = Session("test")
     session.workflow(ask), session.workflow(ask_in_time)
     run, refusal = await asyncio.gather(
@@ -198,13 +198,13 @@ async def test_of_two_workflows_that_are_started_under_one_key_the_second_is_ref
     )
     assert isinstance(run, WorkflowRun)
     assert isinstance(refusal, ValueError)
-    assert "key 'k'" in str(refusal)
+    assert "Key 'k'" in str(refusal)
 
 
-# -- a start that is given up ------------------------------------------------------------------
+# -- a cancelled start -------------------------------------------------------------------------
 
 
-async def test_a_run_whose_starter_is_cancelled_while_the_start_is_written_goes_on(disk: SlowDisk) -> None:
+async def test_a_run_continues_if_its_caller_is_cancelled_while_the_start_is_written(disk: SlowDisk) -> None:
     async with Session("test", disk) as session:
         session.workflow(ask)
         disk.hold()
@@ -222,7 +222,7 @@ async def test_a_run_whose_starter_is_cancelled_while_the_start_is_written_goes_
         assert await within(run.wait()) == "yes"
 
 
-async def test_a_parent_that_is_stopped_while_its_child_is_started_leaves_none_open(disk: SlowDisk) -> None:
+async def test_a_parent_that_is_stopped_while_its_child_starts_leaves_no_open_run(disk: SlowDisk) -> None:
     async def parent(ctx):
         return await ctx.run_workflow("ask")
 
@@ -241,7 +241,7 @@ async def test_a_parent_that_is_stopped_while_its_child_is_started_leaves_none_o
 
 
 async def stays_completed(session: Session, run: WorkflowRun) -> bool:
-    """Answer the run, and see what it is when the deadline of its gate has passed."""
+    """Answer the run, and return its state after the deadline of its gate has passed."""
     deadline = run.pending_gate.deadline
     await run.answer("yes")
     assert await within(run.wait()) == "yes"
@@ -258,7 +258,7 @@ async def test_a_run_started_twice_under_its_key_stays_completed_after_its_deadl
 
 
 @pytest.mark.parametrize("again", ["recover", "start"])
-async def test_a_run_taken_up_twice_stays_completed_after_its_deadline(file: Path, again: str) -> None:
+async def test_a_run_recovered_twice_stays_completed_after_its_deadline(file: Path, again: str) -> None:
     async with opened(file, ask_in_time) as session:
         await at_gate(await session.start("ask_in_time", key="k"))
     async with opened(file, ask_in_time) as session:
@@ -267,7 +267,7 @@ async def test_a_run_taken_up_twice_stays_completed_after_its_deadline(file: Pat
         assert await stays_completed(session, run)
 
 
-async def test_a_recovered_run_that_is_paused_goes_on_only_after_resume_when_its_timer_is_due(
+async def test_a_paused_recovered_run_with_a_due_timer_continues_only_after_resume(
     file: Path,
 ) -> None:
     async def nap(ctx):
@@ -293,7 +293,7 @@ async def test_a_recovered_run_that_is_paused_goes_on_only_after_resume_when_its
 
 @pytest.mark.parametrize("what", ["pause", "stop"])
 @pytest.mark.parametrize("meanwhile", ["its time comes", "it is started again"])
-async def test_a_run_that_is_to_go_on_while_that_it_does_not_is_written_does_not(
+async def test_a_run_is_not_woken_while_its_pause_or_stop_is_written(
     disk: SlowDisk, file: Path, what: str, meanwhile: str
 ) -> None:
     async def ask_with_a_bound(ctx):
@@ -355,7 +355,7 @@ async def listen_then_work(ctx):
     return (await ctx.run("after", await ctx.wait_signal("go")))["output"]
 
 
-async def test_a_signal_reaches_a_paused_run_which_goes_on_after_resume() -> None:
+async def test_a_signal_reaches_a_paused_run_which_continues_after_resume() -> None:
     session = opened(None, listen_then_work)
     after = counted(session, "after")
     run = await session.start("listen_then_work")
@@ -367,7 +367,7 @@ async def test_a_signal_reaches_a_paused_run_which_goes_on_after_resume() -> Non
     assert await within(run.wait()) == 5
 
 
-async def test_a_signal_reaches_a_paused_run_that_nobody_drives(file: Path) -> None:
+async def test_a_signal_reaches_an_inactive_paused_run(file: Path) -> None:
     async with opened(file, listen_then_work) as session:
         run = await session.start("listen_then_work")
         await until(lambda: "signal_waiting" in types(run))

@@ -1,4 +1,4 @@
-"""Things that once went wrong, each on its own."""
+"""Regression tests, each for one bug."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ask(ctx):
 
 
 async def spent(session: Session) -> tuple[Any, list[Any]]:
-    """A run that is held for its budget, and the inputs of what it has paid for."""
+    """A run that is held for its budget, and the inputs it has paid for."""
     seen = counted(session, "agent", lambda given: {"output": 1, "attributes": {"usage": {"tokens": 10}}})
 
     @session.workflow
@@ -41,10 +41,10 @@ async def spent(session: Session) -> tuple[Any, list[Any]]:
     return run, seen
 
 
-async def test_retrying_a_run_whose_budget_is_spent_holds_it_again(session: Session) -> None:
+async def test_retrying_a_run_with_an_exhausted_budget_holds_it_again(session: Session) -> None:
     run, seen = await spent(session)
     await run.retry()
-    with pytest.raises(RunHeld, match="tokens used: 10 of 5"):
+    with pytest.raises(RunHeld, match="10 of 5 tokens"):
         await within(run.wait())
     assert seen == [0]
     await run.resume(limits={"tokens": 100})
@@ -53,7 +53,7 @@ async def test_retrying_a_run_whose_budget_is_spent_holds_it_again(session: Sess
 
 
 @pytest.mark.parametrize("decision", ["skip", "fail"])
-async def test_a_spent_budget_is_nothing_that_can_be_skipped(session: Session, decision: str) -> None:
+async def test_an_exhausted_budget_cannot_be_skipped(session: Session, decision: str) -> None:
     run, seen = await spent(session)
     before = types(run)
     with pytest.raises(RuntimeError, match=r"budget|tokens"):
@@ -61,7 +61,9 @@ async def test_a_spent_budget_is_nothing_that_can_be_skipped(session: Session, d
     assert (run.state, types(run), seen) == (WorkflowState.HELD, before, [0])
 
 
-async def test_an_output_that_looks_like_a_failure_is_no_error_after_a_restart(file: Path) -> None:
+async def test_an_output_that_looks_like_a_failure_does_not_count_as_an_error_after_a_restart(
+    file: Path,
+) -> None:
     async def reports(ctx):
         await ctx.run("report")
         await ctx.gate("Continue?")
@@ -79,11 +81,11 @@ async def test_an_output_that_looks_like_a_failure_is_no_error_after_a_restart(f
                 assert await within(run.wait()) == {"tests": {"success": False}}
 
 
-# -- times -------------------------------------------------------------------------------------
+# -- timeouts ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["gate", "signal"])
-async def test_a_wait_whose_time_ran_out_says_the_same_on_replay(file: Path, kind: str) -> None:
+async def test_a_wait_that_timed_out_raises_the_same_error_on_replay(file: Path, kind: str) -> None:
     told = []
 
     async def impatient(ctx):
@@ -105,7 +107,7 @@ async def test_a_wait_whose_time_ran_out_says_the_same_on_replay(file: Path, kin
     assert told == [f"{kind} timed out after 0.01 s"] * 2
 
 
-async def test_a_graph_whose_time_ran_out_is_not_run_again_on_replay(file: Path) -> None:
+async def test_a_graph_that_timed_out_does_not_run_again_on_replay(file: Path) -> None:
     told = []
 
     async def bounded(ctx):
@@ -130,7 +132,7 @@ async def test_a_graph_whose_time_ran_out_is_not_run_again_on_replay(file: Path)
     assert len(latch.inputs) == 1
 
 
-async def test_a_child_whose_time_ran_out_is_stopped_and_failed_alike_on_replay(file: Path) -> None:
+async def test_a_child_that_timed_out_is_stopped_and_fails_the_same_way_on_replay(file: Path) -> None:
     told = []
 
     async def parent(ctx):
@@ -154,8 +156,8 @@ async def test_a_child_whose_time_ran_out_is_stopped_and_failed_alike_on_replay(
     assert told == [("TimeoutError", "timed out after 0.05 s")] * 2
 
 
-async def test_what_a_bounded_graph_has_done_counts_when_another_ran_out_of_time_before(file: Path) -> None:
-    """The first graph is tried again after 0.7 s; on replay the second must not wait for that."""
+async def test_the_work_of_a_bounded_graph_counts_after_another_one_timed_out(file: Path) -> None:
+    """The first graph is retried after 0.7 s; on replay the second must not wait for that."""
     again, go = asyncio.Event(), asyncio.Event()
     tries = []
 
@@ -206,7 +208,7 @@ async def test_what_a_bounded_graph_has_done_counts_when_another_ran_out_of_time
 
 
 def failing(session: Session, **policy: Any) -> list[str]:
-    """A workflow that fails; the list has the runs it had."""
+    """A workflow that fails; the list has its runs."""
     runs = []
 
     @session.workflow(**policy)
@@ -217,7 +219,7 @@ def failing(session: Session, **policy: Any) -> list[str]:
     return runs
 
 
-async def test_a_workflow_that_is_a_step_is_tried_again_as_another_run(session: Session) -> None:
+async def test_retrying_a_workflow_step_starts_another_run(session: Session) -> None:
     runs = failing(session)
     graph = Graph("graph", session)
     graph.add_step(session.get_workflow("child"), retry=Retry(attempts=3, delay=0))
@@ -230,7 +232,7 @@ async def test_a_workflow_that_is_a_step_is_tried_again_as_another_run(session: 
     assert [(row.state, row.parent) for row in rows] == [("failed", run.run_id)] * 3
 
 
-async def test_the_policy_of_a_workflow_holds_where_it_is_called(session: Session) -> None:
+async def test_the_policy_of_a_workflow_applies_where_it_is_called(session: Session) -> None:
     runs = failing(session, retry=Retry(attempts=3, delay=0))
 
     @session.workflow
@@ -242,7 +244,7 @@ async def test_the_policy_of_a_workflow_holds_where_it_is_called(session: Sessio
     assert len(set(runs)) == 3
 
 
-async def test_a_sleeping_child_wakes_when_its_parent_is_taken_up_by_its_key(file: Path) -> None:
+async def test_a_sleeping_child_wakes_when_its_parent_is_resumed_by_key(file: Path) -> None:
     async def nap(ctx):
         await ctx.sleep(0.1)
         return "slept"
@@ -288,7 +290,7 @@ async def test_the_child_of_a_paused_parent_is_pausing_while_its_leaf_runs(sessi
 # -- what is shown -----------------------------------------------------------------------------
 
 
-async def test_a_gate_that_is_opened_again_after_a_restart_is_as_old_as_it_was(file: Path) -> None:
+async def test_a_gate_that_is_reopened_after_a_restart_keeps_its_creation_time(file: Path) -> None:
     async with Session("test", file) as session:
         session.workflow(ask)
         run = await session.start("ask")
@@ -304,7 +306,7 @@ async def test_a_gate_that_is_opened_again_after_a_restart_is_as_old_as_it_was(f
         assert data_of(run, "gate_waiting")[0]["gate_id"] == run.pending_gate.gate_id
 
 
-async def test_what_a_sink_has_started_runs_to_its_end(session: Session) -> None:
+async def test_tasks_started_by_a_sink_run_to_completion(session: Session) -> None:
     counted(session, "work")
     ended = asyncio.Event()
     tasks: list[asyncio.Task[str]] = []
@@ -325,7 +327,7 @@ async def test_what_a_sink_has_started_runs_to_its_end(session: Session) -> None
     assert await within(asyncio.gather(*tasks)) == types(run)
 
 
-async def test_a_leaf_that_ran_beside_an_open_gate_is_taken_up_again_after_a_restart(tmp_path):
+async def test_a_leaf_that_ran_beside_an_open_gate_runs_again_after_a_restart(tmp_path):
     begun, hold = [], asyncio.Event()
 
     def register(session):
@@ -356,7 +358,7 @@ async def test_a_leaf_that_ran_beside_an_open_gate_is_taken_up_again_after_a_res
         assert (result["output"], answer) == ("done", "yes")
 
 
-async def test_a_step_whose_retry_function_raises_is_settled_and_not_run_again_after_a_restart(tmp_path):
+async def test_a_step_whose_retry_function_raises_is_settled_and_does_not_run_after_a_restart(tmp_path):
     paid = []
 
     def register(session):

@@ -62,7 +62,7 @@ async def check_every_prefix(program: Any, delays: list[int], blind: bool, step:
 
 
 def comparable(value: Any) -> Any:
-    """A result without what a clock reading, chance and the numbering of calls put into it."""
+    """Return a result without clock readings, random values and call numbers."""
     if isinstance(value, list):
         if len(value) == 3 and isinstance(value[1], float):
             return "clock"
@@ -74,7 +74,7 @@ def comparable(value: Any) -> Any:
 
 @QUICK
 @given(programs(BLIND), DELAYS)
-def test_throwing_a_run_away_after_any_event_and_rebuilding_it_changes_nothing(
+def test_discarding_a_run_after_any_event_and_rebuilding_it_changes_nothing(
     program: Any, delays: list[int]
 ) -> None:
     asyncio.run(check_every_prefix(program, delays, blind=True, step=3))
@@ -82,9 +82,7 @@ def test_throwing_a_run_away_after_any_event_and_rebuilding_it_changes_nothing(
 
 @QUICK
 @given(programs(), DELAYS)
-def test_a_body_that_looks_at_the_order_of_finishing_is_rebuilt_after_any_event(
-    program: Any, delays: list[int]
-) -> None:
+def test_an_order_sensitive_body_is_rebuilt_after_any_event(program: Any, delays: list[int]) -> None:
     asyncio.run(check_every_prefix(program, delays, blind=False, step=3))
 
 
@@ -108,7 +106,7 @@ def test_rebuilding_order_sensitive_bodies_after_every_event_in_many_programs(
 
 @QUICK
 @given(programs(BLIND), DELAYS, DELAYS)
-def test_the_order_of_finishing_changes_nothing_where_the_body_does_not_look_at_it(
+def test_the_order_of_completion_changes_nothing_for_an_order_insensitive_body(
     program: Any, one: list[int], other: list[int]
 ) -> None:
     first = asyncio.run(complete(program, one))
@@ -157,7 +155,7 @@ async def fails_before_the_other(ctx: Any) -> Any:
 
 
 @pytest.mark.parametrize("body", [cancels_the_other, leaves_the_other, fails_before_the_other])
-async def test_a_body_that_ends_without_a_result_that_is_there_ends_so_after_a_crash(body: Any) -> None:
+async def test_a_body_that_ends_without_awaiting_a_result_ends_the_same_way_after_a_crash(body: Any) -> None:
     def opened(store: MemoryStore) -> Session:
         session, both = Session("test", store), asyncio.Barrier(2)
 

@@ -1,4 +1,4 @@
-"""Old runs are deleted and old output emptied, and nothing that is still needed."""
+"""Old runs are deleted and old output is emptied, but nothing that is still needed."""
 
 import asyncio
 import time
@@ -49,7 +49,7 @@ def left(store: Store) -> set[str]:
     return {row.run for row in store.runs()}
 
 
-async def test_what_would_be_deleted_is_said_first_and_then_deleted(store: Store) -> None:
+async def test_a_dry_run_reports_what_is_deleted_afterwards(store: Store) -> None:
     add(store, "old", key="k")
     add(store, "young", days=1)
     for state in ("failed", "cancelled"):
@@ -64,7 +64,7 @@ async def test_what_would_be_deleted_is_said_first_and_then_deleted(store: Store
     assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == DeletionTotals()
 
 
-async def test_open_runs_and_whatever_belongs_to_them_stay(store: Store) -> None:
+async def test_open_runs_and_their_relatives_stay(store: Store) -> None:
     for state in ("running", "waiting", "paused", "held", "pending"):
         add(store, state, state, days=100)
         add(store, f"{state}-child", parent=state)
@@ -81,7 +81,7 @@ async def test_open_runs_and_whatever_belongs_to_them_stay(store: Store) -> None
     assert left(store) == before
 
 
-async def test_runs_that_are_busy_and_other_sessions_stay(store: Store) -> None:
+async def test_busy_runs_and_other_sessions_stay(store: Store) -> None:
     add(store, "a")
     add(store, "b")
     assert (await delete_expired_runs(store, NOW, dry_run=False, session="other")).runs == 0
@@ -89,7 +89,7 @@ async def test_runs_that_are_busy_and_other_sessions_stay(store: Store) -> None:
     assert left(store) == {"a"}
 
 
-async def test_old_output_is_emptied_and_its_journal_stays_whole(store: Store) -> None:
+async def test_old_output_is_emptied_and_its_journal_stays_valid(store: Store) -> None:
     add(store, "open", "waiting", events=5)
     add(store, "young", days=1)
     assert await delete_expired_runs(store, 0, chunks_older_than=NOW - 7 * DAY) == DeletionTotals(
@@ -103,7 +103,7 @@ async def test_old_output_is_emptied_and_its_journal_stays_whole(store: Store) -
     assert (await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)).chunks == 0
 
 
-async def test_a_run_goes_on_after_its_output_was_emptied(file: Path) -> None:
+async def test_a_run_resumes_after_its_output_was_emptied(file: Path) -> None:
     def opened() -> Session:
         session = Session(store=file)
 
@@ -135,7 +135,7 @@ async def test_a_run_goes_on_after_its_output_was_emptied(file: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
-async def test_many_runs_are_deleted_while_others_go_on(file: Path, count: int) -> None:
+async def test_many_runs_are_deleted_while_others_continue(file: Path, count: int) -> None:
     async with Session(store=file) as session:
         store = session.engine.store
         for n in range(0, count, 100):
@@ -153,11 +153,11 @@ async def test_many_runs_are_deleted_while_others_go_on(file: Path, count: int) 
             assert await (await session.start("quick", number)).wait() == number
             slowest, number = max(slowest, time.perf_counter() - began), number + 1
         assert (await collecting).runs == count
-        assert slowest < 2.0  # a loaded machine; the figure itself is that of the benchmark
+        assert slowest < 2.0  # a loaded machine; the benchmark measures the actual figure
         assert len(store.runs()) == number
 
 
-async def test_a_run_that_is_deleted_meanwhile_is_not_forked(
+async def test_a_run_that_is_deleted_concurrently_is_not_forked(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Session(store=file) as session:

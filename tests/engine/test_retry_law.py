@@ -1,4 +1,4 @@
-"""The law of retry, over generated workflows: whatever failed, nothing that has settled is done again."""
+"""The law of retry, over generated workflows: whatever failed, settled steps do not run again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nerve.core.workflow import WorkflowState
 LEAVES = st.one_of(
     st.tuples(st.just("step"), st.sampled_from([0, 0, 1, 2])), st.tuples(st.sampled_from(["gate", "sleep"]))
 )
-"""A step has the number of times that it fails."""
+"""A step with the number of times it fails."""
 BRANCHING = st.sampled_from(["seq", "gather", "child", "graph"])
 PROGRAMS = st.recursive(
     LEAVES, lambda inner: st.tuples(BRANCHING, st.lists(inner, min_size=1, max_size=3)), max_leaves=8
@@ -23,7 +23,7 @@ PROGRAMS = st.recursive(
 
 
 class Trial:
-    """A session with a program as its workflow `main`, and how often each of its steps was done."""
+    """A session with a program as its workflow `main`, and how often each of its steps ran."""
 
     def __init__(self, program: Any) -> None:
         self.session, self.done, self.failing = Session(), Counter[str](), Counter[str]()
@@ -81,7 +81,7 @@ class Trial:
         return lambda ctx: ctx.run_workflow(name)
 
     async def over(self, run: WorkflowRun) -> bool:
-        """Whether a run failed in the end; whatever it asks is answered."""
+        """Whether a run failed in the end; all of its gates are answered."""
         while not run.is_complete:
             assert run.held is None
             for gate in run.pending_gates:
@@ -116,7 +116,7 @@ def together(parts: list[Any], name: str) -> Any:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(PROGRAMS)
-def test_every_retry_goes_further_and_does_nothing_again_that_was_done(program: Any) -> None:
+def test_every_retry_makes_progress_and_repeats_no_completed_step(program: Any) -> None:
     async def check() -> None:
         trial = Trial(program)
         run = await trial.session.start("main")

@@ -1,4 +1,4 @@
-"""A wait settles once, whoever is about to: a person, a fact, the clock, or the body that gives it up."""
+"""A wait settles once, whether by a person, a fact, the clock, or the body that abandons it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nerve.engine import group_commit
 from nerve.errors import StoreFull
 from nerve.store.sqlite import SqliteStore
 
-# -- given up after it was answered ------------------------------------------------------------
+# -- abandoned after the answer -----------------------------------------------------------------
 
 
 async def asks_beside(ctx):
-    """A gate that is given up when the step beside it is done."""
+    """A gate that is abandoned when the step beside it completes."""
     asking = asyncio.create_task(ctx.gate("Cancel the check?"))
     checked = await ctx.run("check")
     asking.cancel()
@@ -74,7 +74,7 @@ async def settle_early(run: WorkflowRun) -> None:
 
 
 @pytest.mark.parametrize("workflow", [asks_beside, hears_beside])
-async def test_a_wait_that_is_settled_after_a_restart_and_then_given_up_holds_nothing(
+async def test_a_wait_that_is_settled_after_a_restart_and_then_abandoned_does_not_hold_the_run(
     file: Path, tmp_path: Path, workflow: Any
 ) -> None:
     copy = await crashed(file, tmp_path / "copy", "node_completed", workflow)
@@ -87,7 +87,7 @@ async def test_a_wait_that_is_settled_after_a_restart_and_then_given_up_holds_no
 
 
 @pytest.mark.parametrize("workflow", [asks_beside, hears_beside])
-async def test_a_wait_that_was_settled_and_not_yet_given_up_when_the_process_ended_is_given_up(
+async def test_a_wait_that_was_settled_but_not_abandoned_when_the_process_ended_is_abandoned(
     file: Path, tmp_path: Path, workflow: Any
 ) -> None:
     copy = await crashed(file, tmp_path / "copy", "node_completed", workflow)
@@ -111,10 +111,10 @@ async def test_a_wait_that_was_settled_and_not_yet_given_up_when_the_process_end
                 assert done == ["/check[2]"]
 
 
-# -- settled while the run is taken up ---------------------------------------------------------
+# -- settled during recovery ------------------------------------------------------------------
 
 TURNS = 12
-"""After that many turns of the loop a run that is resumed has been replayed."""
+"""Number of loop turns after which a resumed run has been replayed."""
 
 
 async def work_then_listen(ctx):
@@ -123,7 +123,7 @@ async def work_then_listen(ctx):
 
 
 async def paused(file: Path, workflow: Any, number: int) -> None:
-    """Leave a number of runs that wait, and pause."""
+    """Leave a number of waiting, paused runs."""
     session, _ = opened(file, workflow)
     async with session:
         for each in range(number):
@@ -139,9 +139,7 @@ async def after(turns: int, command: Any, *args: Any) -> Any:
 
 
 @pytest.mark.parametrize("first", range(0, TURNS, 2))
-async def test_a_signal_settles_a_wait_once_whenever_it_comes_while_the_run_is_taken_up(
-    file: Path, first: int
-) -> None:
+async def test_a_signal_settles_a_wait_once_at_any_point_of_recovery(file: Path, first: int) -> None:
     await paused(file, work_then_listen, TURNS)
     session, _ = opened(file, work_then_listen)
     async with session:
@@ -160,9 +158,7 @@ async def work_then_ask(ctx):
 
 
 @pytest.mark.parametrize("first", range(0, TURNS, 3))
-async def test_of_answers_that_come_while_the_run_is_taken_up_one_counts_and_the_others_are_told(
-    file: Path, first: int
-) -> None:
+async def test_of_answers_during_recovery_one_counts_and_the_others_raise(file: Path, first: int) -> None:
     await paused(file, work_then_ask, TURNS)
     session, _ = opened(file, work_then_ask)
     async with session:
@@ -178,7 +174,7 @@ async def test_of_answers_that_come_while_the_run_is_taken_up_one_counts_and_the
 
 
 class Disk(SqliteStore):
-    """Facts are written when they are let, or refused when there is no room for them."""
+    """Writes of facts wait until they are released, or fail when there is no room."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file)
@@ -193,7 +189,7 @@ class Disk(SqliteStore):
 
 
 async def looked_too_early(disk: Disk) -> tuple[Session, WorkflowRun, asyncio.Task[None]]:
-    """A run that looks for a signal which is in sight, and not on disk."""
+    """A run that waits for a signal which is applied but not on disk."""
     ready = asyncio.Event()
 
     async def listen(ctx):
@@ -218,7 +214,7 @@ def disk(file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk.go.set()
 
 
-async def test_a_fact_that_is_in_sight_settles_a_wait_when_it_is_on_disk(disk: Disk) -> None:
+async def test_a_pending_fact_settles_a_wait_once_it_is_on_disk(disk: Disk) -> None:
     session, run, asserting = await looked_too_early(disk)
     async with session:
         disk.go.set()
@@ -227,7 +223,7 @@ async def test_a_fact_that_is_in_sight_settles_a_wait_when_it_is_on_disk(disk: D
         assert await within(run.wait()) == "v"
 
 
-async def test_a_fact_that_could_not_be_written_has_settled_no_wait(disk: Disk) -> None:
+async def test_a_fact_that_could_not_be_written_settles_no_wait(disk: Disk) -> None:
     session, run, asserting = await looked_too_early(disk)
     async with session:
         disk.room = False
@@ -239,10 +235,10 @@ async def test_a_fact_that_could_not_be_written_has_settled_no_wait(disk: Disk) 
         assert await within(run.wait()) == "w"
 
 
-# -- settled before the replay has come to them ------------------------------------------------
+# -- settled before replay reaches them --------------------------------------------------------
 
 
-async def test_answers_that_come_before_the_gates_are_asked_for_again_are_told_in_their_order(
+async def test_answers_before_replay_reaches_their_gates_are_delivered_in_order(
     file: Path,
 ) -> None:
     ready, heard = asyncio.Event(), list[list[str]]()

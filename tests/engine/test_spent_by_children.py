@@ -1,4 +1,4 @@
-"""What child runs took that were stopped or replaced: it is spent, and counts for their parents."""
+"""The usage of stopped or replaced child runs counts for their parents."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def project(file: Path | None, parent: Any, **limits: Any) -> Session:
 
 
 def taken(run: WorkflowRun) -> int:
-    """What a run has taken with all that is under way in it."""
+    """Return the usage of a run, including everything in progress."""
     assert run._engine is not None
     return int(run._engine.budgets.of(run.run_id).taken().tokens)
 
 
 def told(run: WorkflowRun) -> tuple[int, int]:
-    """What the journal of a run says that it took, to those who go on with it and to those who look at it."""
+    """Return the usage of a run by its journal, for recovery and for readers."""
     assert run._engine is not None
     return int(usage_of_rows(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
 
@@ -69,7 +69,7 @@ async def left_at_its_gate(file: Path, **limits: Any) -> None:
 
 
 async def changed(session: Session) -> WorkflowRun:
-    """The run of the parent, which may go on with the code that it has now."""
+    """The run of the parent, which may continue with its current code."""
     await session.recover()
     run = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
     run = session.get_workflow_run(run.run_id)
@@ -79,7 +79,7 @@ async def changed(session: Session) -> WorkflowRun:
     return run
 
 
-async def test_what_a_child_took_counts_when_changed_code_asks_for_another(file: Path) -> None:
+async def test_the_usage_of_a_child_counts_when_changed_code_requests_another(file: Path) -> None:
     await left_at_its_gate(file)
     async with project(file, asks_with_two) as session:
         run = await changed(session)
@@ -98,14 +98,14 @@ async def test_what_a_child_took_counts_when_changed_code_asks_for_another(file:
         assert told(run) == (2400, 2400)
 
 
-async def test_a_budget_is_spent_by_the_child_that_was_replaced_too(file: Path) -> None:
+async def test_a_replaced_child_spends_from_the_budget_too(file: Path) -> None:
     await left_at_its_gate(file, tokens=1000)
     async with project(file, asks_with_two, tokens=1000) as session:
         run = await changed(session)
         await at_gate(run)
         await run.answer("yes")
         await until(lambda: run.held)
-        assert "tokens used: 1200 of 1000" in run.held["message"]
+        assert "1200 of 1000 tokens" in run.held["message"]
 
 
 async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, t
         assert (taken(run), told(run)) == (1200, (600, 600))
 
 
-async def test_what_a_child_took_counts_that_the_code_does_not_ask_for_any_more(file: Path) -> None:
+async def test_the_usage_of_a_child_counts_that_the_code_no_longer_requests(file: Path) -> None:
     await left_at_its_gate(file)
     async with project(file, asks_no_more) as session:
         run = await changed(session)
@@ -136,7 +136,9 @@ async def test_what_a_child_took_counts_that_the_code_does_not_ask_for_any_more(
 
 
 @pytest.mark.parametrize("driven", [True, False])
-async def test_what_a_child_took_counts_when_it_is_stopped_with_its_parent(file: Path, driven: bool) -> None:
+async def test_the_usage_of_a_child_counts_when_it_is_stopped_with_its_parent(
+    file: Path, driven: bool
+) -> None:
     session = project(file, asks_with_one)
     async with session:
         run = await session.start("grandparent")
@@ -151,7 +153,7 @@ async def test_what_a_child_took_counts_when_it_is_stopped_with_its_parent(file:
             assert told(run) == (600, 600)
 
 
-async def test_what_a_grandchild_took_counts_when_its_parent_was_stopped(file: Path) -> None:
+async def test_the_usage_of_a_grandchild_counts_when_its_parent_was_stopped(file: Path) -> None:
     async with project(file, asks_with_one) as session:
         run = await session.start("grandparent")
         await at_gate(run)
@@ -164,7 +166,7 @@ async def test_what_a_grandchild_took_counts_when_its_parent_was_stopped(file: P
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-async def test_what_a_child_took_counts_when_its_time_ran_out(file: Path, attempts: int) -> None:
+async def test_the_usage_of_a_child_counts_when_it_timed_out(file: Path, attempts: int) -> None:
     async with project(file, asks_no_more) as session:
         working = Latch()
         FunctionNode("long", session, working.leaf)

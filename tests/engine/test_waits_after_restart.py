@@ -10,7 +10,7 @@ from nerve.store.sqlite import SqliteStore
 
 
 class CountingStore(SqliteStore):
-    """Counts the events that are read."""
+    """Counts the events read."""
 
     read = 0
 
@@ -32,7 +32,7 @@ def project(store: SqliteStore) -> Session:
 
 
 async def read_to_answer(file: Path, number: int) -> int:
-    """How many events are read to answer all gates of a run after a restart."""
+    """Return the number of events read to answer all gates of a run after a restart."""
     async with project(SqliteStore(file)) as session:
         run = await session.start("gates", number)
         while len(run.pending_gates) < number:

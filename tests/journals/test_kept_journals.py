@@ -1,4 +1,4 @@
-"""Journals of every version so far go on being replayed, decision for decision."""
+"""Journals of every earlier version can still be replayed, decision for decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(file: Path) -> Any:
 
 
 def loaded(kept: dict[str, Any], upto: int | None) -> MemoryStore:
-    """A store as it was after the first `upto` events of the run, its child runs as they ended."""
+    """Return a store as it was after the first `upto` events of the run, its child runs as they ended."""
     store = MemoryStore()
     for row in (RunRow(*row) for row in kept["rows"]):
         events = [EventRow._make(event) for event in kept["journals"][row.run]]
@@ -38,7 +38,7 @@ def test_every_version_kept_a_journal_of_every_workflow() -> None:
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.name}-{file.stem}")
-async def test_a_kept_journal_is_replayed_to_its_end_and_nothing_runs_again(file: Path) -> None:
+async def test_a_stored_journal_replays_to_its_end_and_runs_nothing_again(file: Path) -> None:
     kept = read(file)
     done: list[str] = []
     session = Session(store=loaded(kept, -1))
@@ -50,7 +50,7 @@ async def test_a_kept_journal_is_replayed_to_its_end_and_nothing_runs_again(file
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: f"{file.parent.name}-{file.stem}")
-async def test_a_kept_journal_goes_on_from_its_middle(file: Path) -> None:
+async def test_a_stored_journal_resumes_from_its_middle(file: Path) -> None:
     kept = read(file)
     events = kept["journals"][kept["run"]]
     for upto in range(1, len(events), 4):

@@ -449,7 +449,7 @@ async def test_a_key_of_another_workflow_is_rejected(session):
     Workflow("one", session, ask)
     Workflow("two", session, ask)
     await session.start("one", key="k")
-    with pytest.raises(ValueError, match="key 'k' is that of run"):
+    with pytest.raises(ValueError, match="Key 'k' is already used by run"):
         await session.start("two", key="k")
 
 
@@ -558,5 +558,5 @@ def test_waiting_for_a_run_of_an_ended_event_loop_is_an_error(use, file):
 async def test_a_session_can_be_used_on_one_event_loop_at_a_time(session):
     MockNode("echo", session)
     await (await session.start("echo", 1)).wait()
-    with pytest.raises(RuntimeError, match="another event loop, which still runs"):
+    with pytest.raises(RuntimeError, match="in use on another running event loop"):
         await asyncio.to_thread(asyncio.run, session.start("echo", 2))

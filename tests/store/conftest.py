@@ -1,4 +1,4 @@
-"""What the store tests share."""
+"""Helpers of the store tests."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def connections() -> Iterator[list[apsw.Connection]]:
 
 @pytest.fixture
 def eager_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Move the log into the file every few pages, so that short tests meet checkpoints too."""
+    """Checkpoint every few pages, so that short tests cover checkpoints too."""
     monkeypatch.setattr(sqlite_writer, "CHECKPOINT_PAGES", 8)
 
 

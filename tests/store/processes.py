@@ -1,4 +1,4 @@
-"""Other processes that use a store file, for the tests to refuse and to kill."""
+"""Other processes that use a store file, for the tests to reject and to kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SOURCE = str(Path(port.__file__).parents[2])
 
 
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
-    """Run Python code that prints a line when it is ready, and `lines` of news after that."""
+    """Run Python code that prints a line when it is ready, and `lines` more after that."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -30,7 +30,7 @@ def news(process: subprocess.Popen[str]) -> IO[str]:
 
 
 def kill(process: subprocess.Popen[str]) -> list[str]:
-    """SIGKILL, and what the process had said by then and was not read yet."""
+    """Kill the process with SIGKILL; return its unread output."""
     process.kill()
     rest, _ = process.communicate()
     return rest.splitlines()

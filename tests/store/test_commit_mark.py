@@ -26,7 +26,7 @@ def fill(store: SqliteStore, commits: int = COMMITS, start: int = 0) -> None:
 
 
 def copied(file: Path, onto: Path) -> Path:
-    """The files as a killed process leaves them; what SQLite makes again is not among them."""
+    """Copy the files as a killed process leaves them, without those that SQLite creates again."""
     onto.mkdir()
     for each in file.parent.glob(f"{file.name}*"):
         if not each.name.endswith(("-shm", ".lock")):
@@ -65,7 +65,7 @@ def remove(log: bytearray, random: Random) -> None:
 
 @pytest.mark.parametrize("damage", [flip, cut, zero, break_header, remove])
 @pytest.mark.parametrize("times", [4, pytest.param(100, marks=pytest.mark.full)])
-def test_damage_to_the_log_that_takes_commits_away_is_reported(
+def test_log_damage_that_loses_commits_is_reported(
     file: Path, tmp_path: Path, damage: Callable[[bytearray, Random], None], times: int
 ) -> None:
     store, random = SqliteStore(file), Random(times)
@@ -80,7 +80,7 @@ def test_damage_to_the_log_that_takes_commits_away_is_reported(
         missing = COMMITS - len(opened.runs())
         assert bool(missing) == bool(opened.loss), (missing, opened.loss)
         opened.close()
-        assert loss(left) is None  # it is reported by the start that finds it
+        assert loss(left) is None  # only the start that finds it reports it
     store.close()
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_is_really_killed_has_lost_nothing(file: Path) -> None:
     store.close()
 
 
-def test_nothing_is_reported_where_the_log_began_anew(
+def test_nothing_is_reported_after_the_log_was_restarted(
     file: Path, tmp_path: Path, eager_checkpoints: None
 ) -> None:
     store = SqliteStore(file)
@@ -144,7 +144,7 @@ def test_a_lost_fact_is_reported_where_the_header_of_the_log_is_damaged(file: Pa
     store.close()
 
 
-def test_a_closed_store_claims_nothing_and_may_be_replaced_by_a_backup(file: Path, tmp_path: Path) -> None:
+def test_a_closed_store_has_no_mark_and_can_be_replaced_by_a_backup(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 2)
     store.close()
@@ -157,7 +157,7 @@ def test_a_closed_store_claims_nothing_and_may_be_replaced_by_a_backup(file: Pat
     assert loss(file) is None
 
 
-def test_a_log_that_another_program_has_moved_into_the_file_is_no_loss(file: Path, tmp_path: Path) -> None:
+def test_a_log_checkpointed_by_another_program_is_not_a_loss(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store)
     left = copied(file, tmp_path / "left")
@@ -169,7 +169,7 @@ def test_a_log_that_another_program_has_moved_into_the_file_is_no_loss(file: Pat
     assert loss(left) is None
 
 
-def test_a_run_that_was_deleted_is_no_loss(file: Path, tmp_path: Path) -> None:
+def test_a_deleted_run_is_not_a_loss(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 3)
     store.delete_runs(["run-0", "run-1", "run-2"])
@@ -191,7 +191,7 @@ def test_a_lost_log_is_reported_although_the_last_run_was_deleted(file: Path, tm
     assert loss(left) is not None
 
 
-def test_a_commit_that_failed_is_no_loss(file: Path, disk: Disk, tmp_path: Path) -> None:
+def test_a_failed_commit_is_not_a_loss(file: Path, disk: Disk, tmp_path: Path) -> None:
     store = SqliteStore(file, vfs=disk.name)
     fill(store, 5)
 
@@ -219,7 +219,7 @@ def test_a_store_without_a_mark_opens(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"\xff" * 600])
-def test_a_mark_that_cannot_be_read_claims_nothing(file: Path, tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_mark_is_ignored(file: Path, tmp_path: Path, content: bytes) -> None:
     store = SqliteStore(file)
     fill(store, 3)
     left = copied(file, tmp_path / "left")
@@ -229,7 +229,7 @@ def test_a_mark_that_cannot_be_read_claims_nothing(file: Path, tmp_path: Path, c
 
 
 def test_a_hole_in_the_log_is_reported_without_a_mark(file: Path, tmp_path: Path) -> None:
-    """A commit after the hole was written after those before it were on disk."""
+    """A commit after the hole was written once those before it were on disk."""
     store = SqliteStore(file)
     fill(store)
     left = copied(file, tmp_path / "left")
@@ -242,7 +242,7 @@ def test_a_hole_in_the_log_is_reported_without_a_mark(file: Path, tmp_path: Path
     store.close()
 
 
-def test_a_loss_is_written_down_and_the_damaged_log_is_kept(file: Path, tmp_path: Path) -> None:
+def test_a_loss_is_recorded_and_the_damaged_log_is_kept(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store)
     left = copied(file, tmp_path / "left")
@@ -257,7 +257,7 @@ def test_a_loss_is_written_down_and_the_damaged_log_is_kept(file: Path, tmp_path
     assert Path(written["log"]).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_mark_that_cannot_be_written_fails_no_commit(
+def test_an_unwritable_mark_does_not_fail_a_commit(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(file)

@@ -1,4 +1,4 @@
-"""What the store promises holds on disks that fail and lose power."""
+"""The store keeps its promises on disks that fail and lose power."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def batches(count: int, random: Random) -> Iterator[list[Append]]:
 
 
 def check(file: Path, acknowledged: list[list[Append]], unknown: list[Append]) -> None:
-    """All acknowledged groups are there, and of the one without an answer all or nothing."""
+    """All acknowledged groups exist, and the unacknowledged one completely or not at all."""
     store = SqliteStore(file)
     found = [store.events(f"r{n}") for n in range(4)]
     state = store.run("r0")
@@ -112,7 +112,7 @@ def lose_power_once(directory: Path, random: Random) -> None:
     check(after / "nerve.db", acknowledged, unknown)
 
 
-def test_a_failed_sync_is_reported_and_the_store_goes_on_with_a_new_connection(
+def test_a_failed_sync_is_reported_and_the_store_continues_with_a_new_connection(
     connections: list[apsw.Connection], disk: Disk, file: Path
 ) -> None:
     store = SqliteStore(file, vfs=disk.name)
@@ -137,7 +137,7 @@ def test_a_failed_sync_is_reported_and_the_store_goes_on_with_a_new_connection(
     store.close()
 
 
-def test_a_message_that_could_not_be_synced_was_not_said(disk: Disk, file: Path) -> None:
+def test_a_message_that_could_not_be_synced_is_not_stored(disk: Disk, file: Path) -> None:
     store = SqliteStore(file, vfs=disk.name)
     store.add_message("c", "user", "one")
 
@@ -154,9 +154,9 @@ def test_a_message_that_could_not_be_synced_was_not_said(disk: Disk, file: Path)
     store.close()
 
 
-def test_a_commit_whose_sync_failed_does_not_come_back_after_a_crash(disk: Disk, tmp_path: Path) -> None:
+def test_a_commit_whose_sync_failed_does_not_reappear_after_a_crash(disk: Disk, tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "nerve.db", vfs=disk.name)
-    # The first append moves the log, the second begins it anew with a sync of its own.
+    # The first append checkpoints the log, the second restarts it with a sync of its own.
     store.append([append("r", 0)])
     store.append([append("r", 1)])
 
@@ -178,7 +178,7 @@ def test_a_commit_whose_sync_failed_does_not_come_back_after_a_crash(disk: Disk,
     again.close()
 
 
-def test_as_long_as_the_disk_fails_so_does_the_store(disk: Disk, file: Path) -> None:
+def test_the_store_fails_as_long_as_the_disk_does(disk: Disk, file: Path) -> None:
     store = SqliteStore(file, vfs=disk.name)
     store.append([append("r", 0)])
 
@@ -206,7 +206,7 @@ def test_any_operation_may_fail(tmp_path: Path, lasting: bool, step: int) -> Non
 
 
 def fail_at(directory: Path, number: int, lasting: bool) -> bool:
-    """Whether the scenario was long enough to meet the failing operation."""
+    """Whether the scenario was long enough to reach the failing operation."""
     directory.mkdir()
     disk, file, done = Disk(), directory / "nerve.db", 0
 
@@ -220,13 +220,13 @@ def fail_at(directory: Path, number: int, lasting: bool) -> bool:
     acknowledged, unknown = scenario(file, disk.name)
     disk.before = lambda operation, name: None
     disk.unregister()
-    # A commit whose sync failed can only be taken back by a disk that works again before the crash.
+    # A commit whose sync failed can only be undone if the disk works again before the crash.
     check(file, acknowledged, unknown if lasting else [])
     return done >= number
 
 
 def scenario(file: Path, vfs: str) -> tuple[list[list[Append]], list[Append]]:
-    """Append, twice if need be, until the disk fails for good: the groups that went well and the last."""
+    """Append, twice if needed, until the disk fails for good; return the successful groups and the last."""
     acknowledged: list[list[Append]] = []
     batch: list[Append] = []
     try:

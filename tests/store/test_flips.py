@@ -1,4 +1,4 @@
-"""A flipped bit or a cut file is noticed or does no harm; no journal reads as something else."""
+"""A flipped bit or a truncated file is detected or harmless; no journal reads as something else."""
 
 from pathlib import Path
 from random import Random
@@ -23,7 +23,7 @@ def content(file: Path) -> bytes:
 
 
 def read(file: Path, run: str) -> list[object] | None:
-    """The journal, or None when it is said to be broken."""
+    """Return the journal, or None if it is reported as broken."""
     try:
         store = SqliteStore(file)
     except StoreError:
@@ -50,7 +50,7 @@ def test_a_flipped_bit_never_changes_what_is_read(file: Path, content: bytes, fl
 
 
 @pytest.mark.parametrize("cuts", [10, pytest.param(200, marks=pytest.mark.full)])
-def test_a_cut_file_never_reads_as_something_else(file: Path, content: bytes, cuts: int) -> None:
+def test_a_truncated_file_never_reads_as_something_else(file: Path, content: bytes, cuts: int) -> None:
     random, written = Random(cuts), append("", 0, 10).rows
     for _ in range(cuts):
         file.write_bytes(content[: random.randrange(1, len(content))])

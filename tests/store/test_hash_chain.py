@@ -1,4 +1,4 @@
-"""Whatever is changed in a journal is noticed, and the event is named."""
+"""Every change to a journal is detected, and the event is named."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +68,7 @@ changes = {
 
 @pytest.mark.parametrize("seq", [1, 3, 5])
 @pytest.mark.parametrize("column", changes)
-def test_a_changed_column_is_noticed(store: SqliteStore, file: Path, column: str, seq: int) -> None:
+def test_a_changed_column_is_detected(store: SqliteStore, file: Path, column: str, seq: int) -> None:
     store.append([append("r", 0, 5), append("q", 0, 5)])
     with tampering(file) as raw:
         raw.execute(f"UPDATE events SET {column} = {changes[column]} WHERE run = 'r' AND seq = ?", (seq,))
@@ -81,7 +81,7 @@ def test_a_changed_column_is_noticed(store: SqliteStore, file: Path, column: str
     journal=st.lists(st.tuples(st.floats(0, 2e9), texts, texts, texts), min_size=1, max_size=6),
     data=st.data(),
 )
-def test_any_other_value_in_any_place_is_noticed(
+def test_any_changed_value_is_detected(
     tmp_path_factory: pytest.TempPathFactory, journal: list[tuple[float, str, str, str]], data: st.DataObject
 ) -> None:
     rows = [EventRow(n, at, type, path, None, text) for n, (at, type, path, text) in enumerate(journal, 1)]
@@ -111,7 +111,7 @@ def test_any_other_value_in_any_place_is_noticed(
     ("UPDATE events SET data = x'00' WHERE seq = 2", 2),
     ("UPDATE events SET hash = x'00' WHERE seq = 5", 5),
 ])  # fmt: skip
-def test_a_missing_moved_or_unreadable_row_is_noticed(
+def test_a_missing_moved_or_unreadable_row_is_detected(
     store: SqliteStore, file: Path, statement: str, seq: int
 ) -> None:
     store.append([append("r", 0, 5)])
@@ -133,7 +133,7 @@ def test_only_the_data_of_output_may_be_missing(store: SqliteStore, file: Path, 
 
 
 @pytest.mark.parametrize(("kept", "after"), [(0, 0), (3, 0), (3, 3), (3, 4)])
-def test_a_missing_end_is_noticed_up_to_the_last_row_of_the_run(
+def test_a_missing_end_is_detected_up_to_the_last_row_of_the_run(
     store: SqliteStore, file: Path, kept: int, after: int
 ) -> None:
     store.append([append("r", 0, 4), append("r", 4, 1, run_row("r"))])
@@ -142,7 +142,7 @@ def test_a_missing_end_is_noticed_up_to_the_last_row_of_the_run(
     assert broken_at(store, "r", after) == kept + 1
 
 
-def test_two_rows_that_changed_places_are_noticed(store: SqliteStore, file: Path) -> None:
+def test_two_swapped_rows_are_detected(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0, 5)])
     with tampering(file) as raw:
         raw.execute("UPDATE events SET seq = CASE seq WHEN 2 THEN 13 WHEN 3 THEN 12 END WHERE seq IN (2, 3)")
@@ -150,7 +150,7 @@ def test_two_rows_that_changed_places_are_noticed(store: SqliteStore, file: Path
     assert broken_at(store, "r") == 2
 
 
-def test_a_row_taken_from_another_journal_is_noticed(store: SqliteStore, file: Path) -> None:
+def test_a_row_from_another_journal_is_detected(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0, 2), append("q", 0, 3)])
     with tampering(file) as raw:
         raw.execute("UPDATE events SET run = 'r' WHERE run = 'q' AND seq = 3")
@@ -158,14 +158,14 @@ def test_a_row_taken_from_another_journal_is_noticed(store: SqliteStore, file: P
 
 
 @pytest.mark.parametrize("statement", ["UPDATE blobs SET data = x'00'", "DELETE FROM blobs"])
-def test_a_changed_or_missing_blob_is_noticed(store: SqliteStore, file: Path, statement: str) -> None:
+def test_a_changed_or_missing_blob_is_detected(store: SqliteStore, file: Path, statement: str) -> None:
     store.append([Append("r", 0, [event(1), event(2, data="x" * 300_000)])])
     with tampering(file) as raw:
         raw.execute(statement)
     assert broken_at(store, "r") == 2
 
 
-def test_the_part_behind_a_number_is_tied_to_the_row_before_it(store: SqliteStore, file: Path) -> None:
+def test_rows_after_a_number_are_linked_to_the_row_before_them(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0, 5)])
     with tampering(file) as raw:
         raw.execute("UPDATE events SET data = '1' WHERE seq = 2")

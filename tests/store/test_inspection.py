@@ -1,4 +1,4 @@
-"""The check of a whole store names what is damaged, and the runs that are affected."""
+"""The inspection of a store names the damage and the affected runs."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def damages(file: Path) -> list[StoreDamage]:
 
 @contextmanager
 def without_index(file: Path, index: str) -> Iterator[apsw.Connection]:
-    """A connection that does not know of an index, which therefore keeps what it has."""
+    """A connection that does not know an index, which therefore keeps its old content."""
     with closing(apsw.Connection(str(file))) as db:
         db.pragma("writable_schema", True)
         row = db.execute("SELECT * FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
@@ -49,7 +49,7 @@ def filled(file: Path) -> Path:
     return file
 
 
-def test_a_whole_store_has_no_damage(filled: Path) -> None:
+def test_an_intact_store_has_no_damage(filled: Path) -> None:
     inspection = StoreInspection(filled, compare_nothing)
     assert list(inspection.find_damage()) == []
     assert (inspection.run_count, inspection.event_count) == (21, 103)
@@ -61,7 +61,7 @@ def test_a_whole_store_has_no_damage(filled: Path) -> None:
         ("UPDATE events SET data = '[]' WHERE run = 'run-3' AND seq = 2", "run-3", "event 2 is not what"),
         ("DELETE FROM events WHERE run = 'run-3' AND seq > 3", "run-3", "event 4 is not what"),
         ("DELETE FROM events WHERE run = 'run-3'", "run-3", "event 1 is not what"),
-        ("DELETE FROM runs WHERE run = 'run-3'", "run-3", "missing from the table of runs"),
+        ("DELETE FROM runs WHERE run = 'run-3'", "run-3", "missing from the runs table"),
         ("DELETE FROM blobs", "labelled", "event 2 is not what"),
         ("DELETE FROM definitions", "labelled", "its definition h is missing"),
         ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE run = 'run-3' AND seq = 1", "run-3", "event 1"),
@@ -86,7 +86,7 @@ def test_the_damaged_run_is_named(filled: Path, statement: str, run: str, told: 
         ("runs_by_conversation", "UPDATE runs SET conversation = 'x' WHERE run = 'run-7'"),
     ],
 )
-def test_a_run_that_an_index_lacks_is_named(filled: Path, index: str, statement: str) -> None:
+def test_a_run_missing_from_an_index_is_named(filled: Path, index: str, statement: str) -> None:
     with without_index(filled, index) as db:
         db.execute(statement)
     named = [damage for damage in damages(filled) if damage.run == "run-7"]
@@ -97,7 +97,7 @@ def test_a_run_that_an_index_lacks_is_named(filled: Path, index: str, statement:
     assert damages(filled) == []
 
 
-def test_a_settled_path_that_its_index_lacks_is_named(filled: Path) -> None:
+def test_a_settled_path_missing_from_its_index_is_named(filled: Path) -> None:
     store = SqliteStore(filled)
     store.append([append("run-1", 5, 1)])
     store.close()
@@ -110,7 +110,7 @@ def test_a_settled_path_that_its_index_lacks_is_named(filled: Path) -> None:
     ] == ["run-7"]
 
 
-def test_damaged_pages_are_reported_and_end_no_check(filled: Path) -> None:
+def test_damaged_pages_are_reported_and_do_not_end_the_check(filled: Path) -> None:
     with closing(apsw.Connection(str(filled))) as db:
         size = db.pragma("page_size")
         leaves = "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path"
@@ -152,7 +152,7 @@ def test_a_long_journal_is_checked_event_by_event(file: Path) -> None:
     assert peak < 5_000_000
 
 
-def test_a_run_that_is_being_deleted_is_no_damage(filled: Path) -> None:
+def test_a_run_that_is_being_deleted_is_not_reported(filled: Path) -> None:
     with closing(apsw.Connection(str(filled))) as db:
         db.execute("INSERT INTO deletions VALUES ('run-2')")
         db.execute("DELETE FROM runs WHERE run = 'run-2'")

@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment has lost nothing it acknowledged."""
+"""A writer killed at any moment loses nothing it has acknowledged."""
 
 from pathlib import Path
 from random import Random

@@ -1,4 +1,4 @@
-"""The memory store keeps the contract."""
+"""The memory store fulfils the contract."""
 
 import pytest
 

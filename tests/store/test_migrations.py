@@ -1,4 +1,4 @@
-"""A file has the layout of one version or of the next, never something between."""
+"""A file has the layout of one version or of the next, never something in between."""
 
 import threading
 from pathlib import Path
@@ -71,7 +71,7 @@ def layout(file: Path) -> tuple[int, list[tuple[object, ...]]]:
 
 
 def statements(version: int) -> list[str]:
-    """What is executed to come from a version to the next."""
+    """Return the statements that migrate a version to the next."""
     db = apsw.Connection(":memory:")
     for sql in migrations.MIGRATIONS[:version]:
         db.execute(sql)
@@ -82,7 +82,7 @@ def statements(version: int) -> list[str]:
     return found
 
 
-def test_a_newer_file_is_refused_and_left_alone(file: Path) -> None:
+def test_a_newer_file_is_rejected_and_left_unchanged(file: Path) -> None:
     SqliteStore(file).close()
     db = apsw.Connection(str(file))
     db.pragma("user_version", 99)
@@ -116,7 +116,9 @@ def test_a_migration_that_dies_between_statements_leaves_the_old_version(
     assert layout(file)[0] == NEWEST
 
 
-def test_a_process_killed_at_any_statement_of_a_migration_leaves_a_version_whole(first_version: Path) -> None:
+def test_a_process_killed_at_any_statement_of_a_migration_leaves_a_complete_version(
+    first_version: Path,
+) -> None:
     whole = [
         layout(first_version),
         *(layout(restored(kept, first_version.with_name(kept.stem))) for kept in KEPT[1:]),
@@ -144,7 +146,7 @@ def test_of_two_processes_that_open_an_old_file_at_once_one_migrates_it(first_ve
     assert layout(first_version)[0] == NEWEST
 
 
-def test_a_migration_that_another_connection_made_meanwhile_is_not_made_again(first_version: Path) -> None:
+def test_a_migration_made_by_another_connection_is_not_repeated(first_version: Path) -> None:
     connections = [apsw.Connection(str(first_version)) for _ in range(2)]
     for db in connections:
         db.set_busy_timeout(30_000)
@@ -162,7 +164,7 @@ def test_a_migration_that_another_connection_made_meanwhile_is_not_made_again(fi
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.stem)
-def test_a_kept_file_is_opened_and_used(kept: Path, file: Path) -> None:
+def test_a_stored_file_of_an_earlier_version_can_be_used(kept: Path, file: Path) -> None:
     store = SqliteStore(restored(kept, file))
     runs = store.runs()
     assert {run.state for run in runs} == {"completed", "failed", "waiting", "cancelled"}
@@ -181,7 +183,7 @@ def test_a_kept_file_is_opened_and_used(kept: Path, file: Path) -> None:
     assert layout(file)[0] == NEWEST
 
 
-def test_every_version_that_was_kept_before_the_newest_has_a_file() -> None:
+def test_every_earlier_version_has_a_stored_file() -> None:
     assert [kept.stem for kept in KEPT][: NEWEST - 1] == [f"version-{n}" for n in range(1, NEWEST)]
 
 
@@ -191,7 +193,7 @@ def test_a_migrated_file_has_the_layout_of_a_new_one(first_version: Path, tmp_pa
     assert layout(first_version) == layout(tmp_path / "new.db")
 
 
-def test_a_later_migration_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+def test_a_later_migration_keeps_existing_data(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     store = SqliteStore(file)
     store.append([append("r", 0, 3, run_row("r")), append_facts(fact_row("a", 1))])
     store.add_message("c", "user", "hello")

@@ -1,4 +1,4 @@
-"""One process owns a file, and others are told who."""
+"""One process owns a file; others get an error that names the owner."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ sys.stdin.read()
 """
 
 
-def test_a_second_process_is_refused_at_once_and_told_who_owns_the_file(file: Path) -> None:
+def test_a_second_process_is_rejected_at_once_with_the_owner(file: Path) -> None:
     owner = start(OWNER, file)
     assert news(owner).readline() == "ready\n"
     begun = time.monotonic()
@@ -40,25 +40,25 @@ def test_the_file_is_free_after_its_owner_was_killed(file: Path) -> None:
     store.close()
 
 
-def test_a_second_store_of_the_same_process_is_refused(store: SqliteStore, file: Path) -> None:
+def test_a_second_store_in_the_same_process_is_rejected(store: SqliteStore, file: Path) -> None:
     with pytest.raises(StoreInUse, match="in use by this process"):
         SqliteStore(file)
     assert store.append([append("r", 0)]) == [None]
 
 
-def test_another_name_for_the_file_is_refused_too(store: SqliteStore, file: Path) -> None:
+def test_another_name_for_the_file_is_rejected_too(store: SqliteStore, file: Path) -> None:
     other = file.with_name("other.db")
     other.symlink_to(file)
     with pytest.raises(StoreInUse):
         SqliteStore(other)
 
 
-def test_closing_gives_the_file_free(store: SqliteStore, file: Path) -> None:
+def test_closing_releases_the_file(store: SqliteStore, file: Path) -> None:
     store.close()
     SqliteStore(file).close()
 
 
-def test_a_file_that_could_not_be_opened_is_free_again(file: Path) -> None:
+def test_a_file_that_could_not_be_opened_is_released(file: Path) -> None:
     file.write_text("not a database, but long enough to be read as the header of one " * 20)
     for _ in range(2):
         with pytest.raises(Exception, match="not a database"):

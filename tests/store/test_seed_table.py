@@ -1,4 +1,4 @@
-"""The table of runs as other tools know it is a view of runs and their journals."""
+"""The table of runs for other tools is a view of runs and their journals."""
 
 import json
 from collections.abc import Iterator
@@ -119,9 +119,7 @@ def test_the_error_is_in_the_metadata(
 
 
 @pytest.mark.requirement("S3-10")
-def test_steps_are_counted_that_stand_at_the_top_and_went_well(
-    store: SqliteStore, raw: apsw.Connection
-) -> None:
+def test_successful_top_level_steps_are_counted(store: SqliteStore, raw: apsw.Connection) -> None:
     keep(
         store,
         ("node_started", "/plan", {}),
@@ -150,7 +148,7 @@ def test_the_message_is_the_input_as_text(
 
 @pytest.mark.requirement("S3-10")
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.stem)
-def test_the_runs_of_kept_files_are_in_the_table(kept: Path, file: Path) -> None:
+def test_the_runs_of_stored_files_are_in_the_table(kept: Path, file: Path) -> None:
     SqliteStore(restored(kept, file)).close()
     raw = reader(file)
     shown = [(row["status"], row["user_message"], row["current_step_index"]) for row in table(raw)]

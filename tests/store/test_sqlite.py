@@ -1,4 +1,4 @@
-"""The SQLite store keeps the contract, on a private file, and says why it cannot use another."""
+"""The SQLite store fulfils the contract on a private file, and reports why it cannot use another."""
 
 import hashlib
 import threading
@@ -30,7 +30,7 @@ class TestSqliteStore(StoreContract):
 
 
 @pytest.mark.requirement("S4-14")
-def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
+def test_everything_survives_reopening_the_file(file: Path) -> None:
     first = SqliteStore(file)
     assert first.durable
     first.append([append("r", 0, 3, run_row("r", key="k")), Append("q", 0, [event(1, data="x" * 300_000)])])
@@ -55,14 +55,14 @@ def test_everything_is_there_when_the_file_is_opened_again(file: Path) -> None:
     second.close()
 
 
-def test_the_file_and_those_beside_it_are_private(store: SqliteStore, file: Path) -> None:
+def test_the_file_and_its_companions_are_private(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     modes = {path.name: path.stat().st_mode & 0o777 for path in file.parent.iterdir()}
     ends = ("", "-wal", "-shm", ".lock", ".mark", ".signature", "-wal.signature")
     assert modes == dict.fromkeys((f"nerve.db{end}" for end in ends), 0o600)
 
 
-def test_closing_leaves_one_whole_file_and_may_be_repeated(store: SqliteStore, file: Path) -> None:
+def test_closing_leaves_one_complete_file_and_can_be_repeated(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     store.close()
     store.close()
@@ -70,7 +70,9 @@ def test_closing_leaves_one_whole_file_and_may_be_repeated(store: SqliteStore, f
     assert left == ["nerve.db", "nerve.db.lock", "nerve.db.signature"]
 
 
-def test_the_file_is_used_as_promised(connections: list[apsw.Connection], store: SqliteStore) -> None:
+def test_the_file_is_opened_with_the_documented_pragmas(
+    connections: list[apsw.Connection], store: SqliteStore
+) -> None:
     writer, reader = connections
     assert writer.pragma("journal_mode") == "wal"
     assert writer.pragma("synchronous") == 2
@@ -145,7 +147,7 @@ def test_one_thread_may_append_while_another_reads(store: SqliteStore) -> None:
     assert len(store.events("r")) == 200
 
 
-def test_without_patience_a_thread_that_writes_is_not_waited_for(
+def test_without_patience_an_append_does_not_wait_for_a_writing_thread(
     monkeypatch: pytest.MonkeyPatch, store: SqliteStore
 ) -> None:
     writing, go_on = threading.Event(), threading.Event()
@@ -166,19 +168,19 @@ def test_without_patience_a_thread_that_writes_is_not_waited_for(
     assert store.append([append("r", 0)], patience=0) == [None]
 
 
-def test_more_journals_than_are_remembered_go_on_too(store: SqliteStore) -> None:
+def test_more_journals_than_are_cached_can_be_continued(store: SqliteStore) -> None:
     runs = [f"run-{n}" for n in range(MAX_CACHED_HEADS + 100)]
     assert not any(store.append([append(run, 0) for run in runs]))
     assert not any(store.append([append(run, 1) for run in runs[:200]]))
     assert all(len(store.events(run)) == 2 for run in runs[:200])
 
 
-def test_rows_written_behind_the_stores_back_are_a_conflict_once(store: SqliteStore, file: Path) -> None:
+def test_rows_written_by_another_connection_conflict_once(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     other = apsw.Connection(str(file))
     other.execute("INSERT INTO events SELECT run, 2, at, type, path, settles, data, hash FROM events")
     other.close()
-    assert "event 2 is taken" in str(store.append([append("r", 1)])[0])
+    assert "event 2 exists" in str(store.append([append("r", 1)])[0])
     assert store.append([append("r", 2)]) == [None]
 
 
@@ -188,7 +190,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_database_is_named_and_left_alone(file: Path) -> None:
+def test_a_file_that_is_not_a_database_is_named_and_left_unchanged(file: Path) -> None:
     file.write_text("Dear diary, today I did not write a database. " * 100)
     before = file.read_bytes()
     with pytest.raises(StoreFailed, match=str(file)):
@@ -202,7 +204,7 @@ def test_a_directory_in_place_of_the_file_is_named(file: Path) -> None:
         SqliteStore(file)
 
 
-def test_the_database_of_another_program_is_left_alone(file: Path) -> None:
+def test_the_database_of_another_program_is_left_unchanged(file: Path) -> None:
     other = apsw.Connection(str(file))
     other.execute("CREATE TABLE notes (text)")
     other.close()
@@ -253,7 +255,7 @@ def parts(draw: st.DrawFn) -> Append:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(batches=st.lists(st.lists(parts(), max_size=5), max_size=6))
-def test_it_decides_as_the_memory_store_does(
+def test_it_behaves_like_the_memory_store(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Append]]
 ) -> None:
     store, model = SqliteStore(tmp_path_factory.mktemp("model") / "nerve.db"), MemoryStore()
@@ -270,7 +272,7 @@ def test_it_decides_as_the_memory_store_does(
         store.close()
 
 
-def test_a_part_without_rows_that_takes_an_old_journal_for_new_is_refused(file: Path) -> None:
+def test_a_part_without_rows_for_an_existing_journal_conflicts(file: Path) -> None:
     store = SqliteStore(file)
     store.append([append("r", 0)])
     store.close()
@@ -279,9 +281,7 @@ def test_a_part_without_rows_that_takes_an_old_journal_for_new_is_refused(file: 
     store.close()
 
 
-def test_a_deletion_that_was_cut_off_is_gone_on_with(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_deletion_continues(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.append([append("long", 0, 7000, run_row("long"))])
     with monkeypatch.context() as patched:
         patched.setattr(store._writer, "delete_more", lambda: False)
@@ -295,7 +295,7 @@ def test_a_deletion_that_was_cut_off_is_gone_on_with(
     assert not store._writer.delete_more()
 
 
-def test_nothing_is_read_of_a_run_that_is_being_deleted_nor_added_to_it(store: SqliteStore) -> None:
+def test_a_run_that_is_being_deleted_can_be_neither_read_nor_extended(store: SqliteStore) -> None:
     store.append([append("long", 0, 7000, run_row("long"))])
     store._writer.delete_runs(["long"])
     store._writer.delete_more()
@@ -310,13 +310,13 @@ def test_nothing_is_read_of_a_run_that_is_being_deleted_nor_added_to_it(store: S
 
 
 @pytest.mark.parametrize("length", [5, 7000])
-def test_a_journal_is_read_at_one_moment_though_its_run_is_deleted_meanwhile(
+def test_a_journal_is_read_in_one_snapshot_while_its_run_is_deleted(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
     reader = store._reader
 
     class Reader:
-        """Deletes the run before its events are asked for."""
+        """Deletes the run before its events are read."""
 
         def execute(self, text: str, values: tuple[object, ...]) -> apsw.Cursor:
             if text == SQL["select_events"]:

@@ -1,4 +1,4 @@
-"""A full disk or a busy file is said, costs nothing that was written, and passes."""
+"""A full disk or a busy file is reported, loses nothing that was written, and is temporary."""
 
 import threading
 from pathlib import Path
@@ -22,7 +22,9 @@ db.execute("ROLLBACK")
 """
 
 
-def test_a_full_disk_is_reported_and_passes(connections: list[apsw.Connection], store: SqliteStore) -> None:
+def test_a_full_disk_is_reported_and_is_temporary(
+    connections: list[apsw.Connection], store: SqliteStore
+) -> None:
     writer = connections[0]
     store.append([append("r", 0, 2, run_row("r"))])
     writer.pragma("max_page_count", writer.pragma("page_count") + 4)
@@ -96,7 +98,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
 
 
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
-def test_a_file_that_is_no_longer_there_takes_nothing_and_says_so(
+def test_a_deleted_file_rejects_writes_with_a_reason(
     store: SqliteStore, file: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nerve.store.sqlite_connection.FILE_CHECK_INTERVAL_S", 0)
@@ -108,7 +110,7 @@ def test_a_file_that_is_no_longer_there_takes_nothing_and_says_so(
         lambda: store.append([append("r", 1)]),
         lambda: store.delete_runs(["r"]),
     ):
-        with pytest.raises(StoreFailed, match=f"{file} was deleted or replaced .* Put it back"):
+        with pytest.raises(StoreFailed, match=f"{file} was deleted or replaced .* Restore it"):
             write()
     kept.rename(file)
     assert store.append([append("r", 1)]) == [None]

@@ -1,4 +1,4 @@
-"""Disks that remember, fail and lose power, for SQLite to work on."""
+"""Disks for SQLite that record, fail and lose power."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _numbers = count()
 
 
 class Disk(apsw.VFS):
-    """The real disk, with every change noted and a `before` that may raise instead of letting it happen."""
+    """The real disk, with every change recorded and a `before` that may raise to prevent it."""
 
     def __init__(self) -> None:
         self.name = f"disk-{next(_numbers)}"
@@ -63,7 +63,7 @@ class _File(apsw.VFSFile):
 
 
 class VolatileDisk(Disk):
-    """Keeps apart what was synced and what a loss of power may take."""
+    """Separates synced data from data that a power loss may take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class VolatileDisk(Disk):
         self._safe.pop(file, None)
 
     def lose_power(self, onto: Path, random: Random) -> None:
-        """Write what is left to another directory: all that was synced, and any part of the rest."""
+        """Write what survives to another directory: all synced data, and any part of the rest."""
         luck = random.choice((0.0, 0.5, 1.0))
         for file in {*self._safe, *self._pending}:
             content = bytearray(self._safe.get(file, b""))

@@ -1,1 +1,1 @@
-"""Drives runs."""
+"""Execute, stop, resume, fork and recover runs."""

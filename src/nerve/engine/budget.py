@@ -1,4 +1,4 @@
-"""Spending: what all runs of a session have used today."""
+"""Budgets, reservations, and the usage of a session today."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from nerve.journal.events import read_intact
 from nerve.store.port import EventRow, RunRow, Store
 
 JOURNALS_PER_TURN = 50
-"""Journals that are read in one turn of the loop."""
+"""Journals read in one turn of the loop."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """What a step has taken so far; a turn of it that is under way is sure to take one more."""
+    """The usage of a step so far; a running turn reserves one more turn."""
 
     usage: RunUsage
     is_turn_running: bool = False
@@ -34,21 +34,22 @@ class Reservation:
 
 @dataclass(slots=True)
 class Budget:
-    """A budget: what may be spent, what was, and what steps and child runs take that are under way."""
+    """A budget: its limits, its usage, and the usage of steps and child runs in progress."""
 
     limits: Limits
     usage: RunUsage
     owner: str
     how_to_raise: str
-    """How it is raised."""
+    """The call that raises it."""
     run_id: str | None = None
-    """The run that it belongs to; none for the day's."""
+    """The run it belongs to; None for the daily budget."""
     step_path: str = ""
-    """The step of the run, if it is that step's."""
+    """The step it belongs to, if it is a step's."""
     in_progress: dict[str, Reservation | Budget] = field(default_factory=dict)
 
     def total(self, include_reserved: bool = False) -> RunUsage:
-        """What is known to be taken, and if asked for, what is promised to turns under way, too."""
+        """Return the known usage, and on request what running turns have reserved."""
+        # The shared object is returned as it is: this runs before every step, and most runs have no agents.
         if not self.in_progress:
             return self.usage
         total = replace(self.usage)
@@ -59,7 +60,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class ExhaustedBudget:
-    """A budget that is used up: what of it, and how far."""
+    """An exhausted budget, with the limit and the usage."""
 
     budget: Budget
     limit_name: str
@@ -67,7 +68,7 @@ class ExhaustedBudget:
 
     @property
     def limit(self) -> str | None:
-        """What is to be raised, as one says it at the command line; a run cannot raise that of the day."""
+        """The limit to raise, as written on the command line; None for the daily budget."""
         return (
             None
             if self.budget.run_id is None
@@ -78,16 +79,17 @@ class ExhaustedBudget:
         bound = getattr(self.budget.limits, self.limit_name)
         prefix, _, suffix = self.budget.how_to_raise.rpartition("…")
         how_to_raise = f"{prefix}{{'{self.limit_name}': …}}{suffix}"
+        unit = "USD" if self.limit_name == "cost" else self.limit_name
         return (
-            f"{self.budget.owner} is spent: {self.limit_name} used: {self.used_amount:g} of {bound:g}. "
-            f"Go on with {how_to_raise}."
+            f"{self.budget.owner} exhausted: {self.used_amount:g} of {bound:g} {unit}. "
+            f"Raise it with {how_to_raise}."
         )
 
 
 def find_exhausted_budget(
     budgets: Iterable[Budget], include_reserved: bool = False
 ) -> ExhaustedBudget | None:
-    """The first that is used up, if what is promised to turns under way is counted or not."""
+    """Return the first exhausted budget, with or without counting reservations."""
     for budget in budgets:
         total = budget.total(include_reserved)
         if (name := total.exhausted_budget(budget.limits)) is not None:
@@ -96,17 +98,19 @@ def find_exhausted_budget(
 
 
 class DailyBudget:
-    """The budget of a day, and what is used of it; at midnight, local time, it begins anew."""
+    """The budget of a day and its usage; a new day begins at midnight, local time."""
 
     def __init__(
         self, limits: Limits, store: Store, session: str, now: Callable[[], float] = time.time
     ) -> None:
         self._now, self._store, self._session = now, store, session
         self._ends_at = 0.0
-        self._budget = Budget(limits, RunUsage(), "today's budget of the session", "session.budget = …")
+        self._budget = Budget(limits, RunUsage(), "Daily session budget", "session.budget = …")
 
     @property
     def budget(self) -> Budget:
+        # Read from the journals, not kept in a counter: runs of earlier processes count, and a crash loses
+        # nothing.
         if self.is_over:
             begins, self._ends_at = day_bounds(self._now())
             self._budget.usage = usage_since(begins, self._store, self._session)
@@ -133,7 +137,7 @@ class DailyBudget:
 
 
 class DailyUsage:
-    """What agents took since midnight in all runs; read once, and then kept as events come."""
+    """The usage of agents since midnight in all runs; loaded once, then updated by events."""
 
     def __init__(self, store: Store, session: str, now: Callable[[], float] = time.time) -> None:
         self._store, self._session, self._now = store, session, now
@@ -145,7 +149,7 @@ class DailyUsage:
         self.usage = RunUsage()
 
     async def load(self) -> DailyUsage:
-        """Read the journals, some in each turn of the loop, unless that was done today."""
+        """Load the journals, some in each turn of the loop, unless that was done today."""
         async with self._lock:
             if self._now() >= self._ends_at:
                 begins, ends = day_bounds(self._now())
@@ -155,9 +159,11 @@ class DailyUsage:
                     for number, row in enumerate(runs_open_since(begins, self._store, self._session), 1):
                         self._load_run(row.run, begins)
                         if number % JOURNALS_PER_TURN == 0:
+                            # Thousands of journals would block every other run on the loop.
                             await asyncio.sleep(0)
                 finally:
                     self._is_reading = False
+                # Set last: if loading fails, the next call starts over instead of reporting a partial sum.
                 self._ends_at = ends
         return self
 
@@ -167,7 +173,7 @@ class DailyUsage:
         self._last_seqs[run] = max(self._last_seqs.get(run, 0), rows[-1].seq if rows else 0)
 
     def on_events(self, run: str, rows: Iterable[EventRow]) -> None:
-        """The events of a run that were just written. While journals are read, each run has its turn."""
+        """Count new events of a run; while journals are loading, runs not loaded yet are counted then."""
         rows = list(rows)
         if not self._is_reading or run in self._last_seqs or (rows and rows[0].seq == 1):
             self._count_rows(run, rows)
@@ -175,18 +181,19 @@ class DailyUsage:
     def _count_rows(self, run: str, rows: Iterable[EventRow]) -> None:
         for row in rows:
             if row.seq > self._last_seqs.get(run, 0):
+                # Rows that a fork copied were paid for by the original run.
                 self._last_seqs[run] = copied_row_count(row) if row.seq == 1 else row.seq
                 if row.type == "usage":
                     self._ledger_of(run).add_turn(row.path, decode_json(row.data))
                 elif row.settles and '"usage"' in row.data:
                     attributes = decode_json(row.data).get("result", {}).get("attributes", {})
-                    if "run_id" not in attributes:  # what a child used, its own journal says
+                    if "run_id" not in attributes:  # a child's usage is in its own journal
                         self._ledger_of(run).settle_step(row.path, attributes)
                         self.usage.spend(attributes.get("usage"))
 
     @property
     def run_ids(self) -> list[str]:
-        """The runs whose agents took something."""
+        """The runs whose agents used anything."""
         return list(self._ledgers)
 
     def by_model(self) -> dict[str, dict[str, float]]:
@@ -204,25 +211,25 @@ def runs_open_since(begins: float, store: Store, session: str) -> list[RunRow]:
 
 
 def own_rows(rows: list[EventRow]) -> list[EventRow]:
-    """The events of a run without those that it took over from another: nothing was spent on them again."""
+    """Return the events of a run without those copied from another run, whose usage counts there."""
     copied_until = copied_row_count(rows[0]) if rows else 0
     return [row for row in rows if row.seq > copied_until]
 
 
 def copied_row_count(start: EventRow) -> int:
-    """How many events a run began with that are another's; its own first one is among them."""
+    """Return the number of events copied at the start of a run, including its own first one."""
     fork_data = decode_json(start.data).get("forked_from") if '"forked_from"' in start.data else None
     return int((fork_data or {}).get("copied", 1))
 
 
 def day_bounds(at: float) -> tuple[float, float]:
-    """When the day of a moment begins and ends; where the clocks are changed, it has no 24 hours."""
+    """Return the start and end of the local day; a day with a clock change does not have 24 hours."""
     begins = datetime.fromtimestamp(at).replace(hour=0, minute=0, second=0, microsecond=0)
     return begins.timestamp(), (begins + timedelta(days=1)).timestamp()
 
 
 def usage_since(begins: float, store: Store, session: str) -> RunUsage:
-    """What the journals say of the runs that were open since then."""
+    """Return the usage recorded in the journals of runs that were open since then."""
     usage = RunUsage()
     for row in runs_open_since(begins, store, session):
         for usage_data in settled_usages(own_rows(read_intact(store, row.run)), begins):
@@ -234,12 +241,12 @@ def settled_usages(rows: Iterable[EventRow], begins: float) -> Iterable[Any]:
     for row in rows:
         if row.at >= begins and row.settles and '"usage"' in row.data:
             attributes = decode_json(row.data).get("result", {}).get("attributes", {})
-            if "run_id" not in attributes:  # what a child used, its own journal says
+            if "run_id" not in attributes:  # a child's usage is in its own journal
                 yield attributes.get("usage")
 
 
 def active_provider_limits(runs: Iterable[RunRow], store: Store, now: float) -> dict[str, float]:
-    """Which providers refuse everybody after now, and until when, as runs were told."""
+    """Return the providers with an active rate limit and its end, as reported to runs."""
     limits: list[tuple[float, str, float]] = []
     reopened_at: dict[str, float] = {}
     for run in runs:

@@ -1,4 +1,4 @@
-"""Calls: nodes executed for a body, settled once, attempt after attempt."""
+"""Run the node calls of a body; each call is settled once, after one or more attempts."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from nerve.engine.run_executor import RunExecutor
 
 IN_DOUBT_MESSAGE = (
-    "{path} was started, must happen at most once, and nobody knows whether it did. Say"
-    " skip('{path}', output) if it happened, retry('{path}') to run it again, or fail('{path}')."
+    "{path} has effect=\"once\" and was interrupted; its outcome is unknown. Call skip('{path}', output)"
+    " if it completed, retry('{path}') to run it again, or fail('{path}')."
 )
 
 MAX_LOOP_SHARE_S = 0.002
-"""Seconds a run that is alone may keep the loop before everybody else on it has a turn."""
+"""Seconds a single run may occupy the event loop before it yields."""
 
 
 class PendingDecision(NamedTuple):
-    """A step of which somebody must say whether it has happened, and whether what was said is noted."""
+    """A step whose outcome the user must decide, and whether the decision is recorded."""
 
     decision: asyncio.Future[Result | None]
     decision_recorded: asyncio.Future[None]
@@ -60,12 +60,12 @@ class CallRunner:
         self._executor = executor
         self.home = current_home()
         self.running_leaves: dict[str, LeafRuntime] = {}
-        """The leaves that are being executed, by their paths: what each of them sees of the engine."""
+        """The leaves that are executing, by path, with the runtime each of them sees."""
         self.in_backoff: set[str] = set()
-        """Those that wait for their next attempt."""
+        """The leaves that wait for their next attempt."""
         self.attempt_timers: dict[str, AttemptTimer] = {}
         self.pending_decisions: dict[str, PendingDecision] = {}
-        """Steps of which somebody must say whether they have happened, by their paths."""
+        """Steps whose outcome the user must decide, by path."""
         self.interrupted_steps = InterruptedSteps()
         self._last_yield_at = 0.0
 
@@ -81,6 +81,8 @@ class CallRunner:
             executor.lookup_recorded(path, input_hash, text) if executor.dispatcher.has_history else None
         )
         is_started, is_settled = recorded is not None, False
+        # A reset removed the record of this step, but it may have run before. The start is recorded again
+        # so that the hold, and the decision that ends it, have a call to refer to.
         if is_once and not is_started and path in executor.unknown_outcomes:
             self._record_started(call, role, text, input_hash)
             await executor.hold_in_doubt(path)
@@ -89,10 +91,16 @@ class CallRunner:
                 is_settled = True
                 if (replayed := await self._replay_outcome(call, recorded)) is not None:
                     return replayed
+                # The record was invalidated while the call waited for it: look again, since a reset also
+                # changes the path's history.
                 recorded, is_settled = executor.lookup_recorded(path, input_hash, text), False
                 is_started = recorded is not None
+            # The leaf gets a copy: the body may change its object meanwhile, and the journal has the input
+            # as it was.
             if type(call.input) not in IMMUTABLE_TYPES and role == "leaf" and input_error is None:
                 call.input = deep_copy_json(call.input)
+            # Control nodes and child calls run again during replay, because their inner calls are replayed
+            # one by one. Leaves may have effects, so an unsettled leaf waits until replay has ended.
             if recorded is not None and role != "leaf":
                 executor.dispatcher.dispatch()
             elif is_once and recorded is not None and recorded.is_in_doubt:
@@ -100,6 +108,8 @@ class CallRunner:
             elif not executor.is_live:
                 await executor.wait_until_live()
             if recorded is None:
+                # The budget is reserved before the start is recorded: a call that waits for its budget has
+                # not started.
                 if (reservation := self._count_and_reserve(path, role)) is not None:
                     await reservation
                 is_started = True
@@ -112,6 +122,8 @@ class CallRunner:
                 result = await self._run_leaf(call, recorded)
             else:
                 result = await self._run_in_body(call, role)
+            # A child may end while this run is paused or replays; its outcome is new and comes after
+            # recorded ones.
             if role == "workflow" and not executor.is_live:
                 await executor.wait_until_live()
             outcome = self._record_outcome(call, role, result, time.perf_counter() - started_at)
@@ -120,7 +132,7 @@ class CallRunner:
                 delivered: Result = await executor.dispatcher.wait_for(outcome)
                 return delivered
             if started_at > self._last_yield_at + MAX_LOOP_SHARE_S:
-                await asyncio.sleep(0)  # nothing had to be waited for, but others must have their turn
+                await asyncio.sleep(0)  # a call that never blocks would starve other tasks on the loop
                 self._last_yield_at = time.perf_counter()
             return outcome
         except asyncio.CancelledError:
@@ -131,9 +143,9 @@ class CallRunner:
     async def _record_abandoned_call(
         self, call: NodeCall, role: Role, recorded: RecordedCall | None, is_settled: bool
     ) -> None:
-        """The body gave a call up that had begun: note what it took, and what may have happened in it.
+        """Record a started call that the body abandoned, with its usage and possible effects.
 
-        The call may have taken its time to end: the body is told in the turn of the event that says so.
+        A cancelled leaf may take time to end, so the body continues when the event of that end has its turn.
         """
         executor, path, is_child = self._executor, call.path, role == "workflow"
         if role == "leaf" and call.policy.effect == "once":
@@ -147,7 +159,7 @@ class CallRunner:
             await executor.wait_for_turn(seq)
 
     async def _replay_outcome(self, call: NodeCall, recorded: RecordedCall) -> Result | None:
-        """What the journal says came of a call; None if that does not count any more."""
+        """Return the recorded outcome of a call, or None if it was invalidated."""
         try:
             result: Result = await self._executor.await_recorded(recorded)
         except RecordInvalidated:
@@ -156,7 +168,7 @@ class CallRunner:
         return result
 
     def _count_and_reserve(self, path: str, role: Role) -> Awaitable[None] | None:
-        """Count something new; gives what to wait for, where anything is bounded."""
+        """Count a new call; return what to await if a limit or budget applies."""
         executor = self._executor
         if executor.dispatcher.has_history:
             executor.invalidate_later_answers()
@@ -170,25 +182,28 @@ class CallRunner:
     async def wait_for_budget(
         self, path: str, find_exhausted_budget: Callable[[bool], ExhaustedBudget | None]
     ) -> None:
-        """Wait while a budget is spent, or what is left of it is promised to turns under way.
+        """Wait while a budget is exhausted, or the rest of it is reserved by running turns.
 
-        `short` says which that is, with what is promised or without: only what is spent holds the run.
+        `find_exhausted_budget` takes whether to include reservations; only actual spending holds the run.
         """
         if find_exhausted_budget(True) is None:
             return
         executor = self._executor
         with self.timers_paused(path):
             while True:
+                # Reservations end by themselves when their turns end, so those are waited for; spent budget
+                # needs a user.
                 if (exhausted := find_exhausted_budget(False)) is not None:
                     executor.hold_for_budget(exhausted, path)
                 elif find_exhausted_budget(True) is not None:
                     await executor.host.budgets.wait_for_change()
                 else:
                     return
+                # The state may have changed while this task waited, so both checks run again.
                 await executor.wait_until_live()
 
     def timers_paused(self, path: str) -> AbstractContextManager[None]:
-        """Let no time pass for what is around a place: it waits for a person, a budget, or a limit to end."""
+        """Pause the timers around a path while it waits for a person, a budget or a provider limit."""
         return pause_timers(
             [*timers_around(self.attempt_timers, path), *self._executor.open_waits.bounding_timers(path)]
         )
@@ -196,15 +211,16 @@ class CallRunner:
     def _record_started(
         self, call: NodeCall, role: Role, text: str, input_hash: str
     ) -> Awaitable[None] | None:
-        """Note that the call has started; gives what to wait for if that must be on disk before it acts.
+        """Record that the call has started; return what to await if that must be durable first.
 
-        What must not happen twice waits, and a leaf after a clock reading: its input may depend on that time,
-        and another attempt after a crash has the same idempotency key.
+        Calls with effect="once" wait, and so does a leaf after a clock reading: its input may depend on that
+        time, and the next attempt after a crash has the same idempotency key.
         """
         executor = self._executor
         must_be_durable = call.policy.effect == "once"
         extra = ONCE_MARKER if must_be_durable else ""
         if role == "workflow":
+            # The child's id must be on disk before the child exists, or a crash would leave an orphan.
             must_be_durable, extra = True, f'"child":"{executor.child_id(call.path)}",'
         elif role == "leaf":
             must_be_durable = (
@@ -228,19 +244,23 @@ class CallRunner:
         return self._executor.host.with_attempt_usage(self._executor, call, result)
 
     async def _run_control_node(self, call: NodeCall, context: ExecutionContext) -> Result:
-        """A control node runs as part of the body."""
+        """Run a control node as part of the body."""
 
-        def hear(clock: AttemptTimer) -> None:
-            self.attempt_timers[call.path] = clock
+        def set_timer(timer: AttemptTimer) -> None:
+            self.attempt_timers[call.path] = timer
 
         try:
-            return await run_attempt(call.node, context, Policy(idle_timeout=call.policy.idle_timeout), hear)
+            return await run_attempt(
+                call.node, context, Policy(idle_timeout=call.policy.idle_timeout), set_timer
+            )
         finally:
             self.attempt_timers.pop(call.path, None)
 
     async def _run_child(self, call: NodeCall, number: int) -> Result:
         if call.policy.idle_timeout is not None:
-            return Result.failed("idle_timeout is for nodes; give a workflow a timeout", "ValueError")
+            return Result.failed(
+                "idle_timeout applies to nodes only. Use timeout for a workflow.", "ValueError"
+            )
         executor = self._executor
         is_late = call.policy.timeout is not None and executor.was_delivered(
             attempt_timer_path(call.path, number)
@@ -248,14 +268,16 @@ class CallRunner:
         return await executor.host.run_child(executor, call, number, is_late)
 
     async def _run_leaf(self, call: NodeCall, recorded: RecordedCall | None) -> Result:
-        """A leaf runs outside the body: what it starts and emits is not part of what is replayed."""
+        """Run a leaf outside the body: tasks it starts and events it emits are not replayed."""
         assert call.context is not None
         executor, path = self._executor, call.path
         runtime = self.running_leaves[path] = LeafRuntime(call, executor, recorded is not None)
         context = call.context.child(path, call.input, runtime)
         context.overrides = executor.overrides.get(path, {})
+        # The agent starts over and asks again; gates of the interrupted attempt have no receiver.
         if recorded is not None and getattr(call.node, "asks", False):
             executor.open_waits.cancel_leaf_gates(path)
+        # Tasks that the leaf starts must not count as tasks of the body, or the body would never be idle.
         token = TASK_OWNER.set(None)
         try:
             if recorded is None and call.policy is NO_POLICY:
@@ -266,7 +288,7 @@ class CallRunner:
             self._mark_leaf_idle(path)
 
     def _mark_leaf_idle(self, path: str) -> None:
-        """A leaf is not executed any more, or not now; when none is, a pause has come into effect."""
+        """Mark a leaf as not executing; a requested pause takes effect when none executes."""
         run = self._executor.run
         self.running_leaves.pop(path, None)
         if run._state is WorkflowState.PAUSING and not self.running_leaves:
@@ -285,6 +307,8 @@ class CallRunner:
             number += 1
             result = await run_attempt(call.node, context, call.policy, runtime.set_timer)
             self._raise_if_cancelled(result)
+            # After a timeout the effect may have happened, so a step with effect="once" is never retried
+            # unasked.
             if result.settlement == "timeout" and call.policy.effect == "once":
                 if (decision := await self._wait_for_decision(call)) is not None:
                     return decision
@@ -293,13 +317,14 @@ class CallRunner:
                 result, is_retried = retry.decide(result, number)
                 if not is_retried:
                     return self._with_noted_usage(call, runtime, result)
+                # The jitter comes from the seeded generator of the run, so replay computes the same delay.
                 delay = retry.backoff_seconds(number, executor.random(f"{call.path}~{number}"))
             executor.append_event(
                 "node_retrying", call.path, retry_event_data(call.node_id, number, retry, delay, result)
             )
 
     async def _backoff(self, runtime: LeafRuntime, delay: float) -> None:
-        """The time between two attempts; none begins while the run is paused or held."""
+        """Wait between two attempts; none starts while the run is paused or held."""
         executor, path = self._executor, runtime.path
         self._mark_leaf_idle(path)
         self.in_backoff.add(path)
@@ -313,12 +338,14 @@ class CallRunner:
         self.running_leaves[path] = runtime
 
     async def _wait_for_decision(self, call: NodeCall) -> Result | None:
-        """What a person says became of a step that must happen once and was cut off; None is run it again."""
+        """Return the user's decision on an interrupted effect="once" step; None means run it again."""
         executor, path = self._executor, call.path
         decision: asyncio.Future[Result | None] = executor.loop.create_future()
         pending = self.pending_decisions[path] = PendingDecision(decision, executor.loop.create_future())
         try:
             with self.timers_paused(path):
+                # resume() lifts the hold without deciding anything, so the run is held again until there is
+                # a decision.
                 while not decision.done():
                     futures: list[asyncio.Future[Any]] = [decision]
                     futures.append(
@@ -327,34 +354,35 @@ class CallRunner:
                     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self.pending_decisions[path]
-            pending.decision_recorded.set_result(
-                None
-            )  # whoever waits for it goes on in a later turn of the loop
+            # Waiters wake in a later turn of the loop, after this task has recorded the decision.
+            pending.decision_recorded.set_result(None)
         return decision.result()
 
     def _with_noted_usage(self, call: NodeCall, runtime: LeafRuntime, result: Result) -> Result:
-        """A step that was not let to say what it took: what it had noted of it counts."""
+        """Charge the usage recorded so far to a step that was cut off before reporting it."""
         if runtime.is_restarted and "usage" not in result["attributes"] and (used := self._noted_usage(call)):
             result["attributes"] = {**result["attributes"], "usage": used}
         return result
 
     def _noted_usage(self, call: NodeCall) -> Any:
-        """What an agent noted of what it took, if it is one."""
+        """Return the usage an agent has recorded so far; None for other nodes."""
         if not getattr(call.node, "asks", False):
             return None
         return (self._executor.open_waits.last_event_data(call.path, "agent_thread") or {}).get("usage")
 
     def _abandoned_child_usage(self, call: NodeCall) -> dict[str, Any]:
-        """What a child run took that the body gave up; the day has it from the child's own journal."""
+        """Return the usage of an abandoned child run; the daily budget reads it from the child's journal."""
         executor = self._executor
         used = executor.budget.taken_by_child(call.path)
         return {"run_id": executor.child_id(call.path), "usage": used or None}
 
     async def _previous_attempts(self, call: NodeCall, recorded: RecordedCall) -> tuple[int, float]:
-        """Attempts made before the engine died, and what is left of the pause behind the last one."""
+        """Return the attempts made before the process ended, and the rest of the last backoff delay."""
         previous = [entry for entry in recorded.retries if not entry.get("recovered")]
         number = previous[-1]["attempt"] if previous else 0
         delay = max(0.0, previous[-1]["at"] + previous[-1]["delay"] - time.time()) if previous else 0.0
+        # The restart is recorded before the attempt: a later crash then finds that the step may have run
+        # again.
         data = {"node_id": call.node_id, "attempt": number + 1, "recovered": True, "delay": delay}
         seq = self._executor.append_event("node_retrying", call.path, data)
         if call.policy.effect == "once":
@@ -364,7 +392,7 @@ class CallRunner:
     def _record_outcome(
         self, call: NodeCall, role: Role, result: Result, seconds: float
     ) -> Result | asyncio.Future[Any]:
-        """Note how the call ended; gives the result if it may be used at once, else what to wait for."""
+        """Record how a call ended; return the result if it is usable at once, else a future for it."""
         executor, path, is_control, attributes = (
             self._executor,
             call.path,
@@ -382,30 +410,33 @@ class CallRunner:
         type, data, stored_result = events.encode_call_ended(call, result, seconds)
         if attributes:
             executor.threads.record_result(call.node_id, stored_result)
+        # With one run and one task nothing else can be ordered against this outcome, so it is committed
+        # inline. That saves turns of the loop on every step.
         is_inline = not is_control and executor.can_commit_inline and executor.pause_barrier is None
         seq = executor.journal.append(
             type, path, data, executor.settle_key(path), urgent=not (is_control or is_inline)
         )
         if is_inline and executor.journal.flush_now() >= seq:
             return stored_result
+        # Outcomes of control nodes need no sync: replay computes them again from their inner calls.
         future = executor.dispatcher.create_future()
         executor.dispatcher.enqueue(seq, future, stored_result, durable=not is_control)
         return future
 
     def _raise_if_cancelled(self, result: Result) -> None:
-        """Whoever fails when the run is stopped or left fails for that, and has not failed."""
+        """Raise Suspended for a failure caused by stopping or releasing the run; it is not an outcome."""
         if not result["success"]:
             self._executor.raise_if_cancelled()
 
     def on_leaf_event(self, path: str, type: str, data: dict[str, Any]) -> None:
-        """What a leaf tells watchers, as long as the run is not over."""
+        """Record an event of a leaf, unless the run has ended."""
         reset_idle_timers(self.attempt_timers, path)
         if self._executor.final_state is None and not self._executor.host.is_shutting_down:
             self._executor.append_event(type, path, data)
 
 
 def encode_call_input(value: Any) -> tuple[str, NotJson | None]:
-    """The canonical text of an input, or why there is none."""
+    """Return the canonical JSON of an input, or the reason why it cannot be encoded."""
     try:
         return encode_json(value, canonical=True), None
     except NotJson as error:

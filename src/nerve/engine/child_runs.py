@@ -1,4 +1,4 @@
-"""Children: workflows called by workflows, each a run of its own, started at most once."""
+"""Child runs: workflows called by workflows, each a run of its own, started at most once."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 
 
 def child_id(parent: str, path: str, attempt: int = 1) -> str:
-    """The same for the same place of the same run, so that a crash never starts two."""
-    from uuid import NAMESPACE_OID, uuid5  # it takes milliseconds to import, and few need it
+    """Return the id of a child run: deterministic, so that a crash never starts a second one."""
+    from uuid import NAMESPACE_OID, uuid5  # imported here: it takes milliseconds, and few runs need it
 
     suffix = f"~{attempt}" if attempt > 1 else ""
     return str(uuid5(NAMESPACE_OID, f"{parent}{path}{suffix}"))
 
 
 def attempt_timer_path(path: str, attempt: int) -> str:
-    """The path of the timer that bounds an attempt at a child run."""
+    """Return the path of the timer that bounds an attempt at a child run."""
     return numbered_path(f"{path}/~timeout", attempt)
 
 
 async def run_child(
     engine: LocalEngine, parent: RunExecutor, call: NodeCall, attempt: int, is_late: bool
 ) -> Result:
-    """How the child run of a call ended; the child is started if there is none yet.
+    """Start or resume the child run of a call, and return its result when it ends.
 
-    `late` says that the attempt ran out of its time, as the journal has it, whatever became of the child:
-    the body is told so again.
+    `is_late`: the journal says that this attempt timed out, so it times out again whatever the child did.
     """
     workflow = call.node
     assert isinstance(workflow, Workflow)
@@ -54,11 +53,13 @@ async def run_child(
     if refusal := recursion_error(workflow.name, lineage, parent.limits.depth):
         return refusal
     run_id = parent.child_id(call.path, attempt)
+    # During replay a child that has not ended must not run ahead: the recorded parent may abandon it.
     if is_late or not (parent.is_live or engine.has_child_ended(run_id)):
         await wait_for_replay_end(engine, parent, call, run_id, is_late)
     row = engine.store.run(run_id)
+    # After a reset the call has a new child. The previous one would otherwise keep running unsupervised.
     if row is None and parent.has_optional_history:
-        await engine.stop_children(parent.run.run_id, "its parent asks for another", call.path)
+        await engine.stop_children(parent.run.run_id, "its parent replaced it", call.path)
         parent.budget.record_stopped_children(call.path)
     try:
         child = (
@@ -66,12 +67,14 @@ async def run_child(
         )
     except ValueError as error:
         return Result.from_exception(error)
+    # Registered before the first await, so that a stop or a pause of the parent finds the child.
     if not child.is_complete:
         parent.run._children[call.path] = child
     try:
         if row is None:
             await engine.start(child, parent=parent.run.run_id, parent_path=call.path, lineage=lineage)
         else:
+            # A child that runs spends from its parent's budget at once, not only when it ends.
             parent.budget.own_budget.in_progress[call.path] = engine.budgets.budget_of_run(run_id)
         previous_runs = previous_attempt_runs(engine, parent, call.path, attempt)
         for number, previous_run in enumerate(previous_runs, 1):
@@ -87,6 +90,7 @@ async def run_child(
         if parent.run._children.get(call.path) is child:
             del parent.run._children[call.path]
         parent.open_waits.update_wall_clock()
+    # The stop ended the child first, and a crash kept it from the parent; see RunCommands._stop().
     if (top := find_stop_origin(engine.store, child)) is not None:
         await stop_parent_with_child(engine, parent, child, top)
     if child._state is not WorkflowState.COMPLETED:
@@ -95,7 +99,7 @@ async def run_child(
 
 
 def find_stop_origin(store: Store, child: WorkflowRun) -> str | None:
-    """The run that was stopped, if a child was stopped with one that is around it."""
+    """Return the run that was stopped, if the child was stopped as part of an enclosing run."""
     last = store.last_event(child.run_id) if child._state is WorkflowState.CANCELLED else None
     return None if last is None else decode_json(last.data).get("stopped_with")
 
@@ -103,17 +107,18 @@ def find_stop_origin(store: Store, child: WorkflowRun) -> str | None:
 async def stop_parent_with_child(
     engine: LocalEngine, parent: RunExecutor, child: WorkflowRun, top: str
 ) -> None:
-    """A run whose child was stopped with it, and that a crash kept from being stopped, is stopped now."""
+    """Finish stopping a run when a crash interrupted the stop after its children."""
     if not parent.is_stopping:
         run = parent.run
         engine.commands.schedule_stop(run, child._error or "", None if run.run_id == top else top)
+    # The body must not see the child's cancellation as an outcome; the stop cancels this wait.
     await parent.dispatcher.wait_forever()
 
 
 async def wait_for_replay_end(
     engine: LocalEngine, parent: RunExecutor, call: NodeCall, run_id: str, is_late: bool
 ) -> None:
-    """Return when the replay is over; if the body gives the child up before, it is stopped."""
+    """Wait until replay has ended; stop the child if the body abandons it before that."""
     if (row := engine.store.run(run_id)) is not None:
         parent.budget.own_budget.in_progress[call.path] = engine.budgets.budget_of_run(run_id)
     try:
@@ -126,18 +131,19 @@ async def wait_for_replay_end(
 
 
 async def abandon_child(engine: LocalEngine, parent: RunExecutor, call: NodeCall, child: WorkflowRun) -> None:
-    """Stop a child that its parent does not wait for any more; if that cannot be written, both are held."""
+    """Stop a child its parent no longer waits for; hold both if that cannot be written."""
+    # A stop handles the children itself, and on shutdown a child stays open for recovery.
     if parent.is_stopping or parent.is_inactive:
         return
     try:
-        await child.stop("the parent gave it up")
+        await child.stop("its parent abandoned it")
     except NerveError as unwritten:
         parent.on_write_failed(unwritten)
     record_interrupted_step(engine.store, parent, call, child.run_id, is_abandoned=True)
 
 
 async def wait_for_child_change(parent: RunExecutor, call: NodeCall, child: WorkflowRun) -> None:
-    """Return when something about a child has changed; no time passes for its call while it is held."""
+    """Wait until a child changes; pause the timers of its call while it is held."""
     if child.held is None:
         await wait_for_child_event(parent, child)
         return
@@ -155,7 +161,7 @@ async def wait_for_child_event(parent: RunExecutor, child: WorkflowRun) -> None:
 def record_interrupted_step(
     store: Store, parent: RunExecutor, call: NodeCall, run_id: str, is_abandoned: bool = False
 ) -> None:
-    """Note what must happen at most once, was begun in a child run that did not succeed, and may have."""
+    """Record a step with effect="once" that a failed child run started and may have completed."""
     if is_abandoned and call.policy.effect == "once":
         parent.call_runner.interrupted_steps.append(call.path)
     elif (step_path := find_interrupted_step(store, run_id)) is not None:
@@ -163,14 +169,14 @@ def record_interrupted_step(
 
 
 def record_all_interrupted_steps(parent: RunExecutor, call: NodeCall) -> None:
-    """The same of all attempts at a child run that the body has given up before."""
+    """Record the interrupted steps of all attempts at a child run that the body abandoned."""
     host = parent.host
     for run_id in host.child_attempts(parent.run.run_id, parent.call_key(call.path)):
         record_interrupted_step(host.store, parent, call, run_id, is_abandoned=True)
 
 
 def find_interrupted_step(store: Store, run_id: str) -> str | None:
-    """The first step of a run, or of a child of it, that must happen at most once, and may have."""
+    """Return the first effect="once" step of a run or its children whose outcome is unknown."""
     rows = store.events(run_id)
     unknown_paths, resets = unknown_outcomes(rows), find_resets(rows)
     for row in rows:
@@ -189,13 +195,13 @@ def find_interrupted_step(store: Store, run_id: str) -> str | None:
 def previous_attempt_runs(
     engine: LocalEngine, parent: RunExecutor, path: str, attempt: int
 ) -> list[WorkflowRun]:
-    """The runs of the attempts before: what they took counts as well."""
+    """Return the runs of earlier attempts; their usage counts as well."""
     rows = (engine.store.run(parent.child_id(path, number)) for number in range(1, attempt))
     return [engine.run_handle(row) for row in rows if row is not None]
 
 
 def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
-    """The child runs of a call, by what they are called after, the first attempt first."""
+    """Return the child runs of a call by its key, first attempt first."""
     rows: list[RunRow] = []
     while (row := store.run(child_id(run_id, key, len(rows) + 1))) is not None:
         rows.append(row)
@@ -203,9 +209,9 @@ def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
 
 
 def find_unsettled_children(store: Store, run_id: str) -> list[RunRow]:
-    """The child runs that a run has called and not heard from, as its journal tells.
+    """Return the child runs a run has called without a recorded outcome.
 
-    All attempts, and also those that were given up, or that the code does not ask for any more.
+    Includes all attempts, abandoned ones, and those the code no longer requests.
     """
     resets: list[tuple[str, int]] = []
     keys: dict[str, None] = {}
@@ -220,7 +226,7 @@ def find_unsettled_children(store: Store, run_id: str) -> list[RunRow]:
 
 
 def has_asked_person(store: Store, run_id: str) -> bool:
-    """Whether a person was asked in a run, or in a child of it."""
+    """Whether a run, or a child of it, has opened a gate."""
     rows = store.events(run_id)
     gates = any(row.type == "gate_waiting" for row in rows)
     return gates or any(
@@ -231,7 +237,7 @@ def has_asked_person(store: Store, run_id: str) -> bool:
 def find_open_children(
     engine: LocalEngine, run_id: str, journal_rows: Sequence[EventRow]
 ) -> dict[str, WorkflowRun]:
-    """The children that a run has called and not heard from, by the paths of their calls."""
+    """Return the open children of a run, by the paths of their calls."""
     resets = find_resets(journal_rows)
     call_paths = [path for path, row in find_unsettled_rows(journal_rows).items() if is_child_start(row)]
     attempts_by_path = {
@@ -242,6 +248,7 @@ def find_open_children(
 
 
 def create_child_run(parent: RunExecutor, workflow: Workflow, call: NodeCall, run_id: str) -> WorkflowRun:
+    # A child never gets more than its caller allows: the smaller of both limits applies.
     depth = min(workflow.limits.depth, parent.limits.depth)
     sources = (workflow.limits, call.policy.limits or Limits())
     budget_limits: dict[str, Any] = {}
@@ -271,7 +278,7 @@ def child_run_result(child: WorkflowRun, previous_runs: Sequence[WorkflowRun] = 
 
 
 def with_attempt_usage(engine: LocalEngine, parent: RunExecutor, call: NodeCall, result: Result) -> Result:
-    """A call that ran out of its time tells of no child run: what its attempts took counts all the same."""
+    """Add the usage of child runs to the result of a call that timed out and does not name them."""
     attributes = result["attributes"]
     attempt_ids = (
         engine.child_attempts(parent.run.run_id, parent.call_key(call.path))
@@ -286,7 +293,7 @@ def with_attempt_usage(engine: LocalEngine, parent: RunExecutor, call: NodeCall,
 
 
 def usage_of_stopped_runs(engine: LocalEngine, *run_ids: str) -> dict[str, Any]:
-    """What runs have used that were stopped, also in steps that were cut off, and of which models."""
+    """Return the usage of stopped runs, including interrupted steps, and the models used."""
     rows = [row for run_id in run_ids if (row := engine.store.run(run_id)) is not None]
     models = sum_run_usage([engine.run_handle(row).view for row in rows]).get("models")
     usage = RunUsage()
@@ -297,7 +304,7 @@ def usage_of_stopped_runs(engine: LocalEngine, *run_ids: str) -> dict[str, Any]:
 
 
 def sum_run_usage(views: Sequence[RunView]) -> dict[str, Any]:
-    """What runs have used, and of which models."""
+    """Return the usage of runs, and the models used."""
     usage = RunUsage()
     for view in views:
         usage.add(view.usage)

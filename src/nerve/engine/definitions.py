@@ -1,4 +1,4 @@
-"""Definitions: what runs were started from, whatever the session knows under that name today."""
+"""The definitions that runs were started from, independent of what the session has registered today."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.store.port import Definition, RunRow, Store
 
 
 class DefinitionCache:
-    """A workflow that was written down is kept in the store; Python code is the session's."""
+    """Resolves the workflow of a run: definitions from files are stored, Python code is the session's."""
 
     def __init__(self, store: Store, session: NodeRegistry) -> None:
         self._store, self._session = store, session
@@ -22,8 +22,9 @@ class DefinitionCache:
         return Definition(hashed, workflow.name, workflow.kind, source, canonical)
 
     def workflow_of(self, row: RunRow) -> Workflow:
-        """What a run was started from: a workflow that was written down, as it was then."""
+        """Return the workflow a run was started from; one from a file as it was then."""
         workflow: Workflow | None = self._session.find_startable(row.workflow)
+        # A run finishes with the steps it started with, so editing the file cannot make its replay fail.
         if row.definition is not None and (workflow is None or workflow.definition()[0] != row.definition):
             workflow = self._pinned_workflow(row.definition) or workflow
         if workflow is None:
@@ -38,7 +39,7 @@ class DefinitionCache:
         return modules
 
     def workflow_or_placeholder(self, row: RunRow) -> Workflow:
-        """What a run was started from, or something that says whose run it is."""
+        """Return the workflow of a run, or a placeholder with its name."""
         try:
             return self.workflow_of(row)
         except ValueError:

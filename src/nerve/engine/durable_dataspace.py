@@ -1,4 +1,4 @@
-"""Facts: the dataspace of a session, kept in the store, and the runs that wait for something in it."""
+"""The dataspace of a session, kept in the store, and the runs that wait for facts in it."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 ChangeReplyFactory = Callable[[list[Change]], ReplyRow]
-"""What is said of changes, to be written with them."""
+"""Builds the stored reply to a command from its changes."""
 
 WaitPatterns = Mapping[str, Sequence[Any]]
-"""What a wait looks for, by the names under which the result says which it was."""
+"""The patterns of a wait, by the names under which the result reports a match."""
 
 
 @dataclass(slots=True)
 class PendingChanges:
-    """Changes that are made, and not yet on disk."""
+    """Changes that are applied and not yet on disk."""
 
     changes: list[Change]
     reply: ReplyRow | None = None
     durable: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     matched_waits: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
-    """Who has looked and seen one of them: the run, the path of the wait, and what it is told."""
+    """Waits that match one of the changes: run id, path of the wait, and match data."""
 
 
 class DurableDataspace:
-    """One per engine. A change counts for waits and observers when it is on disk."""
+    """The dataspace of one engine. Waits and observers see a change once it is on disk."""
 
     def __init__(self, engine: LocalEngine, session: str) -> None:
         self._engine, self._session = engine, session
@@ -64,19 +64,21 @@ class DurableDataspace:
         by: str = "",
         saying: ChangeReplyFactory | None = None,
     ) -> list[Change]:
-        """Retract and assert; returns when that is on disk, and every wait that it settles is too.
+        """Retract and assert facts; return when the changes and the waits they settle are on disk.
 
-        What `saying` makes of the changes is written with them, if there are any.
+        The reply that `saying` builds from the changes is written with them, if there are any.
         """
         changes = self.space.stage(asserted, retracted, by)
         for change in changes:
             self._projection.forget(change)
         if changes:
+            # A caller that is cancelled must not undo half of it: the change is applied and will be
+            # written.
             await asyncio.shield(self.write(changes, saying(changes) if saying is not None else None))
         return changes
 
     def write(self, changes: list[Change], reply: ReplyRow | None = None) -> asyncio.Future[None]:
-        """Make the changes, and write them; whoever looks from now on sees them."""
+        """Apply the changes and write them; queries see them from now on."""
         self.space.apply(changes, publish=False)
         pending = PendingChanges(changes, reply)
         self._pending_changes.append(pending)
@@ -97,6 +99,7 @@ class DurableDataspace:
             self._roll_back(in_flight, error)
             return
         for pending in in_flight:
+            # Published after the commit: no run acts on a fact that a crash would take back.
             self.space.publish(pending.changes[-1].version)
             for run_id, path, fact_match in pending.matched_waits:
                 self._settle_wait(run_id, path, fact_match)
@@ -105,16 +108,17 @@ class DurableDataspace:
         self._notify_observers()
 
     def _notify_observers(self) -> None:
-        """Tell of what is only read from journals, unless something before it is not on disk yet."""
+        """Publish projected facts, unless an earlier change is not on disk yet."""
         if not self._pending_changes and not self._in_flight:
             self.space.publish()
 
     def _roll_back(self, in_flight: list[PendingChanges], error: NerveError) -> None:
-        """What could not be written has not happened, nor has what was proposed on top of it."""
+        """Discard changes that could not be written, and those applied on top of them."""
         lost_changes, self._pending_changes = [*in_flight, *self._pending_changes], []
         for pending in lost_changes:
             if not pending.durable.done():
                 pending.durable.set_exception(error)
+        # Reloading is simpler than undoing: later changes may have been computed from the lost ones.
         facts, version = self._load_stored()
         self.space.reload([*facts, *self._projection.facts()], version)
 
@@ -134,55 +138,55 @@ class DurableDataspace:
         return self.space.observe(pattern)
 
     def asserted_facts(self, label: str) -> list[Fact]:
-        """The facts that somebody asserted, without what is read from the journals."""
+        """Return the asserted facts with a label, without those projected from journals."""
         return [fact_from_row(row) for row in self._engine.store.facts(self._session, label)]
 
     def find_asserted(self, id: str) -> Fact | None:
-        """The fact with this id, if somebody asserted it."""
+        """Return the fact with this id, if it was asserted."""
         fact = self.space.fact(id)
         return None if fact is None or self.is_projected(fact) else fact
 
     def is_projected(self, fact: Fact) -> bool:
-        """Whether a fact is read from the journals and asserted by nobody."""
+        """Whether a fact is projected from the journals and was not asserted."""
         return self._projection.is_projected(fact)
 
     def on_events(self, run: WorkflowRun, rows: Iterable[EventRow]) -> None:
-        """Something about a run is on disk."""
+        """Project committed events of a run."""
         self._projection.project_rows(run, rows)
 
     def on_workflow_defined(self, workflow: Workflow) -> None:
-        """There is a new workflow, or a new version of one."""
+        """Project a new workflow, or a new version of one."""
         if self._projection.is_started:
             self._projection.project_definitions([workflow])
 
     def on_workflow_removed(self, name: str) -> None:
-        """A workflow is not there any more."""
+        """Remove the projection of a workflow."""
         if self._projection.is_started:
             self._projection.remove_definition(name)
 
     def _ensure_projected(self) -> None:
-        """From the first look on, what can be read of runs and workflows is among the facts."""
+        """From the first query on, keep projected facts about runs and workflows up to date."""
         engine = self._engine
         if not self._projection.is_started:
             self._projection.start(self._recent_journals())
         self._projection.project_definitions(engine.workflows())
 
     def _recent_journals(self) -> Iterator[tuple[WorkflowRun, Iterable[EventRow]]]:
-        """What the journals say; one that cannot be read hides no other."""
+        """Yield the journals of recent runs, skipping damaged ones."""
         engine = self._engine
         for row in engine.recent_runs():
             try:
                 rows = engine.store.events(row.run)
                 run = engine.run_handle(row, rows)
             except JournalBroken as error:
-                log.warning("run %s is not among the facts: %s", row.run, error)
+                log.warning("skipped run %s in the projection: %s", row.run, error)
             else:
                 yield run, rows
 
     # -- waiting -------------------------------------------------------------------------------
 
     def match_or_watch(self, run_id: str, path: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What settles a wait now; if there is nothing, the wait is woken when it comes, and is on disk."""
+        """Return the fact that settles a wait, or settle the wait when a matching fact is on disk."""
         patterns = (
             request["patterns"]
             if "patterns" in request
@@ -192,6 +196,7 @@ class DurableDataspace:
         for pattern_name, pattern in patterns.items():
             for fact, captures in self.space.find(list(pattern)):
                 fact_match = fact_match_data(pattern_name, fact.record, captures)
+                # A fact that is on disk wins; a pending one settles the wait only when its commit succeeds.
                 if (pending := self._pending_change_of(fact)) is None:
                     return fact_match
                 first = first or (pending, fact_match)
@@ -206,14 +211,14 @@ class DurableDataspace:
         return None
 
     def _pending_change_of(self, fact: Fact) -> PendingChanges | None:
-        """The change that a fact comes from, if that is not on disk yet."""
+        """Return the pending change a fact comes from, if it is not on disk yet."""
         for pending in (*self._in_flight, *self._pending_changes):
             if pending.changes[0].version <= fact.version <= pending.changes[-1].version:
                 return pending
         return None
 
     def unwatch(self, run_id: str, path: str | None = None) -> None:
-        """A wait, or all waits of a run, are over."""
+        """Stop watching for one wait, or for all waits of a run."""
         watches = self._watches.get(run_id)
         if watches is None:
             return
@@ -230,14 +235,14 @@ class DurableDataspace:
             )
 
     def _settle_wait(self, run_id: str, path: str, fact_match: dict[str, Any]) -> None:
-        """Settle a wait, unless something else has."""
+        """Settle a wait, unless it was settled before."""
         if path in self._watches.get(run_id, {}):
             self.unwatch(run_id, path)
             self._settling_waits.append(self._engine.commands.on_fact(run_id, path, fact_match))
 
 
 async def complete_change(durable: asyncio.Future[None], waits: list[Awaitable[None]]) -> None:
-    """The change is done when the waits that it settles are."""
+    """Complete a change when the waits it settles are on disk."""
     outcomes = await asyncio.gather(*waits, return_exceptions=True)
     if not durable.done():
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -245,7 +250,7 @@ async def complete_change(durable: asyncio.Future[None], waits: list[Awaitable[N
 
 
 def fact_match_data(pattern_name: str, record: Record, captures: Mapping[str, Any]) -> dict[str, Any]:
-    """What a wait is told."""
+    """Return the data of a match for a wait."""
     return {"which": pattern_name, "fact": record.to_json(), "captures": dict(captures)}
 
 
@@ -261,6 +266,6 @@ def fact_from_row(row: FactRow) -> Fact:
 
 
 def signal_patterns(label: str, key: str | None) -> WaitPatterns:
-    """What a wait for a signal looks for."""
+    """Return the patterns of a wait for a signal."""
     fields = {"value": "?value"} if key is None else {"key": literal(key), "value": "?value"}
     return {"signal": ["signal", literal(label), fields]}

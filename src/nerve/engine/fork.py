@@ -1,4 +1,4 @@
-"""Fork: a new run whose journal starts as a copy of another's."""
+"""Fork: start a run whose journal begins as a copy of another's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNCHANGED_INPUT: Any = ...
 
 
 def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
-    """Overrides as they are given to a fork, if they have the shape of some."""
+    """Return overrides as a mapping by path; raise ValueError if they have another shape."""
     overrides_by_path: dict[Any, Any] = (
         dict(overrides) if isinstance(overrides, Mapping) else {None: overrides}
     )
@@ -47,9 +47,7 @@ def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
         isinstance(path, str) and isinstance(fields, Mapping) for path, fields in overrides_by_path.items()
     ):
         example = "{'/build': {'command': 'make'}}"
-        raise ValueError(
-            f"overrides are settings of steps by their paths, such as {example}, not {overrides!r}"
-        )
+        raise ValueError(f"overrides must map step paths to settings, such as {example}, got {overrides!r}")
     return {path: dict(fields) for path, fields in overrides_by_path.items()}
 
 
@@ -63,13 +61,14 @@ async def fork_run(
     limits: Mapping[str, Any] = MappingProxyType({}),
     reply: ReplyRow | None = None,
 ) -> WorkflowRun:
-    """Start a run that takes over what `source` has settled, and goes its own way from the path `at` on."""
+    """Start a run that copies what `source` has settled, and runs on its own from the path `at`."""
     row, rows = load_fork_source(engine, source)
     start = decode_json(rows[0].data)
     changes = validate_overrides(overrides)
     if input is not UNCHANGED_INPUT and at is not None:
         changes.setdefault(at, {})["input"] = input
     new_input = input if input is not UNCHANGED_INPUT and at is None else start["input"]
+    # An answer was given for the old input; with a new one every person is asked again.
     is_input_changed = encode_json(new_input, canonical=True) != encode_json(start["input"], canonical=True)
     paths = list(dict.fromkeys([*([at] if at is not None else []), *changes]))
     fork_point = ForkPoint.at_paths(paths, rows, engine.has_asked_person, is_input_changed)
@@ -81,7 +80,7 @@ async def fork_run(
 async def retry_failed_run(
     engine: LocalEngine, source: str, key: str | None = None, reply: ReplyRow | None = None
 ) -> WorkflowRun:
-    """Start a run that takes over what `source` has settled, and runs again what failed, in children too."""
+    """Start a run that copies what `source` has settled, and runs failed steps again, in children too."""
     row, rows = load_fork_source(engine, source)
     start = decode_json(rows[0].data)
     failed = find_failures(rows)
@@ -92,14 +91,14 @@ async def retry_failed_run(
 
 
 def load_fork_source(engine: LocalEngine, source: str) -> tuple[RunRow, list[EventRow]]:
-    """A run that is to be forked, and what has happened to it."""
+    """Return the row and the journal of the run to fork."""
     row = engine.store.run(source)
     rows = engine.store.events(source)
     if row is None or not rows:
         raise ValueError(f"Workflow run '{source}' not found")
     if not engine.owns(row):
-        hint = f"not to '{engine._session_name}': fork it, or try it again, there"
-        raise ValueError(f"run '{source}' belongs to session '{row.session}', and {hint}")
+        hint = f"not to '{engine._session_name}'. Fork or retry it there."
+        raise ValueError(f"Run '{source}' belongs to session '{row.session}', {hint}")
     return row, rows
 
 
@@ -108,11 +107,14 @@ def key_fields(key: str | None) -> dict[str, str]:
 
 
 async def start_fork(engine: LocalEngine, copies: Sequence[RunCopy], reply: ReplyRow | None) -> WorkflowRun:
-    """Write a fork, which is the last of these, and the child runs that go on with it, and drive it."""
+    """Write a fork, the last of these copies, and its open child runs, and execute it."""
+    # Files first: once the journal exists, recovery may start the fork, and its steps expect them.
     for run_copy in copies:
         if (folder := run_copy.run.workflow.artifacts) is not None:
             await asyncio.to_thread(copy_artifacts, folder, run_copy.source_id, run_copy.run.run_id)
     run = copies[-1].run
+    # Appended in one turn of the loop, so one commit holds the whole tree: a fork never exists without the
+    # children that its journal names.
     await asyncio.gather(
         *(write_copy(engine, run_copy, reply if run_copy.run is run else None) for run_copy in copies)
     )
@@ -121,33 +123,33 @@ async def start_fork(engine: LocalEngine, copies: Sequence[RunCopy], reply: Repl
 
 
 def copy_artifacts(folder: Path, source: str, run: str) -> None:
-    """Give a fork the files that the steps it takes over have written; links stay links."""
+    """Copy the files of the copied steps to the fork; links stay links."""
     if (folder / source).is_symlink() or not (folder / source).is_dir():
         return
-    from shutil import copytree  # it takes milliseconds to import, and few need it
+    from shutil import copytree  # imported here: it takes milliseconds, and few forks need it
 
     try:
         copytree(folder / source, folder / run, symlinks=True)
     except OSError as error:
-        raise ValueError(f"the files in {folder / source} cannot be copied for a fork: {error}") from error
+        raise ValueError(f"Cannot copy the files in {folder / source} to the fork: {error}") from error
 
 
 def fork_source_of(engine: LocalEngine, run: str) -> str | None:
-    """The run that a run was forked from."""
+    """Return the run that a run was forked from."""
     start = decode_json(engine.store.events(run, limit=1)[0].data)
     source_id: str | None = start.get("forked_from", {}).get("run")
     return source_id
 
 
 def check_fork_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
-    """Raise ValueError for a key that is of another run than a fork of this one."""
+    """Raise ValueError if a key belongs to a run that is not a fork of this one."""
     if fork_source_of(engine, run) != source:
-        raise ValueError(f"key '{key}' is that of run '{run}', which is no fork of '{source}'")
+        raise ValueError(f"Key '{key}' is already used by run '{run}', which is not a fork of '{source}'")
 
 
 @dataclass(slots=True)
 class RunCopy:
-    """A run that is about to begin with what another has settled."""
+    """A run that starts with a copy of what another has settled."""
 
     source_id: str
     run: WorkflowRun
@@ -164,7 +166,7 @@ def copy_run_tree(
     new: dict[str, Any],
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[RunCopy]:
-    """A fork, after the child runs that it has yet to hear from."""
+    """Return the copies of open child runs, followed by the fork itself."""
     rows, resets = copied_rows(journal_rows, fork_point), find_resets(journal_rows)
     source_start = decode_json(journal_rows[0].data)
     start = {
@@ -175,6 +177,7 @@ def copy_run_tree(
         "forked_from": {
             "run": row.run,
             "at": new.pop("at", None),
+            # The start event is counted too: usage and limits of copied events belong to the source.
             "copied": len(rows) + 1,
             "origins": origin_ids(source_start) or [row.run],
             **unknown_outcome_fields(journal_rows, fork_point),
@@ -185,6 +188,8 @@ def copy_run_tree(
     child_run_copies: list[RunCopy] = []
     for number, copied_row in enumerate(rows):
         if is_child_start(copied_row) and (source := open_child_id(copied_row, rows)) is not None:
+            # Ids of children derive from the id of their parent, so the copied start must name the new
+            # child.
             rows[number] = with_child_id(copied_row, source, child_id(run.run_id, copied_row.path))
             if attempt_rows := find_child_attempts(engine.store, row.run, call_key(copied_row.path, resets)):
                 child_run_copies += copy_child_runs(
@@ -218,7 +223,7 @@ def copy_child_runs(
 
 
 def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
-    """Note the journal of a run with what it takes over; done when that is on disk."""
+    """Append the journal of a fork; return a future that completes when it is on disk."""
     run, start = run_copy.run, run_copy.start_data
     run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
     engine.attach_sinks(run)
@@ -226,6 +231,7 @@ def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -
         run.run_id,
         0,
         engine.committer,
+        # Stored as running: if the process ends before rebuild_run(), recovery resumes the fork.
         lambda at: engine.run_row(run, WorkflowState.RUNNING, None, start, at),
         lambda rows: engine.publish(run, rows),
         ignore_write_error,
@@ -240,7 +246,7 @@ def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -
 
 
 def unknown_outcome_fields(rows: Iterable[JournalRow], fork_point: ForkPoint) -> dict[str, list[str]]:
-    """The leaves of which nobody knows whether they happened; to name one is to say that it is run again."""
+    """Return the leaves with an unknown outcome, except those the fork runs again by request."""
     unknown_paths = sorted(
         path for path in unknown_outcomes(rows) if step_of_attempt(path) not in fork_point.paths
     )
@@ -248,7 +254,7 @@ def unknown_outcome_fields(rows: Iterable[JournalRow], fork_point: ForkPoint) ->
 
 
 def fork_limits(rows: list[EventRow], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a run and of its steps, as they were raised last, and as they are raised now."""
+    """Return the limits of a run and its steps, as raised before and now."""
     run_limits, steps = split_step_limits(limits)
     limits_by_step = raised_step_limits(rows)
     for path, more in steps.items():
@@ -258,16 +264,16 @@ def fork_limits(rows: list[EventRow], limits: Mapping[str, Any]) -> dict[str, An
 
 
 def fork_metadata(start: Mapping[str, Any]) -> dict[str, Any]:
-    """A fork is found by the same names, and hears the same signals."""
+    """Return the metadata a fork shares with its source, so that it receives the same signals."""
     return {name: start[name] for name in START_METADATA if name in start}
 
 
 def open_child_id(row: EventRow, rows: Iterable[EventRow]) -> str | None:
-    """The child run that a row has started, if it has not been heard from."""
+    """Return the child run that a row started, if it has no recorded outcome."""
     settled = any(other.settles and other.path == row.path for other in rows)
     return None if settled else str(decode_json(row.data)["child"])
 
 
 def with_child_id(row: EventRow, before: str, now: str) -> EventRow:
-    """The start of a child run that goes on under an id of its own."""
+    """Return the start of a child run under the id it has in the fork."""
     return row._replace(data=row.data.replace(f'"child":"{before}"', f'"child":"{now}"', 1))

@@ -1,4 +1,4 @@
-"""Writer: all runs that wait for the disk share one commit."""
+"""Group commit: all runs with pending events share one commit and its sync."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ from nerve.store.port import Append, Store
 log = logging.getLogger("nerve")
 
 LAZY_FLUSH_DELAY_S = 0.02
-"""Seconds that a record nobody waits for may stay in memory."""
+"""Maximum seconds that an event no task waits for stays in memory."""
 
 MAX_INLINE_SYNC_S = 0.001
-"""A disk that is waited for less than that is written to on the event loop."""
+"""Commits that wait for the disk less than this run on the event loop."""
 
 CommitOutcome = NerveError | None
 
 
 class CommitSource(Protocol):
-    """One journal that has something to write."""
+    """A journal or dataspace with pending writes."""
 
     def drain(self) -> Append | None:
-        """What is to be written now."""
+        """Return what to write now, or None."""
 
     def on_commit(self, error: CommitOutcome) -> None:
-        """What became of the last thing taken."""
+        """Report the outcome of the last drained write."""
 
 
 class GroupCommitter:
-    """Collects what all authors want to write in one turn of the loop, and commits it as a group.
+    """Collect the pending writes of one turn of the loop and commit them as a group.
 
-    On a quick disk the commit is made inline. On a slower one a thread makes it, and what comes
-    meanwhile is the next group.
+    On a fast disk the commit runs inline. On a slower one it runs in a thread, and writes that arrive
+    meanwhile form the next group.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        # Callbacks run in a context without a task owner; otherwise the body that happened to append would
+        # count as busy.
         self._context = detached_context()
         self._dirty_sources: dict[CommitSource, None] = {}
         self._is_flush_scheduled = False
@@ -56,12 +58,12 @@ class GroupCommitter:
 
     @property
     def disk_wait_s(self) -> float:
-        """Seconds for which the disk has not taken what is being written."""
+        """Seconds for which the current commit has been in progress."""
         return 0.0 if self._commit_started_at is None else time.monotonic() - self._commit_started_at
 
     @property
     def queued_count(self) -> int:
-        """How many journals have something that is not written yet."""
+        """Number of journals with pending writes."""
         return len(self._dirty_sources)
 
     def flush_soon(self, source: CommitSource) -> None:
@@ -72,7 +74,8 @@ class GroupCommitter:
             asyncio.get_running_loop().call_soon(self._flush, context=self._context)
 
     def flush_now(self, source: CommitSource) -> None:
-        """Write before this returns, if the disk is quick and nobody else has anything to write."""
+        """Write before returning, if the disk is fast and no other write is pending."""
+        # A commit in progress holds earlier rows: writing past it would break the order of the journal.
         if self._is_committing or self._is_flush_scheduled or self._sync_wait_s >= MAX_INLINE_SYNC_S:
             self.flush_soon(source)
         else:
@@ -80,7 +83,7 @@ class GroupCommitter:
             self._flush()
 
     def flush_lazily(self, source: CommitSource) -> None:
-        """Write with the next group, or soon; nobody waits for it."""
+        """Write with the next group, or after a short delay."""
         self._dirty_sources[source] = None
         if self._lazy_timer is None:
             self._lazy_timer = asyncio.get_running_loop().call_later(
@@ -119,6 +122,8 @@ class GroupCommitter:
             try:
                 self._on_committed(sources, self._commit(batch, 0.0))
                 return
+            # Another process holds the write lock. Waiting for it belongs in the thread, not on the event
+            # loop.
             except StoreBusy:
                 pass
         self._commit_in_thread(sources, batch)
@@ -126,12 +131,14 @@ class GroupCommitter:
     def _collect(self) -> tuple[list[CommitSource], list[Append]]:
         sources: list[CommitSource] = []
         batch: list[Append] = []
+        # Taken over at once: callbacks of this commit may register new writes, which belong to the next
+        # group.
         dirty, self._dirty_sources = self._dirty_sources, {}
         for source in dirty:
             try:
                 append = source.drain()
             except Exception as error:
-                log.exception("what is to be written could not be put together")
+                log.exception("could not collect pending events")
                 notify_source(source, StoreFailed(f"{type(error).__name__}: {error}"))
                 continue
             if append is not None:
@@ -143,6 +150,7 @@ class GroupCommitter:
         started_at, cpu_started_at = time.perf_counter(), time.thread_time()
         try:
             outcomes: list[CommitOutcome] = list(self._store.append(batch, timeout))
+        # Not an outcome yet: _flush() repeats the same batch in the thread. The store has written nothing.
         except StoreBusy as error:
             if timeout == 0.0:
                 raise
@@ -151,7 +159,7 @@ class GroupCommitter:
             outcomes = [error] * len(batch)
         except Exception as error:
             outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(batch)
-        # What is work and not waiting takes as long in a thread, where it fights for the interpreter lock.
+        # Only waiting counts: CPU work takes as long in a thread, and competes for the interpreter lock.
         waited_s = max(0.0, time.perf_counter() - started_at - (time.thread_time() - cpu_started_at))
         self._sync_wait_s += (waited_s - self._sync_wait_s) * 0.1
         return outcomes
@@ -170,7 +178,7 @@ class GroupCommitter:
             try:
                 loop.call_soon_threadsafe(self._on_committed, sources, outcomes)
             except RuntimeError:
-                pass  # the loop has ended meanwhile, and whoever waited with it
+                pass  # the loop has ended, and its waiters with it
 
         self._thread_jobs.put(job)
 
@@ -190,11 +198,11 @@ class GroupCommitter:
 
 
 def notify_source(source: CommitSource, outcome: CommitOutcome) -> None:
-    """What one author does with the news keeps the others from none of theirs."""
+    """Report an outcome; an error in one source must not keep the others from theirs."""
     try:
         source.on_commit(outcome)
     except Exception:
-        log.exception("what was written could not be taken in")
+        log.exception("commit callback failed")
 
 
 def run_jobs(jobs: SimpleQueue[Callable[[], None] | None]) -> None:

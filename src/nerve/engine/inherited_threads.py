@@ -1,4 +1,4 @@
-"""Lending: the conversations that a fork finds in the journal that it was copied from."""
+"""Agent conversations that a fork inherits from the journal it was copied from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.store.port import EventRow, Store
 
 
 class InheritedThreads:
-    """Says of a conversation how it stands in the run that it belongs to."""
+    """Looks up the state of a conversation in the run it belongs to."""
 
     def __init__(self, store: Store, start: Mapping[str, Any], rows: Sequence[EventRow]) -> None:
         self._store, self._start_data = store, start
@@ -28,11 +28,14 @@ class InheritedThreads:
         ]
         reported = [totals for totals in totals_of_thread if totals]
         return InheritedThread(
-            reported[-1] if reported else {}, len(totals_of_thread) > self._inherited_counts[thread]
+            # If the original has used the thread since, the fork must not continue it: the agent would see
+            # both.
+            reported[-1] if reported else {},
+            len(totals_of_thread) > self._inherited_counts[thread],
         )
 
     def _original_rows(self) -> list[EventRow]:
-        """The journal of the run that nobody forked: it is the one that goes on in its conversations."""
+        """Return the journal of the original run, which continues its conversations."""
         start, journal_rows = self._start_data, list[EventRow]()
         while "forked_from" in start and (rows := self._store.events(start["forked_from"]["run"])):
             start, journal_rows = decode_json(rows[0].data), rows
@@ -40,7 +43,7 @@ class InheritedThreads:
 
 
 def threads_in_rows(rows: Iterable[EventRow]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The conversations that steps ended in, and what their providers had counted there."""
+    """Yield the conversations in which steps ended, and the totals their providers reported."""
     for row in rows:
         if row.settles and '"thread"' in row.data:
             attributes = (decode_json(row.data).get("result") or {}).get("attributes") or {}

@@ -1,4 +1,4 @@
-"""Journal: what one run appends, numbered at once and written in the order it was noted."""
+"""Append the events of one run: numbered at once, written in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nerve.store.port import Append, Definition, EventRow, ReplyRow, RunRow
 _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = partial(
     tuple.__new__, EventRow
 )
-"""A row, made in C: of all that a run makes there is most of these."""
+"""Build a row in C: a run creates more of these than of anything else."""
 
 
 class JournalWriter:
@@ -43,17 +43,21 @@ class JournalWriter:
         self._is_closed = False
 
     def close(self) -> None:
-        """Take nothing more; what was noted before is still written, and if that fails nobody is told."""
+        """Accept no more events; pending ones are still written, and a failure to do so is not reported."""
         self._is_closed = True
 
     def append(
         self, type: str, path: str, data: str, settles: str | None = None, *, urgent: bool = True
     ) -> int:
-        """Append an event; `urgent` when somebody waits for it to be on disk."""
+        """Append an event; `urgent` if a task waits for it to be durable."""
+        # A body that is being cancelled may still emit. Its events must not follow the one that ended the
+        # run.
         if self._is_closed:
             return self.seq
         self.seq = seq = self.seq + 1
         self._buffer.append(_make_row((seq, time(), type, path, settles, data)))
+        # After a failed write the store may lack rows, and appending more would leave a gap in the
+        # sequence.
         if self._write_error is None:
             if urgent:
                 self._writer.flush_soon(self)
@@ -63,34 +67,34 @@ class JournalWriter:
 
     @property
     def pending_rows(self) -> list[EventRow]:
-        """What was noted and is not on disk, as far as is known."""
+        """The rows that are not known to be on disk."""
         return [*self._in_flight, *self._buffer]
 
     def flush_now(self) -> int:
-        """Write now, as there is nobody to share a commit with; the number up to which all is on disk."""
+        """Commit now if nothing else shares the commit; return the last durable sequence number."""
         if self._write_error is None:
             self._writer.flush_now(self)
         return self.committed_seq
 
     def attach_definition(self, definition: Definition) -> None:
-        """Store the definition together with the next write."""
+        """Store the definition with the next write."""
         self._definition = definition
 
     def attach_reply(self, reply: ReplyRow | None) -> None:
-        """Store what is said to a command together with the event that it was noted as just now."""
+        """Store the reply to a command with the event appended last."""
         if reply is not None:
             self._replies.append(reply)
 
     def mark_row_dirty(self) -> None:
-        """The projection of the run is to be written with the next append."""
+        """Write the row of the run with the next append."""
         self._is_row_dirty = True
 
     def wait_durable(self, seq: int) -> asyncio.Future[None]:
-        """Done when everything up to `seq` is on disk; fails when it could not be written."""
+        """Return a future that completes when everything up to `seq` is on disk, or fails with the write."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._write_error is not None:
             future.set_exception(self._write_error)
-            future.exception()  # whoever waits is told; nobody has to
+            future.exception()  # marks it as retrieved: the caller need not await the future
         elif seq <= self.committed_seq:
             future.set_result(None)
         else:
@@ -102,9 +106,11 @@ class JournalWriter:
         rows = self._buffer
         if not rows or self._write_error is not None:
             return None
+        # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.
         self._in_flight, self._buffer = rows, []
         if not (self._is_row_dirty or self._replies or self._definition):
             return Append(self.run_id, self.committed_seq, rows)
+        # The row is built when the write is collected, so it matches the last event of this batch.
         row = self._make_run_row(rows[-1].at) if self._is_row_dirty else None
         definition, self._definition, self._is_row_dirty = self._definition, None, False
         replies, self._replies = self._replies, []
@@ -128,7 +134,7 @@ class JournalWriter:
         for _, future in self._waiters:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # the run is held with it; nobody has to ask again
+                future.exception()  # marks it as retrieved: the hold of the run reports it
         self._waiters.clear()
         if not self._is_closed:
             self._on_error(error)

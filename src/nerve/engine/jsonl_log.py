@@ -1,4 +1,4 @@
-"""The JSONL log: a run as lines of JSON in a file, one reading of its journal."""
+"""The JSONL log: the journal of a run as lines of JSON in a file."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _END_EVENTS = frozenset(
     {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
 )
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""Characters that JSON leaves alone and some readers take for the end of a line."""
+"""Characters that JSON does not escape and some readers treat as line breaks."""
 
 TAIL_BYTES = 65536
-"""Bytes at the end of a log in which its last line is looked for."""
+"""Bytes at the end of a log that are searched for its last line."""
 
 LogLine = dict[str, Any]
 
 
 def log_file_path(folder: str | os.PathLike[str], run_id: str) -> Path:
-    """The log of a run in a folder; an id that is not a plain name is refused."""
+    """Return the path of a run's log; raise ValueError if the id is not a plain file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", run_id):
         raise ValueError(
-            f"run id {run_id!r} cannot name a log file; use at most 128 letters, digits, '.', '_' and '-'"
+            f"Run id {run_id!r} cannot name a log file. Use at most 128 letters, digits, '.', '_' and '-'."
         )
     return Path(folder, f"{run_id}.jsonl")
 
 
 def is_log_truncated(path: Path) -> bool:
-    """Whether there is a log of a run that does not say how the run ended."""
+    """Whether a log exists that does not record how the run ended."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - TAIL_BYTES))
@@ -54,11 +54,11 @@ def is_log_truncated(path: Path) -> bool:
 
 
 class JsonlLog:
-    """A sink that writes the workflow, its leaf steps, and what agents say and call.
+    """A sink that writes the workflow, its leaf steps, and the messages and tool calls of agents.
 
-    The file always holds a beginning of the log, without a gap. Trouble with it is logged once and never
-    harms the run; then, and after a restart, `catch_up` with the run's events writes what is missing. With a
-    `project`, nothing is written outside of it.
+    The file always holds a prefix of the log, without gaps. Errors are logged once and never affect the run;
+    after an error or a restart, `catch_up` with the run's events writes what is missing. With a `project`,
+    nothing is written outside of it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class JsonlLog:
     ) -> None:
         self.path = Path(path)
         self.is_behind = False
-        """Whether something could not be written and is still missing."""
+        """Whether a line could not be written and is still missing."""
         self._formatter = LogFormatter(workflow_name, root)
         self._file = LogFile(self.path, project)
         self._lock = threading.Lock()
@@ -79,11 +79,13 @@ class JsonlLog:
 
     @property
     def last_seq(self) -> int:
-        """The number of the last event in the file, as far as it has been looked at."""
+        """The sequence number of the last event in the file, as far as known."""
         return self._file.last_seq
 
     def emit(self, event: WorkflowEvent) -> None:
         with self._lock:
+            # A sink attached to a resumed run starts in the middle: what the file has already must not be
+            # repeated.
             if not self._is_started and event.event_type != "workflow_started":
                 self._run_safely(self._file.append, [], self._formatter.restore_line)
                 self._restored_until_seq = self._file.last_seq
@@ -91,11 +93,12 @@ class JsonlLog:
             if 0 < event.seq <= self._restored_until_seq:
                 return
             line = self._run_safely(self._formatter.format_event, event)
+            # Once a line is missing, later ones would leave a gap; catch_up() writes them all in order.
             if line is not None and not self.is_behind:
                 self._write([line])
 
     def catch_up(self, events: Iterable[WorkflowEvent]) -> None:
-        """Write what the file lacks of these events, which are all of the run so far."""
+        """Write the lines the file lacks; `events` are all events of the run so far."""
         with self._lock:
             lines = [
                 line
@@ -115,7 +118,7 @@ class JsonlLog:
         except Exception as error:
             self.is_behind = True
             if not self._has_warned:
-                log.warning("the log %s cannot be written, the run goes on without it: %s", self.path, error)
+                log.warning("cannot write the log %s; the run continues without it: %s", self.path, error)
                 self._has_warned = True
             return None
 
@@ -127,7 +130,7 @@ class LoggedStep:
 
 
 class LogFormatter:
-    """Events made into lines; knows which steps have started."""
+    """Formats events as lines; tracks which steps have started."""
 
     def __init__(self, workflow_name: str | None, root: str) -> None:
         self._workflow_name, self._root = workflow_name, root
@@ -150,7 +153,7 @@ class LogFormatter:
         }
 
     def restore_line(self, line: LogLine) -> None:
-        """Take in a line that is in the file already."""
+        """Restore the state from a line that is already in the file."""
         step, index = str(line.get("step")), line.get("step_index")
         if line.get("type") == "step_start":
             self._restored_steps[step] = LoggedStep(step, index if isinstance(index, int) else None)
@@ -218,7 +221,7 @@ class LogFormatter:
 
 
 class LogFile:
-    """Lines appended to a file that other threads and processes may write too."""
+    """Lines appended to a file that other threads and processes may also write."""
 
     def __init__(self, path: Path, project: Path | None = None) -> None:
         self._path, self._project = path, project
@@ -226,11 +229,11 @@ class LogFile:
         self.last_seq = 0
 
     def reset(self) -> None:
-        """Look at the whole file again before the next line."""
+        """Read the whole file again before the next write."""
         self._size = self.last_seq = 0
 
     def append(self, lines: list[LogLine], recall: Callable[[LogLine], None] | None = None) -> None:
-        """Add the lines that the file lacks, in one write."""
+        """Append the lines the file lacks, in one write."""
         with self._open_locked() as file:
             self._read_new_lines(file, recall)
             missing = [line for line in lines if line["seq"] > self.last_seq or not line["seq"]]
@@ -238,6 +241,7 @@ class LogFile:
                 return
             added = "".join(map(format_log_line, missing)).encode()
             if os.write(file, added) < len(added):
+                # A partial line would be taken for damage by the next reader.
                 os.ftruncate(file, self._size)
                 raise OSError("the disk is full")
             self._size += len(added)
@@ -255,17 +259,19 @@ class LogFile:
             file = os.open(self._path, flags, 0o600)
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise OSError("it is not a plain file")
+                raise OSError("not a regular file")
+            # Locked before the size is read: two processes that both see a missing line must not both write
+            # it.
             flock(file, LOCK_EX)
             yield file
         finally:
             os.close(file)
 
     def _read_new_lines(self, file: int, recall: Callable[[LogLine], None] | None) -> None:
-        """Take in what others have written since, and cut what is torn at the end."""
+        """Read lines that others have written since, and truncate a torn line at the end."""
         size = os.fstat(file).st_size
         if size < self._size:
-            raise OSError("somebody has cut it")
+            raise OSError("the file was truncated")
         if size == self._size:
             return
         with open(os.dup(file), "rb") as reader:
@@ -284,7 +290,7 @@ class LogFile:
 
 
 def parse_log_line(raw: bytes) -> LogLine | None:
-    """A line of the file, or None if it is not one that was written as a whole."""
+    """Parse a line; None if it was not written completely."""
     try:
         line = json.loads(raw) if raw.endswith(b"\n") else None
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Leaves: what they see of the engine."""
+"""The runtime that leaves see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LeafRuntime(InMemoryRuntime):
-    """A leaf may emit, from any thread; what it executes itself is not recorded."""
+    """The runtime of a leaf: it may emit from any thread; nodes it executes itself are not recorded."""
 
     def __init__(self, call: NodeCall, executor: RunExecutor, again: bool) -> None:
         context = call.context
@@ -29,14 +29,13 @@ class LeafRuntime(InMemoryRuntime):
     def threads(self) -> AgentThreads:
         return self._executor.threads
 
-    def set_timer(self, clock: AttemptTimer) -> None:
-        self._timers[self.path] = clock
+    def set_timer(self, timer: AttemptTimer) -> None:
+        self._timers[self.path] = timer
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         if threading.get_ident() != self._home[0]:
-            self._executor.encode_event_data(
-                type, data
-            )  # whoever emits what cannot be written is told, and not the loop
+            # Encoded here so that the emitting thread gets the error, not the event loop.
+            self._executor.encode_event_data(type, data)
         super().emit(path, type, data)
 
     def _emit_snapshot(self, path: str, type: str, data: dict[str, Any]) -> None:
@@ -46,6 +45,7 @@ class LeafRuntime(InMemoryRuntime):
     async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
         reset_idle_timers(self._timers, path)
         executor = self._executor
+        # A pause that ends with this event has to precede it, or a crash would count the wait as step time.
         executor.open_waits.record_timer_pauses()
         await executor.journal.wait_durable(executor.append_event(type, self.path, data, urgent=True))
 

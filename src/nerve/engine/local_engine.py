@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 MAX_IDLE_RUNS = 256
-"""How many runs that only wait stay in memory; older ones leave it and are rebuilt when needed."""
+"""Maximum number of waiting runs in memory; older ones are evicted and rebuilt when needed."""
 
 LIMIT_SCAN_RUNS = 50
-"""Runs that are over, beside those that are open, in which limits of providers are looked for."""
+"""Number of ended runs, besides the open ones, that are searched for provider limits."""
 
 CHILDLESS_STATES = (WorkflowState.PENDING, WorkflowState.WAITING)
-"""States in which a run that nobody drives waits for no child."""
+"""States in which an inactive run does not wait for a child run."""
 
 UNREADABLE_REASON = "unreadable"
-"""Why a run is held whose journal is damaged."""
+"""The reason why a run with a damaged journal is held."""
 
 
 class LocalEngine:
-    """One per session. Everything that happens to a run happens in here, on one event loop."""
+    """The engine of one session. Everything that happens to a run happens here, on one event loop."""
 
     def __init__(self, store: Store, session: NodeRegistry, session_name: str) -> None:
         self.store, self._session, self._session_name = store, session, session_name
@@ -74,7 +74,7 @@ class LocalEngine:
         self._sink_dispatcher = SinkDispatcher()
         self.flush_sinks = self._sink_dispatcher.wait_flushed
         self.draining_tasks: dict[str, asyncio.Future[None]] = {}
-        """Runs that are not driven any more, but whose last tasks and writes are not over."""
+        """Inactive runs whose last tasks and writes are still in progress."""
         self._idle_executors: dict[str, RunExecutor] = {}
         self._wake_timers: dict[str, asyncio.TimerHandle] = {}
         self._wake_tasks: set[asyncio.Task[None]] = set()
@@ -83,16 +83,16 @@ class LocalEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._committer: GroupCommitter | None = None
         self.watchers: list[Callable[[WorkflowRun, list[EventRow]], None]] = []
-        """Whoever sees the events of all runs."""
+        """Subscribers to the events of all runs."""
         self.sinks: list[Sink] = []
-        """Sinks of every run that starts, or is taken up, from now on."""
+        """Sinks of every run that is started or resumed from now on."""
         self._dataspace: DurableDataspace | None = None
         self._daily_usage: DailyUsage | None = None
         self.unreadable_runs: dict[str, str] = {}
-        """The runs whose journals were found damaged, each with what is wrong."""
+        """The runs whose journals were found damaged, with the problem."""
         self.closed = False
 
-    # -- what belongs to the loop --------------------------------------------------------------
+    # -- the event loop ---------------------------------------------------------------------------
 
     @property
     def committer(self) -> GroupCommitter:
@@ -101,7 +101,7 @@ class LocalEngine:
         return self._committer
 
     def bind_to_running_loop(self) -> None:
-        """Belong to the event loop that is running, if nothing is left to do on another."""
+        """Bind the engine to the running event loop, if nothing is left to do on another one."""
         loop = asyncio.get_running_loop()
         if loop is self._loop:
             return
@@ -117,56 +117,62 @@ class LocalEngine:
     def _unbind_from_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop.is_running():
             raise RuntimeError(
-                "the session is used on another event loop, which still runs; make a session for each"
+                "The session is in use on another running event loop. Create a session for each loop."
             )
         if self.executors:
             raise RuntimeError(
-                f"the session has open runs on an event loop that has ended: {', '.join(self.executors)}."
+                f"The session has open runs on an event loop that has ended: {', '.join(self.executors)}."
                 " Wait for them before their loop ends, or close the session: `async with Session(…)` in"
-                " each asyncio.run"
+                " each asyncio.run."
             )
         assert self._committer is not None
         self._committer.close()
+        # Futures and timers of an ended loop never fire; the runs they belong to are rebuilt from the
+        # store.
         for mapping in (self.draining_tasks, self._idle_executors, self._wake_timers, self._starts_by_key):
             mapping.clear()
 
     @property
     def daily_usage(self) -> DailyUsage:
-        """What agents took today, by model; read when somebody first asks."""
+        """Today's usage of agents by model; loaded on first use."""
         if self._daily_usage is None:
             self._daily_usage = DailyUsage(self.store, self._session_name)
         return self._daily_usage
 
     def provider_limits(self) -> dict[str, float]:
-        """The providers that are at a limit, and until when, as far as the journals know."""
+        """Return the providers at a rate limit, with the end of each limit, as far as the journals know."""
         return active_provider_limits(self.recent_runs(LIMIT_SCAN_RUNS), self.store, time.time())
 
     @property
     def dataspace(self) -> DurableDataspace:
-        """The dataspace of the session, read when somebody first needs it."""
+        """The dataspace of the session, loaded on first use."""
         if self._dataspace is None:
-            from nerve.engine.durable_dataspace import (
-                DurableDataspace,
-            )  # it takes milliseconds to import, and few need it
+            # Imported here: it takes milliseconds, and few sessions use facts.
+            from nerve.engine.durable_dataspace import DurableDataspace
 
             self._dataspace = DurableDataspace(self, self._session_name)
         return self._dataspace
 
     @property
     def is_shutting_down(self) -> bool:
-        """Whether the loop is cancelling everything; what bodies do then says nothing about their runs."""
+        """Whether the loop is cancelling everything; nothing that bodies do then affects their runs."""
         return self.closed or (
             self._shutdown_sentinel is not None and self._shutdown_sentinel.cancelling() > 0
         )
 
     async def close(self) -> None:
-        """Park every run where it is, and let go of the store; `recover()` goes on from there."""
+        """Park every run as it is and close the store; `recover()` resumes the runs from there."""
+        # A stop that has begun completes: it has already ended children, and half of it would be left for
+        # recovery.
         await self.commands.wait_for_stops()
         self.closed = True
         executors = list(self.executors.values())
+        # All are detached before the first is cancelled, so a parent does not record as an outcome that its
+        # child was cancelled by the shutdown.
         for executor in executors:
             executor.detached = True
-        is_own_loop = self._loop is asyncio.get_running_loop()  # what an ended loop had to do is over
+        # Tasks and writes of an ended loop cannot be awaited on this one.
+        is_own_loop = self._loop is asyncio.get_running_loop()
         if is_own_loop:
             await asyncio.gather(*(executor.cancel_tasks() for executor in executors))
         for executor in executors:
@@ -182,6 +188,7 @@ class LocalEngine:
         self.budgets.close()
         if self._dataspace is not None:
             self._dataspace.space.close()
+        # The store closes last: the committer still writes the events that the steps above appended.
         if self._committer is not None:
             if is_own_loop:
                 await self._committer.wait_drained()
@@ -191,16 +198,16 @@ class LocalEngine:
     # -- starting ------------------------------------------------------------------------------
 
     def new_id(self) -> str:
-        """A UUID that sorts by time (version 7)."""
+        """Return a UUID that sorts by time (version 7)."""
         time_, chance = f"{int(time.time() * 1000):012x}", os.urandom(10).hex()
         variant = "89ab"[int(chance[0], 16) % 4]
         return f"{time_[:8]}-{time_[8:]}-7{chance[1:4]}-{variant}{chance[4:7]}-{chance[7:19]}"
 
     async def start(self, run: WorkflowRun, key: str | None = None, **lineage: Any) -> None:
-        """Write that the run has started; its body begins when that is on disk."""
+        """Record the start of a run; the body begins once that is on disk."""
         if self.closed:
-            raise RuntimeError("the session is closed")
-        self.committer  # noqa: B018 - from here on the loop is known
+            raise RuntimeError("The session is closed")
+        self.committer  # noqa: B018 - binds the engine to the running loop
         start_data = {
             "run_id": run.run_id,
             "workflow_id": run.workflow_id,
@@ -216,6 +223,8 @@ class LocalEngine:
         if key is not None:
             start_data["key"] = key
         data = encode_json(start_data, max_depth=MAX_EVENT_DEPTH)
+        # The body gets the input as the journal has it: changes by the caller, or tuples, would differ on
+        # replay.
         if run._params or not is_scalar_json(run._input):
             start_data = decode_json(data)
             run._input, run._params = start_data["input"], start_data["params"]
@@ -224,16 +233,18 @@ class LocalEngine:
         executor = RunExecutor(self, run, start_data, run._limits)
         executor.journal.attach_definition(self.definition_of(run.workflow))
         executor.journal.mark_row_dirty()
+        # Tracked before the write: a command that comes while the start is being written finds the
+        # executor.
         self._track(executor)
         await executor.journal.wait_durable(executor.journal.append("workflow_started", "", data))
 
     def attach_sinks(self, run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
-        """Let a run tell the sinks of all runs, and its log."""
+        """Attach the sinks of all runs, and the log, to a run."""
         run._sinks += [sink for sink in self.sinks if sink not in run._sinks]
         run_logs.attach_log(run, rows)
 
     async def start_once(self, run: WorkflowRun, key: str) -> WorkflowRun:
-        """Start a run under a key; if there is one with that key already, that is the run."""
+        """Start a run under an idempotency key, or return the run that already has the key."""
 
         async def begin() -> WorkflowRun:
             await self.start(run, key)
@@ -244,10 +255,12 @@ class LocalEngine:
     async def _start_with_key(
         self, key: str, start_run: Callable[[], Coroutine[Any, Any, WorkflowRun]]
     ) -> WorkflowRun:
-        """The run of a key, which begins if there is none, and nobody else is about to begin one."""
+        """Return the run of a key; start it unless it exists or is being started."""
         if key not in self._starts_by_key:
             if (row := self.store.run_by_key(self._session_name, key)) is not None:
                 return self.resume_run(row)
+            # The start is a task of its own: if the first caller is cancelled, the others still get their
+            # run.
             start_task = self._starts_by_key[key] = spawn_detached(start_run())
             start_task.add_done_callback(lambda done: self._on_start_done(key, done))
         return await asyncio.shield(self._starts_by_key[key])
@@ -255,7 +268,7 @@ class LocalEngine:
     def _on_start_done(self, key: str, start_task: asyncio.Task[WorkflowRun]) -> None:
         del self._starts_by_key[key]
         if not start_task.cancelled():
-            start_task.exception()  # whoever still waits for the start is told; there may be nobody
+            start_task.exception()  # waiters get it from the shield; without one asyncio would log it
 
     def _track(self, executor: RunExecutor) -> None:
         run_id = executor.run.run_id
@@ -269,10 +282,12 @@ class LocalEngine:
             )
 
     def on_released(self, executor: RunExecutor) -> None:
-        """A run is not driven any more; what it still has to write is on its way."""
+        """Remove an executor that was released; its pending writes still complete."""
         run_id, journal = executor.run.run_id, executor.journal
         if self.executors.get(run_id) is executor:
             del self.executors[run_id]
+            # Commands wait for draining: a new executor that read the journal before the last write would
+            # reuse its sequence numbers.
             if journal.committed_seq < journal.seq or executor.dispatcher.tasks - {executor.main_task}:
                 drain_task = self.draining_tasks[run_id] = spawn_detached(drain_executor(executor))
                 drain_task.add_done_callback(lambda _: self.draining_tasks.pop(run_id, None))
@@ -281,7 +296,7 @@ class LocalEngine:
             self._dataspace.unwatch(run_id)
 
     def on_run_ended(self, run: WorkflowRun, state: WorkflowState) -> None:
-        """A run that nobody drives has come to its end."""
+        """Finish a run that ended while inactive."""
         run._mark_ended(state)
         if self._dataspace is not None:
             self._dataspace.unwatch(run.run_id)
@@ -292,18 +307,20 @@ class LocalEngine:
     # -- parking and recovery ------------------------------------------------------------------
 
     def on_idle(self, executor: RunExecutor) -> None:
-        """A run only waits now; the one that has waited longest of too many leaves memory."""
+        """Note that a run only waits; if too many do, evict the one that has waited longest."""
         if not self.store.durable:
             return
         self._idle_executors.pop(executor.run.run_id, None)
         self._idle_executors[executor.run.run_id] = executor
         while len(self._idle_executors) > MAX_IDLE_RUNS:
             oldest = self._idle_executors.pop(next(iter(self._idle_executors)))
+            # It may have received an answer since it was queued.
             if oldest.open_waits.is_single_wait:
                 self.evict(oldest)
 
     def evict(self, executor: RunExecutor) -> None:
-        """Take a run out of memory that waits for the outside and does nothing else."""
+        """Evict a run that only waits for an external event."""
+        # Read before suspend(), which ends the open waits.
         wake = executor.open_waits.next_deadline
         executor.suspend()
         executor.run._forget_gates()
@@ -323,7 +340,7 @@ class LocalEngine:
             self._schedule_resume(row)
 
     def _schedule_resume(self, row: RunRow) -> None:
-        """Go on with a run as soon as nobody else is at it."""
+        """Resume a run as soon as no command holds its lock."""
         wake_task = spawn_detached(self._resume_waiting(row))
         self._wake_tasks.add(wake_task)
         wake_task.add_done_callback(self._wake_tasks.discard)
@@ -333,17 +350,18 @@ class LocalEngine:
             await self.commands.wake(self.run_handle(row))
         except (ValueError, RuntimeError) as error:
             if not self.closed:
-                log.warning("run %s is left alone: %s", row.run, error)
+                log.warning("skipped run %s: %s", row.run, error)
 
     def rebuild_run(self, run: WorkflowRun, rows: list[EventRow] | None = None) -> RunExecutor:
-        """Rebuild a run from its journal and go on."""
+        """Rebuild a run from its journal and continue it."""
+        # Another task may have rebuilt it: two executors of one run would both append to its journal.
         if (executor := self.executors.get(run.run_id)) is not None:
             return executor
         self.check_ready(run)
         rows = rows or self.store.events(run.run_id)
         executor = RunExecutor(self, run, load_start_data(rows), limits_of_run(rows), rows)
         self._track(executor)
-        # Its code asks for them again, unless it has changed; until then they are there all the same.
+        # The code requests them again, unless it has changed; until then commands must find them.
         run._children = (
             {} if executor.has_optional_history else child_runs.find_open_children(self, run.run_id, rows)
         )
@@ -358,7 +376,7 @@ class LocalEngine:
         return executor
 
     def check_ready(self, run: WorkflowRun) -> None:
-        """Raise ValueError for a run that would go on and find that what its workflow calls is not there."""
+        """Raise ValueError if something that the workflow of an inactive run needs is missing."""
         if run.run_id in self.executors:
             return
         if isinstance(run.workflow, MissingWorkflow):
@@ -366,12 +384,14 @@ class LocalEngine:
         self._session.check_names(run.workflow)
 
     def reload_definition(self, run: WorkflowRun, executor: RunExecutor | None) -> RunExecutor | None:
-        """Let a run that stands still go on with the workflow as it is today; one in memory is rebuilt."""
+        """Switch a paused or held run to the current workflow definition; an active executor is released."""
         current: Workflow | None = self._session.get_workflow(run.workflow_id)
         if current is None or current.definition()[0] == run.workflow.definition()[0]:
             return executor
         if executor is not None and executor.call_runner.running_leaves:
-            raise RuntimeError(f"Cannot change run '{run.run_id}' while steps of it run; wait for them")
+            raise RuntimeError(
+                f"Cannot change run '{run.run_id}' while its steps are running. Wait for them to end."
+            )
         run._workflow = current
         if executor is not None:
             executor.suspend()
@@ -380,10 +400,10 @@ class LocalEngine:
         return None
 
     def run_handle(self, row: RunRow, rows: list[EventRow] | None = None) -> WorkflowRun:
-        """The run of a row, as its users hold it; the same object as long as anybody holds it.
+        """Return the handle of a run; the same object as long as any reference to it exists.
 
-        A run whose journal is damaged is held as `unreadable`: it can be listed, and every command that
-        reads or continues its journal raises `JournalBroken`.
+        A run whose journal is damaged is held as `unreadable`: it can be listed, and every command that reads
+        or continues its journal raises `JournalBroken`.
         """
         run = self.run_handles.get(row.run)
         if run is None:
@@ -408,7 +428,7 @@ class LocalEngine:
         return run
 
     def _unreadable_run(self, row: RunRow, error: JournalBroken) -> WorkflowRun:
-        # It is not remembered in `known`: what goes over those runs expects a journal that can be read.
+        # Not added to run_handles: code that iterates over those expects readable journals.
         about = {"label": row.label} if row.label else {}
         run = WorkflowRun(self._workflow_or_placeholder(row), run_id=row.run, about=about)
         run._state, run._held, run._error = WorkflowState.HELD, self.mark_unreadable(error), str(error)
@@ -417,14 +437,14 @@ class LocalEngine:
         return run
 
     def mark_unreadable(self, error: JournalBroken) -> dict[str, Any]:
-        """Remember that the journal of a run is damaged; gives why the run is held."""
+        """Remember that the journal of a run is damaged; return the data of the hold."""
         if error.run not in self.unreadable_runs:
             log.error("unreadable: %s", error)
         self.unreadable_runs[error.run] = str(error)
         return {"reason": UNREADABLE_REASON, "message": str(error), "path": ""}
 
     async def recover(self) -> list[WorkflowRun]:
-        """Take up every open run of this session; one that has nothing but open waits goes on waiting."""
+        """Resume every open run of this session; a run that only has open waits keeps waiting."""
         self.bind_to_running_loop()
         run_logs.complete_truncated_logs(self, self._session_name)
         runs = await self._recovery.recover()
@@ -433,27 +453,30 @@ class LocalEngine:
 
     @property
     def left_alone(self) -> list[SkippedRun]:
-        """Open runs that the last `recover()` found and could not take up."""
+        """Open runs that the last `recover()` could not resume."""
         return self._recovery.skipped_runs
 
     def owns(self, row: RunRow) -> bool:
         return row.session == self._session_name
 
     def resume_run(self, row: RunRow) -> WorkflowRun:
-        """Go on with a run that nobody drives; one that waits is woken when its time comes."""
+        """Resume an inactive run; a waiting one is woken at its deadline."""
         if not self.owns(row):
-            raise ValueError(f"it belongs to session '{row.session}'")
+            raise ValueError(f"Run '{row.run}' belongs to session '{row.session}'")
         self.workflow_of(row)
         rows = self.store.events(row.run)
         run = self.run_handle(row, rows)
         if row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             self.check_ready(run)
+        # A run can wait at a gate while another of its leaves was running; that leaf has to run again now.
         is_waiting = row.state == WorkflowState.WAITING.value and not has_running_leaf(rows)
         is_due = row.wake is not None and row.wake <= time.time()
         if is_waiting and not is_due and not self.watch_facts(row.run, rows):
             self._schedule_wake(row.run, row.wake)
         elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
             if row.run not in self.executors:
+                # Counted on disk before any code of the run executes, so a run that crashes the process is
+                # identified.
                 self._recovery.mark_resuming([row.run])
             if self.commands.is_busy(run):
                 self._schedule_resume(row)
@@ -464,7 +487,7 @@ class LocalEngine:
         return run
 
     def watch_facts(self, run_id: str, rows: list[EventRow]) -> bool:
-        """Let a run that nobody drives hear of the facts it waits for; whether one is there already."""
+        """Subscribe an inactive run to the facts it waits for; return whether one exists already."""
         waits = [row for row in find_open_waits(rows).values() if row.type == "signal_waiting"]
         fact_matches = [
             self.dataspace.match_or_watch(run_id, row.path, decode_json(row.data)) for row in waits
@@ -472,7 +495,7 @@ class LocalEngine:
         return any(fact_match is not None for fact_match in fact_matches)
 
     def publish(self, run: WorkflowRun, rows: list[EventRow]) -> None:
-        """Events are on disk: whoever watches may see them."""
+        """Publish committed events to watchers and sinks."""
         if self._recovery.on_probation:
             self._recovery.on_events(run.run_id, rows)
         if self._daily_usage is not None:
@@ -487,7 +510,7 @@ class LocalEngine:
             notify_watcher(watch, run, rows)
 
     def _publish_to_parents(self, run: WorkflowRun, rows: list[EventRow]) -> None:
-        """Show events of a run to the sinks of those around it."""
+        """Publish gate events of a run to the sinks of its enclosing runs."""
         for run_id, path in self.enclosing_runs(run.run_id):
             parent = self.run_handles.get(run_id)
             if parent is not None and parent._sinks:
@@ -495,7 +518,7 @@ class LocalEngine:
                 self._sink_dispatcher.dispatch(parent, events, excluded=run._sinks)
 
     def enclosing_runs(self, run_id: str) -> list[tuple[str, str]]:
-        """The ids of the runs around one, the nearest first, and the paths at which they called it."""
+        """Return the ids of the enclosing runs, innermost first, and the paths at which they called it."""
         enclosing: list[tuple[str, str]] = []
         path = ""
         while True:
@@ -508,12 +531,12 @@ class LocalEngine:
             enclosing.append((run_id, path))
 
     def on_workflow_defined(self, workflow: Workflow) -> None:
-        """There is a new workflow: whoever watches may see it."""
+        """Report a new workflow to watchers."""
         if self._dataspace is not None:
             self._dataspace.on_workflow_defined(workflow)
 
     def on_workflow_removed(self, name: str) -> None:
-        """A workflow is not there any more; its runs keep what they were started from."""
+        """Report a removed workflow to watchers; its runs keep their definition."""
         if self._dataspace is not None:
             self._dataspace.on_workflow_removed(name)
 
@@ -525,12 +548,12 @@ class LocalEngine:
         ]
 
     def recent_runs(self, ended: int = 1000) -> list[RunRow]:
-        """The open runs of the session, and some that have ended."""
+        """Return the open runs of the session and the most recent ended ones."""
         rows = [row for row in self.store.runs(session=self._session_name) if self.has_workflow(row)]
         ended_rows = [row for row in rows if WorkflowState(row.state) in FINAL_STATES]
         return [*ended_rows[-ended:], *(row for row in rows if WorkflowState(row.state) not in FINAL_STATES)]
 
-    # -- the rest of what runs and drives ask for ----------------------------------------------
+    # -- what runs and executors call --------------------------------------------------------------
 
     def has_child_ended(self, run_id: str) -> bool:
         row = self.store.run(run_id)
@@ -552,11 +575,11 @@ class LocalEngine:
         return child_runs.has_asked_person(self.store, run_id)
 
     def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]:
-        """The children that a run waits for, by the paths of their calls, also if nobody drives it."""
-        driven = run.run_id in self.executors
+        """Return the children a run waits for, by the paths of their calls, even if it is inactive."""
+        is_active = run.run_id in self.executors
         if (
             run._children
-            or driven
+            or is_active
             or run._state in (*FINAL_STATES, *CHILDLESS_STATES)
             or run.run_id in self.unreadable_runs
         ):
@@ -567,7 +590,7 @@ class LocalEngine:
         await self.commands.stop_started_children(executor, reason)
 
     async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
-        """Stop the open children of a run, or those that were called at a path."""
+        """Stop the open children of a run, or those called at a path."""
         for row in self.open_children(run_id):
             if (
                 path is None
@@ -613,7 +636,7 @@ class LocalEngine:
         return self.store.events(run_id, after, limit)
 
     def open_gates(self, run_id: str) -> dict[str, GateInfo]:
-        """The open gates of a run that nobody drives, read from its journal."""
+        """Return the open gates of an inactive run, read from its journal."""
         open_waits = find_open_waits(self.store.events(run_id))
         return {
             path: gate_info(path, decode_json(row.data), row.at)
@@ -621,10 +644,10 @@ class LocalEngine:
             if row.type == "gate_waiting"
         }
 
-    # What lists tell of a run: from what is in memory, or from as little of its journal as will do.
+    # Lists read from memory, or else from as little of the journal as possible: they cover thousands of runs.
 
     def stored_outcome(self, row: RunRow) -> StoredOutcome:
-        """What came of a run that is over."""
+        """Return the outcome of a run that has ended."""
         last = self.store.last_event(row.run)
         return (
             StoredOutcome()
@@ -633,7 +656,7 @@ class LocalEngine:
         )
 
     def hold_data(self, row: RunRow) -> dict[str, Any] | None:
-        """Why a run is held."""
+        """Return why a run is held."""
         if (run := self.run_handles.get(row.run)) is not None:
             return run.held
         try:
@@ -643,7 +666,7 @@ class LocalEngine:
         return None if last is None else {"run_id": row.run, **decode_json(last.data)}
 
     def gates_of_run(self, row: RunRow) -> dict[str, GateInfo]:
-        """The open gates of a run, without those of its children; an unreadable run has none."""
+        """Return the open gates of a run without those of its children; none if it is unreadable."""
         run = self.run_handles.get(row.run)
         try:
             return self.open_gates(row.run) if run is None else run._gates
@@ -652,12 +675,12 @@ class LocalEngine:
             return {}
 
     async def wait_durable(self, run: WorkflowRun) -> None:
-        """Return when everything that has happened to a run until now is on disk."""
+        """Return when everything that has happened to a run so far is on disk."""
         if (executor := self.executors.get(run.run_id)) is not None:
             await executor.journal.wait_durable(executor.journal.seq)
 
     def waits_for_person_or_fact(self, run: WorkflowRun) -> bool:
-        """Whether a run, or a child of it, waits for a person or a fact, and not only for a time."""
+        """Whether a run, or a child of it, waits for a person or a fact, not just for a timer."""
         if (executor := self.executors.get(run.run_id)) is not None:
             return executor.open_waits.waits_for_person_or_fact or any(
                 map(self.waits_for_person_or_fact, run._children.values())
@@ -668,7 +691,7 @@ class LocalEngine:
     def run_row(
         self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any], at: float
     ) -> RunRow:
-        """The projection of a run after an event at a time; `pausing` is `paused` after a restart."""
+        """Return the row of a run after an event; `pausing` is stored as `paused`."""
         stored_state = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
         ended = at if state in FINAL_STATES else None
         run._end_timestamp = ended
@@ -689,7 +712,7 @@ class LocalEngine:
 
 
 async def drain_executor(executor: RunExecutor) -> None:
-    """Return when a drive that was let go has come to its end."""
+    """Wait until a released executor has ended its tasks and writes."""
     await executor.cancel_tasks()
     with contextlib.suppress(NerveError):
         await executor.journal.wait_durable(executor.journal.seq)
@@ -698,21 +721,21 @@ async def drain_executor(executor: RunExecutor) -> None:
 def notify_watcher(
     watch: Callable[[WorkflowRun, list[EventRow]], None], run: WorkflowRun, rows: list[EventRow]
 ) -> None:
-    """What is on disk goes on, whoever of those who watch cannot take it in."""
+    """Call a watcher; a watcher that fails affects neither the run nor other watchers."""
     try:
         watch(run, rows)
     except Exception:
-        log.exception("what run %s has written could not be shown", run.run_id)
+        log.exception("watcher failed for events of run %s", run.run_id)
 
 
 def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> WorkflowRun:
     if run.workflow_id != requested.workflow_id:
-        raise ValueError(f"key '{key}' is that of run '{run.run_id}' of workflow '{run.workflow_id}'")
+        raise ValueError(f"Key '{key}' is already used by run '{run.run_id}' of workflow '{run.workflow_id}'")
     return run
 
 
 def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:
-    """Set a run's fields to what its journal says."""
+    """Set a run's fields from its journal."""
     run._state = WorkflowState(row.state)
     run._started_at = datetime.fromtimestamp(row.started, UTC)
     run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
@@ -723,7 +746,7 @@ def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:
 
 
 class StoredOutcome(NamedTuple):
-    """What came of a run that is over."""
+    """The outcome of a run that has ended."""
 
     result: Any = None
     error: str | None = None
@@ -731,7 +754,7 @@ class StoredOutcome(NamedTuple):
 
 
 def outcome_from_event(state: WorkflowState, last: Mapping[str, Any]) -> StoredOutcome:
-    """What came of a run, by its last event."""
+    """Return the outcome of a run from its last event."""
     match state:
         case WorkflowState.COMPLETED:
             return StoredOutcome(last["result"])

@@ -1,4 +1,4 @@
-"""Waits: the gates, timers and signals of a body, each settled once from outside."""
+"""The gates, timers and signal waits of a body; each is settled once, by an external event."""
 
 from __future__ import annotations
 
@@ -47,15 +47,17 @@ class OpenWait:
     deadline: float | None
     timer_handle: asyncio.TimerHandle | None = None
     pausable_timer: PausableTimer | None = None
-    """Its clock, if it is a bound that can stand still."""
+    """Its timer, if it bounds other steps and can be paused."""
 
 
 class OpenWaits:
-    """The open waits of one run, and the clock that bounds it."""
+    """The open waits of one run, and its wall-clock limit."""
 
     def __init__(self, executor: RunExecutor, rows: Iterable[EventRow]) -> None:
         self._executor = executor
         self._open_waits: dict[str, OpenWait] = {}
+        # An answer can arrive before replay has reached its wait. It is journaled at once and delivered
+        # when the body asks.
         self._early_outcomes: dict[str, tuple[int, Any]] = {}
         self._unsettled_rows = UnsettledRows()
         self._wall_clock_timer: asyncio.TimerHandle | None = None
@@ -75,11 +77,14 @@ class OpenWaits:
                 except RecordInvalidated:
                     recorded = None
             await executor.wait_until_live()
+            # The recorded answers that follow were given without this question, so they are asked again.
+            # A timer shows nothing to a person.
             if recorded is None and not isinstance(wait, TimerWait):
                 executor.invalidate_later_answers()
             open_wait = self._open_wait(wait, short_sha256(request_text), recorded)
             return await executor.dispatcher.wait_for(open_wait.future)
         except asyncio.CancelledError:
+            # Determined before _close_wait() removes the wait, which would look as if it had been settled.
             is_settled = self._is_settled(wait.path, recorded, open_wait)
             if not executor.detached:
                 self._close_wait(wait.path)
@@ -88,16 +93,17 @@ class OpenWaits:
             raise
 
     def _is_settled(self, path: str, recorded: RecordedCall | None, open_wait: OpenWait | None) -> bool:
-        """Whether a wait that the body gives up was settled before, and the body was only not told yet."""
+        """Whether an abandoned wait was already settled, just not delivered yet."""
         if open_wait is not None:
             return path not in self._open_waits
         is_early = self._early_outcomes.pop(path, None) is not None
         return is_early or (recorded is not None and recorded.outcome is not None)
 
     async def open_leaf_gate(self, gate: GateWait) -> Any:
-        """A gate that a leaf opens in the middle of what it does; the body knows nothing of it."""
+        """Open a gate for a running leaf; the body does not see it."""
         executor = self._executor
         gate.path = executor.unused_path(gate.path)
+        # Before the gate event: a crash in between must not count the time of the wait against the step.
         self.record_timer_pauses()
         open_wait = self._open_wait(gate, "", None)
         try:
@@ -109,7 +115,7 @@ class OpenWaits:
             raise
 
     def cancel_leaf_gates(self, path: str) -> None:
-        """The gates that a leaf had opened are over: it begins again and asks for itself."""
+        """Cancel the gates a leaf had opened: the leaf starts over and opens its own."""
         executor = self._executor
         for gate_path, row in find_unsettled_rows(executor.journal_rows()).items():
             if gate_path.startswith(f"{path}/") and row.type == "gate_waiting":
@@ -117,14 +123,14 @@ class OpenWaits:
                 executor.run._gates.pop(gate_path, None)
 
     def forget_path(self, reset_path: str) -> None:
-        """What is recorded at a place does not count any more, nor what was answered there just now."""
+        """Forget what is recorded at a path, including an answer that has just arrived."""
         for path in [path for path in self._early_outcomes if is_within_step(path, reset_path)]:
             del self._early_outcomes[path]
         for path in [path for path in self._executor.run._gates if is_within_step(path, reset_path)]:
             del self._executor.run._gates[path]
 
     def last_event_data(self, path: str, type: str) -> dict[str, Any] | None:
-        """The data of the last event of a type at a path, since what is there was started."""
+        """Return the data of the last event of a type at a path since the step there started."""
         last = None
         for row in self._executor.host.store.events(self._executor.run.run_id):
             if row.path == path and row.type in (*OPENING_EVENTS, type):
@@ -132,7 +138,7 @@ class OpenWaits:
         return None if last is None else decode_json(last.data)
 
     def steering_since_start(self, path: str) -> list[str]:
-        """What people said to a step since it was started."""
+        """Return the messages sent to a step since it started."""
         messages: list[str] = []
         for row in self._executor.host.store.events(self._executor.run.run_id):
             if row.path == path and row.type in OPENING_EVENTS:
@@ -150,6 +156,7 @@ class OpenWaits:
                 EVENT_BY_WAIT_KIND[wait_kind(wait)], wait.path, data | {"hash": request_hash}, urgent=True
             )
         else:
+            # The recorded deadline stays: a restart must not grant the wait more time.
             data = recorded.data
         open_wait = self._open_waits[wait.path] = OpenWait(
             wait, executor.dispatcher.create_future(), data.get("deadline")
@@ -164,6 +171,7 @@ class OpenWaits:
         self.update_run_state()
         if not isinstance(wait, TimerWait):
             run._notify()
+        # The row has the time at which an evicted or crashed run has to be woken.
         executor.journal.mark_row_dirty()
         if isinstance(wait, SignalWait) and self._settle_by_known_fact(wait):
             return open_wait
@@ -174,7 +182,7 @@ class OpenWaits:
         return open_wait
 
     def _unused_gate_id(self, path: str) -> str:
-        """What a new gate is called: as short as no open one is called already."""
+        """Return the shortest id for a new gate that no open gate has."""
         run = self._executor.run
         used_ids = {gate.gate_id for gate in run._gates.values()}
         lengths = (length for length in range(8, 65, 4) if gate_id(run.run_id, path, length) not in used_ids)
@@ -192,12 +200,12 @@ class OpenWaits:
         timer.start()
 
     def bounding_timers(self, path: str) -> list[PausableTimer]:
-        """The clocks of the bounds that are around a place."""
+        """Return the timers that bound a path."""
         bounding = [open_wait for open_wait in self._open_waits.values() if bounds_path(open_wait.wait, path)]
         return [open_wait.pausable_timer for open_wait in bounding if open_wait.pausable_timer is not None]
 
     def record_timer_pauses(self) -> None:
-        """Write which clocks stand before it is written why: then no crash comes between the two."""
+        """Record paused timers before the event that pauses them, so a crash cannot separate the two."""
         for open_wait in self._open_waits.values():
             if open_wait.pausable_timer is not None:
                 open_wait.pausable_timer.record_pause()
@@ -206,7 +214,7 @@ class OpenWaits:
         return self._open_waits.get(open_wait.wait.path) is open_wait
 
     def _settle_by_known_fact(self, wait: SignalWait) -> bool:
-        """Whether a fact that is there already settles the wait."""
+        """Whether an existing fact settles the wait."""
         request = comparable_wait(wait)
         fact_match = self._executor.host.dataspace.match_or_watch(
             self._executor.run.run_id, wait.path, request
@@ -218,7 +226,7 @@ class OpenWaits:
     def settle_by_fact(
         self, path: str, request: Mapping[str, Any], fact_match: Mapping[str, Any]
     ) -> int | None:
-        """A fact settles a wait, if it is still open; the number of the event that says so."""
+        """Settle a wait by a fact if it is open; return the sequence number of the event."""
         if path not in self._open_waits:
             return None
         data, outcome = signal_received_data(request, fact_match)
@@ -235,23 +243,28 @@ class OpenWaits:
         self._executor.dispatcher.dispatch()
 
     def answer(self, gate: GateInfo, answer: Any, by: str) -> int:
-        """Settle a gate; the number of the event that says so. RuntimeError if it is over."""
+        """Settle a gate and return the sequence number of the event; raise RuntimeError if it is closed."""
         seq = self.settle(gate.path, "gate_answered", *gate_answered_data(gate, answer, by))
         if seq is None:
             raise gate_closed_error(self._executor.run, gate)
+        # Attached after append: the reply belongs to the commit of that event.
         self._executor.journal.attach_reply(gate.reply)
         return seq
 
     def settle(self, path: str, type: str, data: dict[str, Any], outcome: Any) -> int | None:
-        """Settle a wait that is open, or that the replay has yet to come to; None if it is over already."""
+        """Settle a wait that is open, or that replay has not reached; None if it was settled before."""
         executor = self._executor
         if path not in self._open_waits and not self._is_open_in_journal(path):
             return None
+        # Check, close and append happen without an await, so of two racing answers exactly one settles the
+        # wait.
         open_wait = self._close_wait(path)
         executor.journal.mark_row_dirty()
         seq = executor.append_event(type, path, data, executor.settle_key(path), urgent=True)
         if open_wait is None:
             self._early_outcomes[path] = (seq, outcome)
+        # A leaf must get its answer while the body is busy or paused; only outcomes for the body have an
+        # order.
         elif is_below_leaf(path, executor.call_runner.running_leaves):
             executor.dispatcher.enqueue_for_leaf(seq, open_wait.future, outcome)
         else:
@@ -259,9 +272,9 @@ class OpenWaits:
         return seq
 
     def _is_open_in_journal(self, path: str) -> bool:
-        """Whether a wait is open that the replay has yet to come to.
+        """Whether a wait is open that replay has not reached yet.
 
-        Only what was noted since the last time is read: many answers may come before the replay is over.
+        Reads only rows added since the last call: many answers may arrive before replay ends.
         """
         self._unsettled_rows.add_rows(self._executor.journal_rows(self._unsettled_rows.seq))
         row = self._unsettled_rows.rows.get(path)
@@ -293,8 +306,9 @@ class OpenWaits:
         return open_wait
 
     def update_run_state(self) -> None:
-        """Waiting or running, by what is open."""
+        """Set the state of the run to waiting or running, depending on the open waits."""
         run = self._executor.run
+        # A pause or a hold outranks waiting; the clock still has to stop.
         if run._state not in (WorkflowState.RUNNING, WorkflowState.WAITING):
             self.update_wall_clock()
             return
@@ -311,7 +325,7 @@ class OpenWaits:
 
     @property
     def waits_for_person_or_fact(self) -> bool:
-        """Whether the run waits for a person or a fact, and not only for a time."""
+        """Whether the run waits for a person or a fact, not just for a timer."""
         return any(not isinstance(open_wait.wait, TimerWait) for open_wait in self._open_waits.values())
 
     @property
@@ -324,14 +338,15 @@ class OpenWaits:
 
     @property
     def wake_time(self) -> float | None:
-        """When somebody must look after the run, if it is not in memory: at once, unless it only waits."""
+        """When an inactive run has to be woken: now, unless it only waits."""
         delivery = self._executor.dispatcher
+        # One open wait per task means that the body does nothing else; otherwise its work has to continue.
         is_idle = len(self._open_waits) == len(delivery.tasks) == delivery.blocked_count
         return self.next_deadline if is_idle else time.time()
 
     @property
     def is_single_wait(self) -> bool:
-        """Whether all there is of the body is one task, which waits for the outside."""
+        """Whether the body is a single task that waits for an external event."""
         if len(self._open_waits) != 1:
             return False
         delivery = self._executor.dispatcher
@@ -342,6 +357,7 @@ class OpenWaits:
             and self._executor.pause_barrier is None
             and not self._executor.is_stopping
             and not self._executor.call_runner.running_leaves
+            # With unwritten events the eviction would rebuild the run from an incomplete journal.
             and self._executor.journal.committed_seq == self._executor.journal.seq
         )
 
@@ -358,16 +374,17 @@ class OpenWaits:
             if not open_wait.future.done():
                 open_wait.future.set_exception(Suspended())
 
-    # -- how long the run may take, not counting the time it waits -----------------------------
+    # -- wall-clock limit, not counting the time the run waits -------------------------------------
 
     def update_wall_clock(self) -> None:
-        """Count the time while the run is running, and does not only wait for children that wait."""
+        """Run the clock while the run is running and not just waiting for children that wait."""
         executor = self._executor
         if (wall_time := executor.limits.wall_time) is None:
             return
         is_running = not executor.detached and executor.run.state is WorkflowState.RUNNING
         if is_running == (self._active_since is not None):
             return
+        # The loop's clock is monotonic: a change of the system time neither extends nor cuts the limit.
         now = executor.loop.time()
         if self._active_since is not None:
             self._active_s += now - self._active_since
@@ -393,19 +410,19 @@ def wait_kind(wait: Wait) -> str:
 
 
 def is_blocking_wait(open_wait: OpenWait) -> bool:
-    """Whether the run is waiting because of it."""
+    """Whether the run counts as waiting because of this wait."""
     return not (isinstance(open_wait.wait, TimerWait) and open_wait.wait.guard)
 
 
 def comparable_wait(wait: Wait) -> dict[str, Any]:
-    """What of a wait must be the same on replay."""
+    """Return the part of a wait that must be the same on replay."""
     return compared_wait_data(wait_event_data(wait, "", None))
 
 
 def signal_received_data(
     request: Mapping[str, Any], fact_match: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Any]:
-    """The data of `signal_received`, and what the body is told: of a signal, its value."""
+    """Return the data of `signal_received`, and the outcome for the body: a signal's value."""
     if "patterns" in request:
         return {"value": dict(fact_match)}, dict(fact_match)
     value = fact_match["captures"].get("value")
@@ -420,7 +437,7 @@ def wait_deadline(wait: Wait) -> float | None:
 
 
 def wait_event_data(wait: Wait, gate_id: str, deadline: float | None) -> dict[str, Any]:
-    """The data of the event that says the wait is open."""
+    """Return the data of the event that opens the wait."""
     if isinstance(wait, GateWait):
         return gate_waiting_data(wait, gate_id, deadline)
     if isinstance(wait, TimerWait):
@@ -433,16 +450,16 @@ def wait_event_data(wait: Wait, gate_id: str, deadline: float | None) -> dict[st
 
 
 def gate_answered_data(gate: GateInfo, answer: Any, by: str) -> tuple[dict[str, Any], Any]:
-    """The data of `gate_answered`, and the answer as it will be read back."""
+    """Return the data of `gate_answered`, and the answer as it will be read back."""
     value = decode_json(encode_json(answer))
     key = {"key": gate.key} if gate.key is not None else {}
     return {**gate_ids(gate), "answer": value, "response": value, "by": by, **gate.about, **key}, value
 
 
 def gate_closed_error(run: WorkflowRun, gate: GateInfo) -> RuntimeError:
-    """Why an answer comes too late."""
-    state_text = run.state.value if run.is_complete else f"not asking at {gate.path} any more"
-    return RuntimeError(f"run '{run.run_id}' has no open gate '{gate.gate_id}': it is {state_text}")
+    """Build the error for an answer that comes too late."""
+    reason = f"the run is {run.state.value}" if run.is_complete else f"the run no longer waits at {gate.path}"
+    return RuntimeError(f"Gate '{gate.gate_id}' of run '{run.run_id}' is not open: {reason}")
 
 
 def gate_ids(gate: GateInfo) -> dict[str, Any]:
@@ -450,7 +467,7 @@ def gate_ids(gate: GateInfo) -> dict[str, Any]:
 
 
 def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
-    """An open gate as its event tells it."""
+    """Return an open gate from the data of its event."""
     return GateInfo(
         data["gate_id"],
         data["prompt"],
@@ -468,9 +485,9 @@ def gate_info(path: str, data: dict[str, Any], at: float) -> GateInfo:
 
 
 def find_open_waits(rows: Iterable[EventRow]) -> dict[str, EventRow]:
-    """The events of the waits that are open after these rows, by their paths.
+    """Return the events of the waits that are open after these rows, by path.
 
-    What a leaf asks for itself is over when nobody executes it: it begins again, and asks anew.
+    Waits below a leaf are not included: a leaf that is not running starts over and opens its own.
     """
     unsettled = UnsettledRows()
     unsettled.add_rows(rows)
@@ -482,7 +499,7 @@ def find_open_waits(rows: Iterable[EventRow]) -> dict[str, EventRow]:
 
 
 def stop_events(rows: Iterable[EventRow]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Type, path and data of the events that end what is open when a run is stopped, the innermost first."""
+    """Return type, path and data of the events that end open calls when a run stops, innermost first."""
     events = []
     for path, row in find_unsettled_rows(rows).items():
         kind = row.type.partition("_")[0]
@@ -495,7 +512,7 @@ def stop_events(rows: Iterable[EventRow]) -> list[tuple[str, str, dict[str, Any]
 
 
 def has_running_leaf(rows: Iterable[EventRow]) -> bool:
-    """Whether a leaf had begun and not ended after these rows: somebody must take it up again."""
+    """Whether a leaf had started and not ended after these rows: it has to run again."""
     return any(
         row.type in ("node_started", "step_started") and not row.data.startswith(CONTROL_PREFIX)
         for row in find_unsettled_rows(rows).values()
@@ -503,22 +520,22 @@ def has_running_leaf(rows: Iterable[EventRow]) -> bool:
 
 
 def find_unsettled_rows(rows: Iterable[EventRow]) -> dict[str, EventRow]:
-    """The events of the calls and waits that are not over after these rows, by their paths."""
+    """Return the events of the calls and waits that are unsettled after these rows, by path."""
     unsettled = UnsettledRows()
     unsettled.add_rows(rows)
     return unsettled.rows
 
 
 class UnsettledRows:
-    """The events of the calls and waits that are not over, by their paths, after the rows taken so far.
+    """The events of unsettled calls and waits, by path, after the rows added so far.
 
-    As a container it holds the paths of the leaves at work.
+    As a container it holds the paths of the running leaves.
     """
 
     def __init__(self) -> None:
         self.rows: dict[str, EventRow] = {}
         self.seq = 0
-        """The last row that was taken."""
+        """The sequence number of the last row added."""
 
     def add_rows(self, rows: Iterable[EventRow]) -> None:
         for row in rows:
@@ -526,6 +543,7 @@ class UnsettledRows:
             if row.type in OPENING_EVENTS:
                 self.rows[row.path] = row
             elif row.settles == ROOT_PATH:
+                # The end of the run settles everything in it.
                 self.rows.clear()
             elif row.type == "path_reset":
                 self.rows = {

@@ -1,4 +1,4 @@
-"""Guards: bounds on time that stand still while what they are around waits for somebody else."""
+"""Timers that pause while the steps they bound wait for a person, a budget or a provider."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PausableTimer:
-    """The clock of an open timer. That it stands, and when it goes on, is told only if somebody waits."""
+    """The timer of an open wait. Pauses are recorded only if they last beyond the current loop turn."""
 
     def __init__(
         self, executor: RunExecutor, open_wait: OpenWait, on_expired: Callable[[Wait], None]
@@ -29,6 +29,8 @@ class PausableTimer:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
+        # Counted: several steps inside one bound may wait at the same time, and the last one to end resumes
+        # it.
         self._pause_count += 1
         if self._pause_count == 1:
             self._pause()
@@ -51,10 +53,11 @@ class PausableTimer:
             open_wait.timer_handle.cancel()
         self._remaining_s = max(0.0, (open_wait.deadline or 0.0) - time.time())
         open_wait.deadline = None
+        # In the next turn: most waits end at once, and recording each would double the events of a run.
         self._pending_record = self._executor.loop.call_soon(self.record_pause)
 
     def record_pause(self) -> None:
-        """Say that the clock stands, if that was not said yet."""
+        """Record the pause, unless that has been done."""
         if self._pending_record is not None:
             self._pending_record.cancel()
             self._pending_record = None
@@ -66,6 +69,7 @@ class PausableTimer:
         if self._pending_record is not None:
             self._pending_record.cancel()
             self._pending_record = None
+        # The wait may have been settled, or the run released, while the timer was paused.
         if not self._is_open:
             return
         self._open_wait.deadline = time.time() + self._remaining_s
@@ -85,14 +89,16 @@ class PausableTimer:
 
 
 def bounds_path(wait: Wait, path: str) -> bool:
-    """Whether a wait bounds the time of a place; what a step does again stands beside it."""
+    """Whether a wait bounds the time of a path, including its retries."""
     if not isinstance(wait, TimerWait) or wait.around is None:
         return False
     return is_within_step(path, wait.around)
 
 
 def moved_deadline(moved: dict[str, Any] | None, deadline: float | None) -> float | None:
-    """When a bound is over that was moved; one that stood still when its engine ended goes on now."""
+    """Return the deadline of a moved timer; one that was paused when its engine ended continues now."""
     if moved is None:
         return deadline
+    # "left" without a "deadline" means the process ended during the pause: the time it was down is not
+    # counted.
     return float(moved["deadline"]) if "deadline" in moved else time.time() + float(moved["left"])

@@ -1,8 +1,8 @@
-"""Recovery: open runs are taken up again; one that keeps ending the process is held instead.
+"""Recovery: resume open runs, and quarantine a run that keeps crashing the process.
 
-That a run is about to be taken up is counted on disk before, and forgotten when it has done anything since.
-What is left after a crash are the runs that may have caused it. Those are taken up one after the other, so
-that the one that did is counted alone.
+Before a run is resumed, the store counts the attempt; the count is cleared when the run makes progress. After
+a crash, the runs with a count may have caused it. They are resumed one at a time, so that only the run at
+fault is counted again.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 MAX_CRASHES = 3
-"""How many times a run may be taken up without anything coming of it."""
+"""Number of resume attempts without progress after which a run is quarantined."""
 
 SUSPECT_INTERVAL_S = 1.0
-"""Seconds after which the next of the runs that are under suspicion is taken up."""
+"""Seconds a suspect run has to itself before the next one is resumed."""
 
 MAX_PROBATION_S = 600.0
-"""Seconds after which a run is above suspicion, whatever it does."""
+"""Seconds after which a run stops being a suspect, whatever it does."""
 
 OPEN_STATES = [state.value for state in WorkflowState if state not in FINAL_STATES]
 ACTIVE_STATES = (WorkflowState.RUNNING.value, WorkflowState.WAITING.value)
@@ -46,7 +46,7 @@ IDLE_EVENTS = frozenset(
 
 
 class SkippedRun(NamedTuple):
-    """A run that is open and was not taken up."""
+    """An open run that was not resumed."""
 
     run: str
     workflow: str
@@ -54,7 +54,7 @@ class SkippedRun(NamedTuple):
 
 
 class RunRecovery:
-    """Takes up the runs of one engine, and knows which of them have yet to show that they do no harm."""
+    """Resumes the runs of one engine and tracks those that have yet to make progress."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -65,11 +65,12 @@ class RunRecovery:
         self._suspects_task: asyncio.Task[None] | None = None
 
     async def recover(self) -> list[WorkflowRun]:
-        """Take up every open run; those that may have ended the process follow in the background."""
+        """Resume every open run; those that may have crashed the process follow in the background."""
         engine = self._engine
         self.skipped_runs = []
         rows = [row for row in engine.store.runs(states=OPEN_STATES) if row.run not in engine.executors]
         abandoned: dict[str, set[str]] = {}
+        # A child that its parent had abandoned must not be resumed, only stopped.
         rows = [row for row in rows if not await self._stop_abandoned_child(row, abandoned)]
         crash_counts = engine.store.resume_counts() if rows else {}
         suspects = {row.run: row for row in rows if crash_counts.get(row.run) and row.state in ACTIVE_STATES}
@@ -81,13 +82,18 @@ class RunRecovery:
             for row in quarantined
             if (run := await self._quarantine(row, crash_counts[row.run])) is not None
         ]
+        # Counted in one transaction before any of them executes code. Waiting runs execute none until
+        # woken.
         self.mark_resuming(
             [row.run for row in trusted_rows if row.state == WorkflowState.RUNNING.value and engine.owns(row)]
         )
         runs += [run for row in trusted_rows if (run := self._resume_or_skip(row)) is not None]
+        # A run that only waits writes nothing that would clear it, so it is checked once after a while.
         if self.on_probation:
             asyncio.get_running_loop().call_later(SUSPECT_INTERVAL_S, self._clear_waiting)
         if retried_rows:
+            # Handles are returned at once, though the runs are resumed later: the caller sees every open
+            # run.
             runs += [run for row in retried_rows if (run := self._find_handle(row)) is not None]
             self._suspects_task = spawn_detached(
                 self._resume_one_by_one(sorted(retried_rows, key=lambda row: crash_counts[row.run]))
@@ -95,9 +101,9 @@ class RunRecovery:
         return runs
 
     async def _stop_abandoned_child(self, row: RunRow, abandoned: dict[str, set[str]]) -> bool:
-        """Stop a child run that its parent had given up before the process ended; whether it was one.
+        """Stop a child run that its parent had abandoned before the process ended; return whether it was one.
 
-        `dropped` has what each parent has given up, as far as it was read already.
+        `abandoned` caches what each parent has abandoned.
         """
         engine = self._engine
         if row.parent is None or not engine.owns(row):
@@ -108,19 +114,21 @@ class RunRecovery:
                 abandoned[row.parent] = find_abandoned_children(engine.store, row.parent)
             if abandoned[row.parent].isdisjoint((call_path, row.run)):
                 return False
-            await engine.commands.stop(engine.run_handle(row), "the parent gave it up")
-        except Exception as error:  # one bad run keeps no other from being taken up
+            await engine.commands.stop(engine.run_handle(row), "its parent abandoned it")
+        except Exception as error:  # one bad run must not block the others
             self._skip_run(row, error)
         return True
 
     async def _resume_one_by_one(self, rows: Iterable[RunRow]) -> None:
-        """Take up runs in turn. Who did no harm while it was alone is not blamed for what comes after it."""
+        """Resume runs one at a time; each is cleared before the next one can crash the process."""
         previous_id = ""
         for row in rows:
+            # The previous run is cleared on disk before the next is counted: after a crash exactly one is
+            # counted.
             await self._wait_for_proof(previous_id)
             if self._engine.closed:
                 return
-            current_row = self._engine.store.run(row.run)  # people may have paused or stopped it meanwhile
+            current_row = self._engine.store.run(row.run)  # a user may have paused or stopped it meanwhile
             if (
                 current_row is None
                 or current_row.state not in ACTIVE_STATES
@@ -131,7 +139,7 @@ class RunRecovery:
             previous_id = row.run
 
     async def _wait_for_proof(self, run_id: str) -> None:
-        """Let a run have the process to itself until it has done something, or for a while."""
+        """Give a run the process to itself until it makes progress, or for a while."""
         if (proof := self.on_probation.get(run_id)) is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(proof.wait(), SUSPECT_INTERVAL_S)
@@ -142,44 +150,45 @@ class RunRecovery:
     def _resume_or_skip(self, row: RunRow) -> WorkflowRun | None:
         try:
             return self._engine.resume_run(row)
-        except Exception as error:  # one bad run keeps no other from being taken up
+        except Exception as error:  # one bad run must not block the others
             self._skip_run(row, error)
             return None
 
     def _find_handle(self, row: RunRow) -> WorkflowRun | None:
-        """The run of a row that is taken up later."""
+        """Return the handle of a run that is resumed later."""
         try:
             return self._engine.run_handle(row) if self._engine.owns(row) else None
-        except Exception:  # said when it is taken up
+        except Exception:  # reported when the run is resumed
             return None
 
     def _skip_run(self, row: RunRow, error: Exception) -> None:
         why = str(error) if isinstance(error, ValueError | StoreError) else describe_error(error)
         if isinstance(error, JournalBroken):
             self._engine.mark_unreadable(error)
-        log.warning("run %s is left alone: %s", row.run, why)
+        log.warning("skipped run %s: %s", row.run, why)
         self.skipped_runs.append(SkippedRun(row.run, row.workflow, why))
 
     async def _quarantine(self, row: RunRow, crash_count: int) -> WorkflowRun | None:
-        """Hold a run, without a line of it being executed."""
+        """Hold a run without executing any of its code."""
         try:
             run = self._engine.run_handle(row)
             message = (
-                f"the process ended {crash_count} times when this run was taken up. Look at its events;"
-                " then retry it, or stop it."
+                f"The process ended {crash_count} times while resuming this run. Inspect its events,"
+                " then retry or stop it."
             )
             await self._engine.commands.hold(run, "quarantine", message)
-        except Exception as error:  # one bad run keeps no other from being taken up
+        except Exception as error:  # one bad run must not block the others
             self._skip_run(row, error)
             return None
         log.error("run %s is held: %s", row.run, message)
+        # Only after the hold is on disk: a crash in between must not give the run another attempt.
         self._engine.store.clear_resuming([row.run])
         return run
 
-    # -- proof ---------------------------------------------------------------------------------
+    # -- probation -----------------------------------------------------------------------------
 
     def mark_resuming(self, runs: Iterable[str]) -> None:
-        """Count on disk that runs are about to be taken up."""
+        """Count on disk that runs are about to be resumed."""
         new = [run for run in runs if run not in self.on_probation] if self._engine.store.durable else []
         if new:
             self._engine.store.mark_resuming(new)
@@ -187,7 +196,7 @@ class RunRecovery:
             asyncio.get_running_loop().call_later(MAX_PROBATION_S, self._clear_all, new)
 
     def on_events(self, run_id: str, rows: Iterable[EventRow]) -> None:
-        """Something of a run is on disk; it is above suspicion when it has settled something, or rests."""
+        """Clear a suspect when it has settled something or started to wait."""
         if run_id in self.on_probation and any(
             row.settles is not None or row.type in IDLE_EVENTS for row in rows
         ):
@@ -199,7 +208,7 @@ class RunRecovery:
                 self._clear(run_id)
 
     def _clear_waiting(self) -> None:
-        """Runs that only wait have nothing to write."""
+        """Clear runs that only wait: they have nothing to write."""
         for run_id in list(self.on_probation):
             executor = self._engine.executors.get(run_id)
             if executor is None or executor.run._state is not WorkflowState.RUNNING:
@@ -217,12 +226,12 @@ class RunRecovery:
                 cleared, self._cleared_runs = list(self._cleared_runs), set()
                 await asyncio.to_thread(self._engine.store.clear_resuming, cleared)
         except StoreError as error:
-            log.warning("runs stay under suspicion: %s", error)
+            log.warning("could not clear crash counters: %s", error)
         finally:
             self._clear_task = None
 
     async def close(self) -> None:
-        """What is parked in good order is above suspicion."""
+        """Clear every run that is parked in an orderly shutdown."""
         if self._suspects_task is not None:
             self._suspects_task.cancel()
         if self._clear_task is not None:
@@ -233,11 +242,11 @@ class RunRecovery:
             try:
                 self._engine.store.clear_resuming(runs)
             except StoreError as error:
-                log.warning("runs stay under suspicion: %s", error)
+                log.warning("could not clear crash counters: %s", error)
 
 
 def find_abandoned_children(store: Store, run_id: str) -> set[str]:
-    """The paths of what a body had asked for and given up, and the child runs whose time ran out."""
+    """Return the paths of abandoned calls, and the child runs whose attempts timed out."""
     rows = store.events(run_id)
     counted_rows, resets = drop_reset_rows(list(rows)), find_resets(rows)
     abandoned = {row.path for row in counted_rows if row.type in ABANDON_EVENTS}

@@ -1,7 +1,7 @@
-"""Delivery: outcomes are handed to a body one at a time and in order, live and on replay alike.
+"""Deliver outcomes to a body one at a time and in order, live and on replay alike.
 
-Each is handed over when the body has come to rest after the one before. That is what makes
-`gather`, `as_completed` and `wait(FIRST_COMPLETED)` in a user's function see the same again.
+The next outcome is delivered when the body is idle after the previous one. This makes `gather`,
+`as_completed` and `wait(FIRST_COMPLETED)` in a user's function see the same order again.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from nerve.journal.events import outcome_from_row
 from nerve.journal.replay import Replay, ReplayEntry
 
 MAX_BUSY_TURNS = 10_000
-"""Turns of the loop after which a body that is not at rest receives the next outcome: it may be spinning."""
+"""Loop turns after which a busy body receives the next outcome anyway: it may be polling."""
 
 UNOBSERVED_IDLE_TURNS = 8
-"""Turns without a woken task after which a body counts as at rest, on a loop that hides its ready queue."""
+"""Turns without a scheduled task after which a body counts as idle, if the loop hides its ready queue."""
 
 REPLAY_TIMEOUT_S = 10.0
-"""Seconds a body may take on its own, on replay, before something recorded is asked for again."""
+"""Seconds a body may spend on its own during replay before it requests the next record."""
 
 DeliveredOutcome = Any
 QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome, bool]
 
 
 class ResultDispatcher:
-    """The tasks of one body, what they wait for, and what is on its way to them."""
+    """The tasks of one body, the futures they wait for, and the outcomes queued for them."""
 
     def __init__(
         self, replay: Replay | None, on_mismatch: Callable[[ReplayEntry], None], on_live: Callable[[], bool]
@@ -38,13 +38,13 @@ class ResultDispatcher:
         self.optional_replay: Replay | None = None
         self.tasks: set[asyncio.Future[Any]] = set()
         self.is_sequential = True
-        """The body has never had a second task: whenever it waits in here it is at rest."""
+        """Whether the body has never had a second task: it is idle whenever it waits here."""
         self.blocked_count = 0
         self.committed_seq = 0
         self.replay_timeout = REPLAY_TIMEOUT_S
         self.is_released = False
         self.is_paused = False
-        """The run is paused or held: what is new is kept, and handed over when it goes on."""
+        """Whether the run is paused or held: new outcomes are kept and delivered on resume."""
         self._loop = asyncio.get_running_loop()
         self._on_mismatch, self._on_live = on_mismatch, on_live
         self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
@@ -54,14 +54,14 @@ class ResultDispatcher:
         self._quiescence_monitor = quiescence_monitor_of(self._loop)
         self._is_checking_idle = False
         self._is_idle = False
-        """What was seen in this turn of the loop; of no use after the next outcome."""
+        """Whether the body was idle in this turn of the loop; stale after the next delivery."""
         self._busy_turns = 0
         self._unscheduled_turns = 0
         self._mismatch_timer: asyncio.TimerHandle | None = None
 
     @property
     def has_history(self) -> bool:
-        """Whether there is something recorded that the body may ask for."""
+        """Whether records exist that the body may request."""
         return self.replay is not None or self.optional_replay is not None
 
     def track_task(self, task: asyncio.Future[Any]) -> None:
@@ -72,11 +72,11 @@ class ResultDispatcher:
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and self.is_released:
-            task.exception()  # asking is what keeps asyncio from reporting it
+            task.exception()  # marks the exception as retrieved, so asyncio does not log it
         self.dispatch()
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Something the body is about to wait for."""
+        """Create a future that the body is about to wait for."""
         self.blocked_count += 1
         return self._loop.create_future()
 
@@ -84,13 +84,15 @@ class ResultDispatcher:
         try:
             return await future
         finally:
+            # Delivery decrements the count itself; only a future cancelled by the waiter is still counted
+            # here.
             if future.cancelled():
                 self.blocked_count -= 1
 
     async def wait_in_turn(self, future: asyncio.Future[Any], is_gone: Callable[[], bool]) -> Any:
-        """What is handed over in its turn, also to a body that cancels while it waits, unless it `is_gone`.
+        """Wait for an outcome in its turn, even while the body is cancelling, unless `is_gone()`.
 
-        The first time, the body had to wait as long for a leaf that took its time to end.
+        In the recorded run the body also waited for a cancelled leaf to end.
         """
         while True:
             try:
@@ -103,14 +105,15 @@ class ResultDispatcher:
                     raise
 
     async def wait_forever(self) -> None:
-        """What the body gives up by itself, or is made to: it ends by nothing else."""
+        """Wait until the body or the engine cancels this task."""
         future = self.create_future()
         self.dispatch()
         await self.wait_for(future)
 
     def recorded_outcome(self, record: ReplayEntry) -> asyncio.Future[Any]:
-        """The outcome of something in the journal, when its turn comes."""
+        """Return a future for a recorded outcome, delivered when its turn comes."""
         future, outcome = self.create_future(), outcome_from_row(record.row)
+        # Sequence number 0: optional records have no order to keep, and they are on disk.
         if self.replay is None or (record.is_optional and self.optional_replay is not None):
             self._queue.append((0, future, outcome, False))
         else:
@@ -121,36 +124,36 @@ class ResultDispatcher:
     def enqueue(
         self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome, durable: bool = True
     ) -> None:
-        """A new outcome; if `durable` it is handed over only when it is on disk."""
+        """Queue a new outcome; if `durable`, it is delivered once it is on disk."""
         queue, index = self._queue, len(self._queue)
-        while index and queue[index - 1][0] > seq:  # it was there before somebody could wait for it
+        while index and queue[index - 1][0] > seq:  # an answer may precede its wait: keep journal order
             index -= 1
         queue.insert(index, (seq, future, outcome, durable))
         if not durable:
             self.dispatch()
 
     def is_awaited(self, record: ReplayEntry) -> bool:
-        """Whether the body waits for something recorded, which was not handed over yet."""
+        """Whether the body waits for a recorded outcome that is not delivered yet."""
         return record.seq in self._recorded_outcomes
 
     def enqueue_for_leaf(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
-        """A new outcome for a leaf at work: handed over when it is on disk, whatever the body does."""
+        """Queue a new outcome for a running leaf, delivered once it is on disk whatever the body does."""
         self._leaf_queue.append((seq, future, outcome, True))
 
     def release_unordered(self) -> None:
-        """Some of what is recorded was dropped: who waits for it is told now."""
+        """Deliver outcomes whose place in the order was dropped."""
         self._queue_unordered()
         self.dispatch()
 
     def wait_for_live(self) -> asyncio.Future[Any]:
-        """What to wait for before something new is done: the end of the replay."""
+        """Return a future that completes when replay has ended."""
         future = self.create_future()
         self._waiting_for_live.append(future)
         self.dispatch()
         return future
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Let go of the body; whoever waits in here is told `error`."""
+        """Release the body; its waiting tasks receive `error`."""
         self.is_released = True
         waiting = [future for future, _ in self._recorded_outcomes.values()]
         waiting += [entry[1] for entry in (*self._queue, *self._leaf_queue)] + self._waiting_for_live
@@ -165,12 +168,14 @@ class ResultDispatcher:
                 future.set_exception(error)
 
     def dispatch(self) -> None:
-        """Hand over what can be handed over now."""
+        """Deliver what can be delivered now."""
         if self._leaf_queue:
             self._dispatch_to_leaves()
         if self._is_checking_idle:
             return
         while (self._queue or self.replay is not None) and self._has_next():
+            # One outcome per idle period: if two were set in the same turn, the order in which the body's
+            # tasks react would depend on the loop and not on the journal.
             if not (self._is_idle or (self.is_sequential and self.blocked_count == 1)):
                 self._schedule_idle_check()
                 return
@@ -185,15 +190,16 @@ class ResultDispatcher:
             self._deliver(future, outcome)
 
     def _has_next(self) -> bool:
-        """Whether what comes next, from the queue or else from the journal, can be handed over."""
+        """Whether the next outcome, from the queue or from the journal, can be delivered."""
         if self._is_queue_next():
             seq, _, _, durable = self._queue[0]
+            # Never deliver before the commit: the body could act on an outcome that a crash then loses.
             return (not durable or seq <= self.committed_seq) and not (self.is_paused and self.replay is None)
         record = self.replay.next_outcome() if self.replay is not None else None
         return record is not None and self.is_awaited(record)
 
     def _is_queue_next(self) -> bool:
-        """Whether the queue comes next: new outcomes come after recorded ones, as on the next replay."""
+        """Whether the queue is next: new outcomes follow recorded ones, as they will on the next replay."""
         if not self._queue or self.replay is None or self._queue[0][0] == 0:
             return bool(self._queue)
         obstacle = self.replay.next_unmatched()
@@ -220,7 +226,7 @@ class ResultDispatcher:
             future.set_result(outcome)
 
     def _mark_active(self) -> None:
-        """The body is about to go on."""
+        """Note that the body is about to continue."""
         self._is_idle, self._busy_turns, self._unscheduled_turns = False, 0, 0
 
     def _schedule_idle_check(self) -> None:
@@ -228,7 +234,7 @@ class ResultDispatcher:
         self._quiescence_monitor.check_next_turn(self)
 
     def on_idle_check(self, is_idle: bool | None) -> None:
-        """Go on with what has to wait until the body is at rest, or look again in the next turn."""
+        """Deliver the next outcome if the body is idle, or check again in the next turn."""
         self._is_checking_idle = False
         self._busy_turns += 1
         if is_idle is None:
@@ -238,16 +244,19 @@ class ResultDispatcher:
             is_idle = self._unscheduled_turns >= UNOBSERVED_IDLE_TURNS
         self._is_idle = is_idle or self._busy_turns >= MAX_BUSY_TURNS
         self.dispatch()
+        # The observation holds for this turn only: tasks woken by the delivery run in the next.
         self._is_idle = False
 
     def _check_replay_progress(self) -> None:
-        """Nothing recorded can be handed over: the replay is at its end, or the body has yet to ask."""
+        """Go live at the end of replay, or detect that the body does not request the next record."""
         assert self.replay is not None
         obstacle = self.replay.next_unmatched()
         if obstacle is None:
             self._go_live()
             return
         is_awaited = self.is_awaited(obstacle)
+        # If every task of the body waits for something else, nothing can request the record any more. A
+        # "drop" is an exception: the body abandons it by itself, perhaps after a timeout of its own.
         all_blocked = obstacle.kind != "drop" and not is_awaited and 0 < len(self.tasks) == self.blocked_count
         if obstacle.is_optional or all_blocked:
             if self._is_idle:
@@ -255,6 +264,8 @@ class ResultDispatcher:
             else:
                 self._schedule_idle_check()
         elif not is_awaited and self._mismatch_timer is None:
+            # The body may wait on its own (a timer, a thread), so a mismatch is declared only after a
+            # timeout.
             delay = self.replay_timeout + self.replay.seconds_until_abandoned(obstacle)
             self._mismatch_timer = self._loop.call_later(delay, self._check_mismatch, obstacle)
 
@@ -288,7 +299,7 @@ class ResultDispatcher:
         self.dispatch()
 
     def _queue_unordered(self) -> None:
-        """What was asked for and is not in the order any more is handed over as it comes."""
+        """Queue requested outcomes that no longer have a place in the order."""
         ordered = self.replay.ordered_seqs() if self.replay is not None else set()
         for seq in [seq for seq in self._recorded_outcomes if seq not in ordered]:
             self._queue.append((0, *self._recorded_outcomes.pop(seq), False))

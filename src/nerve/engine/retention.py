@@ -1,4 +1,4 @@
-"""Retention: finished runs that are old enough are deleted, and what agents said long ago is emptied."""
+"""Retention: delete old finished runs, and empty old agent output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.store.port import EMPTIABLE_TYPE, RunRow, Store
 FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
 
 MAX_BATCH_RUNS, MAX_BATCH_EVENTS = 50, 2000
-"""How much is deleted in one transaction; a single run may be larger."""
+"""Maximum size of one delete transaction; a single run may be larger."""
 
 
 class DeletionTotals(NamedTuple):
@@ -22,7 +22,7 @@ class DeletionTotals(NamedTuple):
     events: int = 0
     bytes: int = 0
     chunks: int = 0
-    """Pieces of output that were emptied in runs that stay."""
+    """Output chunks emptied in runs that stay."""
     chunk_bytes: int = 0
 
 
@@ -37,11 +37,12 @@ async def delete_expired_runs(
     expired: Sequence[RunRow] | None = None,
     on_delete: Callable[[Sequence[str]], None] = lambda runs: None,
 ) -> DeletionTotals:
-    """Delete the runs that ended before a time, in small transactions; a dry run only says which.
+    """Delete runs that ended before a time, in small transactions; a dry run only reports them.
 
-    Open runs stay, and so do children whose parents stay, and runs that are `busy`. Keys of deleted runs are
-    free again. Output from before `chunks_older_than` is emptied in the runs that stay. `found` is what
-    `due` gave, if somebody has asked already. `before` is called with runs, in a thread, before they go.
+    Open runs stay, and so do runs whose parents stay and runs for which `is_busy` is true. Keys of deleted
+    runs become free. Output before `chunks_older_than` is emptied in the runs that stay. `expired` is the
+    result of `find_expired_runs`, if the caller has it. `on_delete` is called in a thread before runs are
+    deleted.
     """
     rows = (
         expired
@@ -53,11 +54,12 @@ async def delete_expired_runs(
     for batch in deletion_batches(store, [row.run for row in rows]):
         total = add_totals(total, batch.size)
         if not dry_run:
+            # In threads and in small batches: a commit of another run waits for one batch at most.
             await asyncio.to_thread(on_delete, batch.runs)
             await asyncio.to_thread(store.delete_runs, batch.runs)
         await asyncio.sleep(0)
     if not dry_run:
-        await asyncio.to_thread(store.delete_runs, [])  # what was cut off the last time
+        await asyncio.to_thread(store.delete_runs, [])  # finishes interrupted deletions
     if chunks_older_than is not None:
         for row in store.runs(session=session):
             if row.run not in deleted_ids and row.started < chunks_older_than:
@@ -73,21 +75,22 @@ def find_expired_runs(
     session: str | None = None,
     is_busy: Callable[[str], bool] = lambda run: False,
 ) -> list[RunRow]:
-    """The runs that `collect` would delete, oldest first."""
+    """Return the runs that `delete_expired_runs` would delete, oldest first."""
     rows = store.runs(session=session)
     return [row for row in runs_ended_before(rows, older_than) if not is_busy(row.run)]
 
 
 def runs_ended_before(rows: Iterable[RunRow], older_than: float) -> Iterator[RunRow]:
-    """The runs that ended before a time, with all above them."""
+    """Yield the runs that ended before a time together with all their ancestors."""
     rows_by_id = {row.run: row for row in rows}
 
-    def old(row: RunRow) -> bool:
+    def is_expired(row: RunRow) -> bool:
         return row.state in FINAL_STATE_VALUES and row.ended is not None and row.ended < older_than
 
     for row in rows_by_id.values():
         ancestor: RunRow | None = row
-        while ancestor is not None and old(ancestor):
+        # A child of an open parent stays: the parent's replay still reads the result of the child.
+        while ancestor is not None and is_expired(ancestor):
             ancestor = rows_by_id.get(ancestor.parent) if ancestor.parent is not None else None
         if ancestor is None:
             yield row
@@ -99,7 +102,7 @@ class DeletionBatch(NamedTuple):
 
 
 def deletion_batches(store: Store, runs: Iterable[str]) -> Iterator[DeletionBatch]:
-    """Runs in groups that are quick to delete."""
+    """Yield runs in groups that are quick to delete."""
     batch, size = list[str](), DeletionTotals()
     for run in runs:
         events, data = store.journal_size(run)
@@ -113,7 +116,7 @@ def deletion_batches(store: Store, runs: Iterable[str]) -> Iterator[DeletionBatc
 
 
 async def empty_old_chunks(store: Store, run: str, older_than: float, dry_run: bool) -> DeletionTotals:
-    """Empty the pieces of output of a run that are old enough."""
+    """Empty the old output chunks of a run."""
     total, after = DeletionTotals(), 0
     while old := store.old_events(run, EMPTIABLE_TYPE, older_than, after, MAX_BATCH_EVENTS):
         after = old[-1][0]

@@ -1,4 +1,4 @@
-"""Purses: what the steps of one run take from, and what each of them has in it."""
+"""The budgets that the steps of one run spend from, and the reservations of each step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RunBudget:
-    """A step takes from its own budget, from that of its run, of the runs around it, and of the day."""
+    """A step spends from its own budget, its run's, those of enclosing runs, and the daily one."""
 
     def __init__(self, executor: RunExecutor, rows: Sequence[EventRow]) -> None:
         self._executor = executor
@@ -33,13 +33,14 @@ class RunBudget:
         for path, usage_data in usage_in_progress(rows).items() if rows else ():
             self._reserve(path, usage_data)
         self._replaced_children: dict[str, str] = {}
-        """The places of child runs that do not count any more, by their ids; what they took does."""
+        """The call paths of replaced child runs, by id; the usage of those runs still counts."""
+        # Only changed code can stop requesting a child; otherwise replay reaches every open call by itself.
         if executor.has_optional_history:
             self._count_open_children(find_child_calls(rows))
         self.update_is_counted()
 
     def update_is_counted(self) -> None:
-        """See whether there is anything to count at all."""
+        """Update whether any limit applies, so that other runs skip the bookkeeping."""
         executor = self._executor
         is_parent_budgeted = executor.start_data.get("parent") is not None and any(
             budget.limits.has_budgets
@@ -50,14 +51,14 @@ class RunBudget:
     def budgets_for(
         self, path: str, limits: Limits | None, usage_data: Mapping[str, Any]
     ) -> Iterator[Budget]:
-        """The purses of a step, its own first; `used` is what it took already."""
+        """Yield the budgets of a step, its own first; `usage_data` is the step's usage so far."""
         executor = self._executor
         if limits is not None:
             step_path = step_of_attempt(path)
             step_budget = Budget(
                 limits.with_raised(self._raised_step_limits.get(step_path, {})),
                 usage_from_data(usage_data),
-                f"the budget of step {step_path}",
+                f"Budget of step {step_path}",
                 f"resume(limits={{'{step_path}': …}})",
                 executor.run.run_id,
                 step_path,
@@ -69,14 +70,15 @@ class RunBudget:
             yield day.budget
 
     def find_exhausted(self) -> ExhaustedBudget | None:
-        """Which budget is spent, for whatever the run does next."""
+        """Return the budget that is exhausted for whatever the run does next."""
         return find_exhausted_budget(self.budgets_for("", None, {}))
 
     def find_exhausted_for_turn(
         self, path: str, limits: Limits | None, usage_data: Mapping[str, Any], include_reserved: bool
     ) -> ExhaustedBudget | None:
-        """Which budget has no room for a turn of the step; it is an agent already, or will be by that."""
+        """Return the budget without room for a turn of the step, which counts as an agent from then on."""
         reservation = self._reserve(path, usage_data)
+        # The step must not be refused for the agent that it already is itself.
         reservation.usage.agents = 0
         try:
             return find_exhausted_budget(self.budgets_for(path, limits, usage_data), include_reserved)
@@ -84,20 +86,23 @@ class RunBudget:
             reservation.usage.agents = 1 if reservation.usage.turns else 0
 
     def begin_turn(self, path: str, limits: Limits | None, usage_data: Mapping[str, Any]) -> bool:
-        """Take what a turn is sure to take, if there is room for it in every purse now."""
+        """Reserve a turn if every budget has room for it."""
+        # Check and reservation happen without an await, so parallel steps cannot both take the last turn.
         if self.find_exhausted_for_turn(path, limits, usage_data, include_reserved=True) is not None:
             return False
         self._reserve(path, usage_data).is_turn_running = True
         return True
 
     def end_turn(self, path: str, usage_data: Mapping[str, Any]) -> None:
-        """A turn is over, and `used` is what its step has taken by now."""
+        """End a turn; `usage_data` is the step's usage so far."""
         reservation = self._reserve(path, usage_data)
         reservation.usage.agents = 1 if reservation.usage.turns else 0
         self._executor.host.budgets.notify()
 
     def spend(self, path: str, usage: Any, by_child: bool) -> None:
-        """Count what a step took, for the run and for the day; what a child took, the day has counted."""
+        """Charge usage to the run and the day; the day counts a child's usage from the child's journal."""
+        # Released in the same turn as the usage is added: the sum never counts the step twice or not at
+        # all.
         if self.own_budget.in_progress:
             self._release(path)
         if usage is not None:
@@ -106,30 +111,31 @@ class RunBudget:
                 day.spend(usage)
 
     def raise_limits(self, limits: Mapping[str, Any]) -> None:
-        """Higher limits, of the run or of its steps."""
+        """Raise limits of the run or of its steps."""
         run_limits, steps = split_step_limits(limits)
         self._executor.limits = self.own_budget.limits = self.own_budget.limits.with_raised(run_limits)
         for path, more in steps.items():
             self._raised_step_limits[path] = {**self._raised_step_limits.get(path, {}), **more}
+        # Children spend from this budget too, so their shortcut has to be evaluated again.
         for executor in self._executor.host.executors.values() if limits else ():
             executor.budget.update_is_counted()
         self._executor.host.budgets.notify()
 
     def close(self) -> None:
-        """The run is not driven any more: nothing of it is under way."""
+        """Release the reservations of a run that has become inactive."""
         if self.own_budget.in_progress and (day := self._executor.host.budgets.daily_budget) is not None:
             for path in self.own_budget.in_progress:
                 day.budget.in_progress.pop(self._executor.run.run_id + path, None)
             self._executor.host.budgets.notify()
 
     def reservations(self) -> Iterator[tuple[str, Reservation]]:
-        """The stakes of the steps under way, by names that no other run has."""
+        """Yield the reservations of running steps under names unique across runs."""
         for path, reservation in self.own_budget.in_progress.items():
             if isinstance(reservation, Reservation):
                 yield self._executor.run.run_id + path, reservation
 
     def _reserve(self, path: str, usage_data: Mapping[str, Any]) -> Reservation:
-        """What a step has in all purses; a turn of it is not under way, or just over."""
+        """Return the reservation of a step in all budgets, without a running turn."""
         reservation = self.own_budget.in_progress.get(path)
         if not isinstance(reservation, Reservation):
             reservation = self.own_budget.in_progress[path] = Reservation(RunUsage())
@@ -139,14 +145,14 @@ class RunBudget:
         return reservation
 
     def taken_by_child(self, path: str) -> dict[str, float]:
-        """What the child run of a call has taken until now, in all its attempts."""
+        """Return the usage of a call's child run so far, in all attempts."""
         usage = RunUsage()
         for name in self._names_at(path):
             usage.add(self.own_budget.in_progress[name].total())
         return usage.to_dict()
 
     def _count_open_children(self, calls: ChildCalls) -> None:
-        """Count the child runs that the run has not heard from, whether it asks for them again or not."""
+        """Count child runs without a recorded outcome, whether or not the code requests them again."""
         host, run_id = self._executor.host, self._executor.run.run_id
         for path, key in calls.open_calls.items():
             *previous_ids, last_id = host.child_attempts(run_id, key) or [""]
@@ -161,12 +167,12 @@ class RunBudget:
                     self.own_budget.in_progress[attempt_id] = host.budgets.budget_of_run(attempt_id)
 
     def on_child_started(self, run_id: str, path: str, budget: Budget) -> None:
-        """A child run is driven; it may be one that does not count any more."""
+        """Track the budget of a child run that has started; it may be a replaced one."""
         self.own_budget.in_progress[run_id if run_id in self._replaced_children else path] = budget
 
     @property
     def open_children(self) -> list[tuple[str, str]]:
-        """Where child runs were called that the run has not heard from, and their ids."""
+        """The call paths and ids of child runs without a recorded outcome."""
         in_progress = self.own_budget.in_progress.items()
         return [
             (call_path_of(name), child_budget.run_id)
@@ -175,7 +181,7 @@ class RunBudget:
         ]
 
     def on_replaced(self, path: str) -> None:
-        """What is at a place does not count any more; what child runs took there does."""
+        """Keep counting the usage of child runs at a path whose records were reset."""
         for name, child_budget in list(self.own_budget.in_progress.items()):
             if (
                 isinstance(child_budget, Budget)
@@ -186,12 +192,14 @@ class RunBudget:
                 self.own_budget.in_progress[child_budget.run_id] = self.own_budget.in_progress.pop(name)
 
     def record_stopped_children(self, path: str | None = None) -> None:
-        """Note what child runs took that were stopped: those replaced at a path, or all there are."""
+        """Record the usage of stopped child runs: those replaced at a path, or all."""
         for name, child_budget in list(self.own_budget.in_progress.items()):
             if not isinstance(child_budget, Budget) or child_budget.run_id is None:
                 continue
             call_path = self._replaced_children.get(name)
             if path is None or call_path == path:
+                # The event carries the usage from here on; leaving the entry as well would charge the run
+                # twice.
                 del self.own_budget.in_progress[name]
                 if used := self._executor.host.usage_of_stopped_run(child_budget.run_id):
                     self.own_budget.usage.spend(used)
@@ -206,17 +214,17 @@ class RunBudget:
             self._executor.host.budgets.notify()
 
     def _names_at(self, path: str) -> list[str]:
-        """What is under way at a path; child runs of attempts before the last one stand beside it."""
+        """Return the names of entries in progress at a path, including earlier attempts of its child run."""
         return [name for name in self.own_budget.in_progress if name == path or name.startswith(f"{path}~")]
 
 
 def create_run_budget(run_id: str, limits: Limits, usage: RunUsage, start_data: Mapping[str, Any]) -> Budget:
-    owner = "the run's budget" if start_data.get("parent") is None else "the budget of the child run"
+    owner = "Run budget" if start_data.get("parent") is None else "Child run budget"
     return Budget(limits, usage, owner, "resume(limits=…)", run_id)
 
 
 def call_path_of(name: str) -> str:
-    """The path of a call, by the name of what is under way there: attempts before the last are numbered."""
+    """Return the path of a call from the name of its entry; earlier attempts have a number appended."""
     path, _, number = name.rpartition("~")
     return path if number.isdigit() else name
 

@@ -1,4 +1,4 @@
-"""Commands: what people do to runs, whether somebody drives them or not."""
+"""Commands on runs (stop, pause, resume, answer, signal, steer), whether or not the run is active."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nerve.engine.local_engine import LocalEngine
 
 PathReplyFactory = Callable[[str], ReplyRow]
-"""What is said to a command about a path."""
+"""Builds the stored reply to a command from the path it applied to."""
 
 ACTIVE_STATES = (WorkflowState.RUNNING, WorkflowState.WAITING)
 FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
@@ -41,7 +41,7 @@ PAUSED_OR_HELD_STATES = (*PAUSE_STATES, WorkflowState.HELD)
 
 
 class RunCommands:
-    """Each returns when what it did is on disk; those for one run wait for each other."""
+    """Run commands. Each returns when its effect is on disk; commands on one run are serialized."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -50,27 +50,29 @@ class RunCommands:
 
     @asynccontextmanager
     async def _exclusive(self, run: WorkflowRun) -> AsyncIterator[RunExecutor | None]:
-        """Have a run to oneself; gives its drive, if anybody drives it."""
+        """Lock a run; yield its executor, if it is active."""
         self._engine.bind_to_running_loop()
         async with self._locks.setdefault(run, asyncio.Lock()):
             executor = await self._wait_for_executor(run)
+            # Checked under the lock: the session may have closed while this command waited.
             if self._engine.closed:
-                raise RuntimeError("the session is closed")
+                raise RuntimeError("The session is closed")
             yield executor
 
     def is_busy(self, run: WorkflowRun) -> bool:
-        """Whether somebody has a run to oneself."""
+        """Whether a command holds the lock of a run."""
         lock = self._locks.get(run)
         return lock is not None and lock.locked()
 
     async def wake(self, run: WorkflowRun) -> None:
-        """Go on with a run that nobody drives: the time it waits for has come."""
+        """Continue an inactive run whose deadline has passed."""
         async with self._exclusive(run) as executor:
+            # An answer may have woken it meanwhile, or a command paused it.
             if executor is None and run._state in ACTIVE_STATES:
                 self._engine.rebuild_run(run)
 
     async def _wait_for_executor(self, run: WorkflowRun) -> RunExecutor | None:
-        """Who drives a run, when whoever is about to leave it has left and written everything."""
+        """Return the executor of a run, after a previous executor has ended and written everything."""
         while True:
             executor, drain_task = (
                 self._engine.executors.get(run.run_id),
@@ -84,13 +86,14 @@ class RunCommands:
                 return executor
 
     async def stop(self, run: WorkflowRun, reason: str, top: str | None = None) -> list[str]:
-        """End a run and its children; says what was running. It is done, also when nobody waits for it.
+        """Stop a run and its children and return the paths that were running.
 
-        `top` is the run around it that is stopped, if it is not only this one.
+        The stop completes even if the caller is cancelled. `top` is the enclosing run being stopped, if any.
         """
         executor = self._engine.executors.get(run.run_id)
         if executor is not None and asyncio.current_task() in executor.dispatcher.tasks:
-            raise RuntimeError("a run cannot stop itself; return or raise instead")
+            raise RuntimeError("A run cannot stop itself. Return or raise instead.")
+        # Half a stop (children ended, the run still open) must not remain because a client disconnected.
         return await asyncio.shield(self.schedule_stop(run, reason, top))
 
     def schedule_stop(self, run: WorkflowRun, reason: str, top: str | None) -> asyncio.Task[list[str]]:
@@ -102,10 +105,10 @@ class RunCommands:
     def _on_stop_done(self, stop_task: asyncio.Task[list[str]]) -> None:
         self._stop_tasks.discard(stop_task)
         if not stop_task.cancelled():
-            stop_task.exception()  # whoever still waits for it is told; there may be nobody
+            stop_task.exception()  # waiters get it from the shield; without one asyncio would log it
 
     async def wait_for_stops(self) -> None:
-        """Return when every stop that has begun is over."""
+        """Return when every stop that has begun is complete."""
         while self._stop_tasks:
             await asyncio.wait(self._stop_tasks)
 
@@ -116,8 +119,10 @@ class RunCommands:
             if executor is not None:
                 return await self._stop_executor(executor, reason, top)
             if self._find_open_run(run.run_id) is None:
-                return []  # it ended by itself, and this handle has not noticed yet
+                return []  # the run ended, and this handle is stale
             stopped_children = self._open_children(run)
+            # Children stop before their parent: after a crash in between, recovery finds the parent open
+            # and finishes the stop. The other way around, the children would be orphans.
             for child in stopped_children:
                 await self.stop(child, reason, top or run.run_id)
             data = cancellation_data(run, reason, [], top)
@@ -132,7 +137,7 @@ class RunCommands:
             return []
 
     def _child_usage_events(self, children: Iterable[WorkflowRun]) -> list[tuple[str, str, dict[str, Any]]]:
-        """The events that say where child runs were called, and what they took."""
+        """Return the events that record the usage of stopped child runs at the paths of their calls."""
         ids = [child.run_id for child in children]
         paths = {
             run_id: load_start_data(self._engine.store.events(run_id, 0, 1))["parent_path"] for run_id in ids
@@ -146,6 +151,7 @@ class RunCommands:
 
     async def _stop_executor(self, executor: RunExecutor, reason: str, top: str | None) -> list[str]:
         run = executor.run
+        # Set before the first await, so that nothing the body does from here on is recorded as its outcome.
         executor.is_stopping, executor.state_before_stop = True, run._state
         run._state = WorkflowState.STOPPING
         killed = list(executor.call_runner.running_leaves)
@@ -153,14 +159,14 @@ class RunCommands:
             for path, child in list(run._children.items()):
                 killed += [path + inner for inner in await self.stop(child, reason, top or run.run_id)]
             await executor.cancel_tasks()
+            # A task may have started a child between the loop above and its own cancellation.
             killed += await self.stop_started_children(executor, reason, top or run.run_id)
         except NerveError as unwritten:
             executor.on_write_failed(unwritten)
             raise
         executor.budget.record_stopped_children()
-        for kind, path, event_data in stop_events(
-            executor.journal_rows()
-        ):  # on disk with what ends the run, or not at all
+        # Buffered with the final event and committed in the same batch, or not at all.
+        for kind, path, event_data in stop_events(executor.journal_rows()):
             executor.append_event(kind, path, event_data)
         data = encode_json(cancellation_data(run, reason, killed, top), max_depth=None)
         if (
@@ -174,7 +180,7 @@ class RunCommands:
     async def stop_started_children(
         self, executor: RunExecutor, reason: str, top: str | None = None
     ) -> list[str]:
-        """Stop the children that a run had just begun when it was to end."""
+        """Stop the children that a run had just started when it ended."""
         killed: list[str] = []
         for path, run_id in executor.budget.open_children:
             if (child := self._find_open_run(run_id)) is not None:
@@ -182,14 +188,14 @@ class RunCommands:
         return killed
 
     def _find_open_run(self, run_id: str) -> WorkflowRun | None:
-        """A run that is not over; its start may have yet to be written."""
+        """Return a run that has not ended; its start may not be written yet."""
         if (executor := self._engine.executors.get(run_id)) is not None:
             return executor.run
         row = self._engine.store.run(run_id)
         return None if row is None or row.state in FINAL_STATE_VALUES else self._engine.run_handle(row)
 
     async def pause(self, run: WorkflowRun) -> None:
-        """Let nothing new begin, in the run and in its children."""
+        """Start no new work in the run and its children."""
         async with self._exclusive(run) as executor:
             if run._state in PAUSE_STATES:
                 return
@@ -201,6 +207,7 @@ class RunCommands:
                 await self._append_event(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
                 run._state = WorkflowState.PAUSED
             run._notify()
+            # Parent first: it could otherwise start a new child after its children were paused.
             for child in self._open_children(run):
                 if child._state in ACTIVE_STATES:
                     await self.pause(child)
@@ -215,13 +222,15 @@ class RunCommands:
         with_changes: bool = False,
         reply: ReplyRow | None = None,
     ) -> None:
-        """Go on. If a budget is spent, it is that which is raised: a child's, or that of a run around it."""
+        """Resume a run; if a budget is exhausted, raise the exhausted one: of a child or an enclosing run."""
         if limits and (budget_owner := self._budget_owner(run)) is not run:
             await self._raise_limits(budget_owner, limits)
             limits = {}
             if budget_owner.run_id in dict(self._engine.enclosing_runs(run.run_id)):
+                # Siblings are held for the same budget, and the user has resumed only one of them.
                 await self._resume_children(budget_owner, except_run=run)
         async with self._exclusive(run) as executor:
+            # Resuming without a decision would run a step with effect="once" a second time.
             if run._held is not None and run._held["reason"] == "in doubt":
                 raise RuntimeError(f"Cannot resume: {run._held['message']}")
             await self._resume(run, executor, limits, with_changes, reply)
@@ -245,6 +254,8 @@ class RunCommands:
         self._engine.check_ready(run)
         if executor is not None:
             seq = executor.resume(limits, with_changes)
+            # In the same commit as the event: a repeated request then finds its reply exactly if the resume
+            # happened.
             executor.journal.attach_reply(reply)
             await executor.journal.wait_durable(seq)
         else:
@@ -253,16 +264,16 @@ class RunCommands:
             run._held, run._state = None, WorkflowState.RUNNING
             self._engine.rebuild_run(run)
             if with_changes:
-                run._gates.clear()  # open is what the code asks for now, and that it has yet to say
+                run._gates.clear()  # only gates that the code requests again are open, and it has yet to run
         await self._resume_children(run)
 
     def _has_paused_child(self, run: WorkflowRun) -> bool:
-        """Whether a run goes on, and a child of it does not: it was paused alone, or not resumed yet."""
+        """Whether a run is active while a child of it is paused."""
         children = self._open_children(run) if run._state in ACTIVE_STATES else []
         return any(child._state in PAUSE_STATES or self._has_paused_child(child) for child in children)
 
     async def _resume_children(self, run: WorkflowRun, except_run: WorkflowRun | None = None) -> None:
-        """Go on with the children of a run that pause with it, or are held for a budget."""
+        """Resume the children of a run that are paused with it or held for a budget."""
         for child in self._open_children(run):
             if child is not except_run and (child._state in PAUSE_STATES or is_held_for_budget(child._held)):
                 await self.resume(child, {})
@@ -270,7 +281,7 @@ class RunCommands:
                 await self._resume_children(child, except_run)
 
     def _budget_owner(self, run: WorkflowRun) -> WorkflowRun:
-        """The run whose budget is spent, if a run, or a child of it, is held for one; else the run itself."""
+        """Return the run whose budget is exhausted and holds this run or its child, or the run itself."""
         hold_data = run.held
         if hold_data is None or not is_held_for_budget(hold_data) or hold_data.get("purse") == "day":
             return run
@@ -278,7 +289,7 @@ class RunCommands:
         return run if row is None else self._engine.run_handle(row)
 
     async def _raise_limits(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
-        """Raise the budget of a run, whether it stands or a child of it does."""
+        """Raise the budget of a run, whether the run or a child of it is held."""
         async with self._exclusive(run) as executor:
             if executor is not None:
                 await executor.journal.wait_durable(executor.raise_limits(limits))
@@ -289,12 +300,13 @@ class RunCommands:
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
         """Settle a gate that was claimed for this answer."""
         executor = self._engine.executors.get(run.run_id)
+        # Without the lock: settle() decides races itself, and an answer must not wait for a slow command.
         if executor is not None and not executor.detached:
             return executor.journal.wait_durable(executor.open_waits.answer(gate, answer, by))
         return self._answer(run, gate, answer, by)
 
     async def _answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> None:
-        """A run that is not in memory is rebuilt for its answer, unless it is paused or held."""
+        """Answer a gate of an inactive run: rebuild the run, unless it is paused or held."""
         async with self._exclusive(run) as executor:
             if run.is_complete:
                 raise gate_closed_error(run, gate)
@@ -310,12 +322,12 @@ class RunCommands:
                 await self._append_event(
                     run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply
                 )
-            except NerveError:  # nothing has happened: it is open as it was
+            except NerveError:  # nothing is written: the gate stays open
                 run._gates[gate.path] = replace(gate, key=None, about={}, reply=None)
                 raise
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
-        """Settle the open waits for a signal; says how many there were."""
+        """Settle the open waits for a signal; return their number."""
         async with self._exclusive(run) as executor:
             if run.is_complete or run._state is WorkflowState.PENDING:
                 return 0
@@ -324,7 +336,7 @@ class RunCommands:
             if paths and executor is None and run._state in ACTIVE_STATES:
                 executor = self._engine.rebuild_run(run)
             if executor is not None:
-                for path in paths:  # in one go: nobody else settles one of them in between
+                for path in paths:  # without an await in between: no other command can settle one of them
                     executor.open_waits.settle(path, "signal_received", data, data["value"])
                 await executor.journal.wait_durable(executor.journal.seq)
                 return len(paths)
@@ -333,7 +345,7 @@ class RunCommands:
             return len(paths)
 
     def on_fact(self, run_id: str, path: str, fact_match: Mapping[str, Any]) -> Awaitable[None]:
-        """A fact has come that a wait is for, whether or not the run is in memory."""
+        """Settle a wait by a fact, whether or not the run is active."""
         executor = self._engine.executors.get(run_id)
         if (
             executor is not None
@@ -345,7 +357,7 @@ class RunCommands:
         return self._settle_by_fact(run_id, path, fact_match)
 
     async def _settle_by_fact(self, run_id: str, path: str, fact_match: Mapping[str, Any]) -> None:
-        """A run that is not in memory is rebuilt for what came, unless it is paused or held."""
+        """Settle a wait of an inactive run by a fact: rebuild the run, unless it is paused or held."""
         row = self._engine.store.run(run_id)
         if row is None:
             return
@@ -361,11 +373,12 @@ class RunCommands:
                     return
                 executor = executor or self._engine.rebuild_run(run)
                 executor.open_waits.settle(path, "signal_received", data, outcome)
-            if executor is not None:  # which may have settled it by itself, and not have written that yet
+            # The executor may have settled the wait itself without having written it yet.
+            if executor is not None:
                 await executor.journal.wait_durable(executor.journal.seq)
 
     def _open_waits(self, run: WorkflowRun, executor: RunExecutor | None) -> dict[str, EventRow]:
-        """The waits that are open, by all that has happened to a run, whether or not it is on disk yet."""
+        """Return the open waits of a run, including those not on disk yet."""
         return find_open_waits(
             executor.journal_rows() if executor is not None else self._engine.store.events(run.run_id)
         )
@@ -373,7 +386,7 @@ class RunCommands:
     def _paths_waiting_for_signal(
         self, run: WorkflowRun, executor: RunExecutor | None, label: str, key: str | None
     ) -> list[str]:
-        """The paths of the open waits that a signal settles."""
+        """Return the paths of the open waits that a signal settles."""
         rows = [row for row in self._open_waits(run, executor).values() if row.type == "signal_waiting"]
         requests = [(row.path, decode_json(row.data)) for row in rows]
         labelled = [(path, data["key"]) for path, data in requests if data.get("label") == label]
@@ -382,18 +395,20 @@ class RunCommands:
     async def steer(
         self, run: WorkflowRun, text: str, path: str | None, by: str, saying: PathReplyFactory | None = None
     ) -> str:
-        """Say something to an agent at work; gives the path of its step."""
+        """Send a message to the agent of a running step; return the path of the step."""
         async with self._exclusive(run) as executor:
             steering_by_path = (
                 {}
                 if executor is None
                 else {at: leaf.steering for at, leaf in executor.call_runner.running_leaves.items()}
             )
-            listeners = {at: words for at, words in steering_by_path.items() if words is not None}
+            listeners = {at: queue for at, queue in steering_by_path.items() if queue is not None}
             paths = [path] if path is not None else list(listeners)
             if executor is None or len(paths) != 1 or paths[0] not in listeners:
-                who = ", ".join(listeners) or "none"
-                raise RuntimeError(f"Cannot steer {path or 'the run'}: steps whose agents listen now: {who}")
+                listening = ", ".join(listeners) or "none"
+                raise RuntimeError(
+                    f"Cannot steer {path or 'the run'}: steps with a listening agent: {listening}"
+                )
             seq = executor.append_event("steered", paths[0], {"text": text, "by": by})
             executor.journal.attach_reply(saying(paths[0]) if saying is not None else None)
             listeners[paths[0]].put_nowait(text)  # at once: the turn may end while this is written
@@ -403,12 +418,10 @@ class RunCommands:
     async def resolve_doubt(
         self, run: WorkflowRun, path: str, decision: str, value: Any, reply: ReplyRow | None = None
     ) -> None:
-        """Say what became of the path a run is held at, and go on."""
+        """Record the decision on the step a run is held at, and resume the run."""
         async with self._exclusive(run) as executor:
             if run._state is not WorkflowState.HELD:
-                problem = (
-                    f"run '{run.run_id}' is {run.state.value}, and only a held run is in doubt about a step"
-                )
+                problem = f"run '{run.run_id}' is {run.state.value}, but only a held run has a step in doubt"
                 raise RuntimeError(f"Cannot {decision}: {problem}")
             hold_data = run._held or {}
             pending = (
@@ -421,18 +434,18 @@ class RunCommands:
                 raise not_in_doubt_error(run, path or hold_data["path"], decision)
             if path and path != hold_data["path"]:
                 raise ValueError(
-                    f"run '{run.run_id}' is held at '{hold_data['path'] or '/'}', not at '{path}'"
+                    f"Run '{run.run_id}' is held at '{hold_data['path'] or '/'}', not at '{path}'"
                 )
             self._engine.check_ready(run)
             if is_in_doubt and pending is not None:
                 pending.decision.set_result(decision_result(decision, value))
-                await pending.decision_recorded  # so that it is on disk with what says that the run goes on
+                await pending.decision_recorded  # so that it is on disk before the run resumes
             elif is_in_doubt:
                 await self._record_decision(run, hold_data["path"], decision, value)
             await self._resume(run, executor, {}, reply=reply)
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
-        """Hold a run that nobody drives until somebody decides; it still hears what it waits for."""
+        """Hold an inactive run until the user decides; it still receives answers, signals and facts."""
         hold_data = {"reason": reason, "message": message, "path": ""}
         async with self._exclusive(run):
             await self._append_event(run, "workflow_held", hold_data, WorkflowState.HELD)
@@ -441,17 +454,17 @@ class RunCommands:
             run._notify()
 
     async def _record_decision(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
-        """Write what a person has decided, unless it is written and a crash kept the run from going on."""
+        """Record a decision, unless it is recorded already and a crash prevented the resume."""
         data: dict[str, Any] = {}
         if (result := decision_result(decision, value)) is not None:
             data = {"node_id": path, "success": result.success, "result": result, "decided": decision}
         if (previous := self._find_decision(run, path)) is not None:
             if previous != decode_json(encode_json(data, max_depth=MAX_EVENT_DEPTH)):
                 problem = (
-                    f"{previous['decided']} was decided already: "
+                    f"{previous['decided']} is already recorded: "
                     f"{encode_json(previous['result'], max_depth=None)}"
                 )
-                raise RuntimeError(f"Cannot {decision} '{path}': {problem}. Say the same again")
+                raise RuntimeError(f"Cannot {decision} '{path}': {problem}. Repeat the same decision.")
         elif data:
             await self._append_event(run, "node_completed", data, WorkflowState.HELD, path, path)
         else:
@@ -459,7 +472,7 @@ class RunCommands:
             await self._append_event(run, "node_retrying", data, WorkflowState.HELD, None, path)
 
     def _find_decision(self, run: WorkflowRun, path: str) -> dict[str, Any] | None:
-        """What was decided of the path since the run is held at it."""
+        """Return the decision on a path since the run was held there."""
         for row in reversed(self._engine.store.events(run.run_id)):
             if row.type == "workflow_held":
                 break
@@ -479,8 +492,9 @@ class RunCommands:
         reply: ReplyRow | None = None,
         preceding: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
     ) -> None:
-        """Add an event to the journal of a run that nobody drives, and before it others: type, path, data."""
+        """Append an event, and `preceding` ones (type, path, data), to the journal of an inactive run."""
         engine = self._engine
+        # Read under the lock of the run: the next sequence number follows from the last row.
         journal_rows = engine.store.events(run.run_id)
         start = load_start_data(journal_rows)
         journal = JournalWriter(
@@ -501,21 +515,21 @@ class RunCommands:
 
 
 def describe_run_state(run: WorkflowRun) -> str:
-    """How it stands with a run that cannot be paused or resumed, and what can be done."""
+    """Describe why a run cannot be paused or resumed, and what to do instead."""
     run_name = f"run '{run.run_id}'"
     if run.is_complete:
-        return f"{run_name} has ended; fork it to go another way"
+        return f"{run_name} has ended; fork it to continue from an earlier step"
     if run._state is WorkflowState.HELD:
-        return f"{run_name} is held already; resume or stop it"
+        return f"{run_name} is already held; resume or stop it"
     if (hold_data := run.held) is not None:
         return (
             f"its child run '{hold_data['run_id']}' is held ({hold_data['reason']}): {hold_data['message']}"
         )
     if run.state is WorkflowState.WAITING:
-        return f"{run_name} goes on when what it waits for has come"
+        return f"{run_name} continues when its wait is settled"
     if run._state is WorkflowState.PENDING:
         return f"{run_name} has not been started"
-    return f"{run_name} goes on by itself"
+    return f"{run_name} is already running"
 
 
 def is_held_for_budget(hold_data: Mapping[str, Any] | None) -> bool:
@@ -523,18 +537,16 @@ def is_held_for_budget(hold_data: Mapping[str, Any] | None) -> bool:
 
 
 def not_in_doubt_error(run: WorkflowRun, path: str, decision: str) -> RuntimeError:
-    """Why nobody can say what became of a path, and what can be done instead."""
+    """Build the error for a decision on a path that is not in doubt."""
     hold_data = run._held or {}
     why = f"run '{run.run_id}' is held ({hold_data['reason']}). {hold_data['message']}"
     if hold_data["reason"] == "in doubt":
-        why = f"the code of run '{run.run_id}' has given it up meanwhile. Retry the run without a path."
-    return RuntimeError(
-        f"Cannot {decision} '{path or '/'}': only a step that is in doubt can be decided, and {why}"
-    )
+        why = f"the code of run '{run.run_id}' has abandoned it. Retry the run without a path."
+    return RuntimeError(f"Cannot {decision} '{path or '/'}': only a step in doubt can be decided, but {why}")
 
 
 def decision_result(decision: str, value: Any) -> Result | None:
-    """What became of a step, as a person has decided; nothing yet if it is to be run again."""
+    """Return the result a decision gives a step; None if the step runs again."""
     if decision == "retry":
         return None
     return Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
@@ -546,4 +558,4 @@ def cancellation_data(run: WorkflowRun, reason: str, killed: list[str], top: str
 
 
 def ignore_write_error(error: NerveError) -> None:
-    """Whoever waits for the write is told; there is nobody else."""
+    """Do nothing: the task that awaits the write gets the error."""

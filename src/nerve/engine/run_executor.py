@@ -1,4 +1,4 @@
-"""Drive: one run in memory; what its body asks for is answered from the journal, or done and recorded."""
+"""Execute one run in memory: requests of its body are answered from the journal, or run and recorded."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
 
 CANCEL_RETRY_INTERVAL_S = 5.0
-"""Seconds given to a body that was cancelled and does not end, before it is cancelled once more."""
+"""Seconds a cancelled body gets to end before the engine cancels it again."""
 
 REPAIRABLE_EVENTS = frozenset(
     {"output_chunk", "tool_call", "plan", "usage", "log", "permission", "node_retrying"}
 )
-"""Events that tell what agents, commands and errors said: half a character in it is no reason to fail."""
+"""Events with text from agents, commands and errors; invalid characters in it must not fail the run."""
 
 
 class ExecutorHost(Protocol):
-    """What a drive needs of its engine."""
+    """What an executor needs from its engine."""
 
     @property
     def executors(self) -> Mapping[str, RunExecutor]: ...
@@ -102,7 +102,7 @@ class ExecutorHost(Protocol):
 
 
 class RunExecutor:
-    """The runtime of one body, from its start to its end, to a hold, or until it leaves memory."""
+    """The runtime of one body: from start until it ends, is held, or is evicted from memory."""
 
     def __init__(
         self,
@@ -115,30 +115,36 @@ class RunExecutor:
         self.host, self.run, self.start_data, self.limits = host, run, start_data, limits
         self.overrides: dict[str, dict[str, Any]] = start_data.get("overrides") or {}
         self.has_optional_history = bool(rows) and optional_until(rows) > 0
-        """Whether there may be child runs that the code does not ask for any more."""
+        """Whether child runs may exist that the code no longer requests."""
         self.usage = usage_of_rows(rows)
         self.budget = RunBudget(self, rows)
         self.detached = False
-        """The body has been let go: whatever it still does says nothing about the run."""
+        """Whether the executor has let go of the body; nothing the body does from then on affects the run."""
+        # While a stop is in progress the run row keeps the state from before it. A crash in the middle then
+        # recovers a run that can still be resumed or stopped.
         self.is_stopping = False
         self.state_before_stop: WorkflowState | None = None
-        """What it was before somebody began to stop it: after a crash it is that again."""
+        """The state before a stop began, which recovery finds after a crash during the stop."""
         self.final_state: WorkflowState | None = None
         self.forced_error: Exception | None = None
         self.pause_barrier: asyncio.Future[None] | None = None
         self.steps_in_doubt: list[str] = []
         self.newly_requested_paths: list[str] = []
-        """Paths that the body asks for on replay and the journal does not have."""
+        """Paths that the body requests during replay and that are not in the journal."""
         is_forked = "forked_from" in start_data
         self.threads = (
             AgentThreads(InheritedThreads(host.store, start_data, rows)) if is_forked else AgentThreads()
         )
         self.main_task: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
+        # The body and its tasks share one copied context, so TASK_OWNER marks exactly the tasks of this
+        # body and never leaks into the task that called start().
         self._body_context = contextvars.copy_context()
         self._resets = find_resets(rows)
+        # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
+        # a run with optional history (a fork, or changed code) can contain such rows.
         self.unknown_outcomes = unknown_outcomes(rows) if self.has_optional_history else set()
-        """Leaves that may have happened, also where what is recorded of them does not count any more."""
+        """Leaves that may have run, including those whose records have been reset."""
         replay = Replay(rows[1:], optional_until(rows), origin_ids(start_data)) if len(rows) > 1 else None
         self.dispatcher = ResultDispatcher(
             replay if replay and not replay.is_finished else None,
@@ -153,6 +159,7 @@ class RunExecutor:
             self._on_commit,
             self.on_write_failed,
         )
+        # Every row the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
         self.dispatcher.committed_seq = self.journal.seq
         self.call_runner, self.open_waits, self.side_effects = (
             CallRunner(self),
@@ -160,7 +167,7 @@ class RunExecutor:
             SideEffects(self),
         )
 
-    # -- the port ------------------------------------------------------------------------------
+    # -- the runtime that the body sees --------------------------------------------------------------
 
     def call(self, call: NodeCall) -> Awaitable[Result]:
         return self.call_runner.call(call)
@@ -186,7 +193,7 @@ class RunExecutor:
     # -- the life of the body ------------------------------------------------------------------
 
     def start_body(self) -> None:
-        """Run the body, from its start, in a task of its own."""
+        """Run the body from its start in a task of its own."""
         run = self.run
         run._state, run._held = WorkflowState.RUNNING, None
         session = run.workflow.session
@@ -212,10 +219,12 @@ class RunExecutor:
             if self.forced_error is not None:
                 raise self.forced_error
         except (Suspended, asyncio.CancelledError) as error:
+            # A cancellation by the engine (stop, suspend) is not an outcome: the command that cancels writes
+            # the event. Only a CancelledError that the code itself raised is a failure.
             if self.forced_error is not None:
                 await self._end_with_failure(self.forced_error)
             elif isinstance(error, asyncio.CancelledError) and not self.host.is_shutting_down:
-                await self._end_with_failure(RuntimeError("the workflow function raised CancelledError"))
+                await self._end_with_failure(RuntimeError("The workflow function raised CancelledError"))
         except KeyboardInterrupt:
             raise
         except Rejected as error:
@@ -233,10 +242,12 @@ class RunExecutor:
             )
         except BaseException as error:
             if isinstance(error, GeneratorExit) and asyncio.current_task(self.loop) is not self.main_task:
-                raise  # nobody runs the body any more: it is thrown away
+                raise  # the garbage collector closes a body that the engine dropped: not an outcome
             await self._end_with_failure(self.forced_error or error)
         else:
             data = f'{{"run_id":"{self.run.run_id}","result":{text},"duration_s":{self._elapsed_seconds()}}}'
+            # The caller gets the value as a later reader of the journal would, so results do not change
+            # after a restart.
             result = value if is_scalar_json(value) else decode_json(text)
             await self._end_run("workflow_completed", data, WorkflowState.COMPLETED, result=result)
 
@@ -265,7 +276,7 @@ class RunExecutor:
         result: Any = None,
         error: BaseException | None = None,
     ) -> None:
-        """Write how it ended, unless the body has not come as far as the journal says it was."""
+        """Write how the run ended, unless the body ended before it requested everything in the journal."""
         if self.is_stopping or self.is_inactive:
             return
         if (obstacle := self._find_unrequested_record()) is not None:
@@ -273,11 +284,15 @@ class RunExecutor:
                 obstacle, f"the code {'raised ' + describe_error(error) if error else 'ends'} now"
             )
             return
+        # Detach before the awaits below: while children stop, no task of the body may start new work or be
+        # recorded as abandoned.
         self.detached = True
         self.open_waits.cancel_timers()
         try:
             for child in list(self.run._children.values()):
                 await child.stop("its parent has ended")
+            # Code that changed may no longer know children that earlier code started, so the store is asked
+            # for them.
             if self.has_optional_history:
                 await self.host.stop_children(self.run.run_id, "its parent has ended")
             if len(self.dispatcher.tasks) > 1:
@@ -286,6 +301,8 @@ class RunExecutor:
         except NerveError as unwritten:
             self.on_write_failed(unwritten)
             return
+        # Children end first, their usage is recorded next, and the final event is written last: after it
+        # nothing may follow in the journal, and a crash before it leaves the run open to be finished again.
         self.side_effects.flush_deferred()
         self.budget.record_stopped_children()
         if await self.write_final_event(type, data, state) is not None:
@@ -298,7 +315,7 @@ class RunExecutor:
         self.finish(state)
 
     def _find_unrequested_record(self) -> ReplayEntry | None:
-        """What is recorded, must be asked for, and was not when the body ended."""
+        """Return the first record the body had to request and had not when it ended."""
         replay = self.dispatcher.replay
         if replay is None:
             return None
@@ -309,12 +326,13 @@ class RunExecutor:
         return obstacle
 
     async def write_final_event(self, type: str, data: str, state: WorkflowState) -> NerveError | None:
-        """Write the last event of the run; gives the reason when that failed and the run is held instead."""
+        """Write the last event of the run; return the error if that fails, in which case the run is held."""
         self.detached = True
         self.run._gates.clear()
         self.final_state = state
         self.journal.mark_row_dirty()
         try:
+            # The settle key of the root is unique in the store, so two processes cannot both end the run.
             await self.journal.wait_durable(self.journal.append(type, "", data, ROOT_PATH))
         except NerveError as error:
             self.final_state = None
@@ -322,13 +340,15 @@ class RunExecutor:
         return None
 
     def finish(self, state: WorkflowState) -> None:
-        """The run has ended and that is on disk."""
+        """Mark the run as ended; its final event is on disk."""
+        # The state is final before watchers hear of it, and the executor is gone from the engine: a
+        # callback that looks the run up must not find it active.
         self.run._mark_ended(state)
         self.release()
         self.run._notify()
 
     def release(self) -> None:
-        """Nobody drives the run any more."""
+        """Stop executing the run; pending writes still complete."""
         self.detached = True
         self.open_waits.cancel_timers()
         self.dispatcher.stop()
@@ -337,7 +357,9 @@ class RunExecutor:
         self.host.on_released(self)
 
     async def cancel_tasks(self, except_task: asyncio.Future[Any] | None = None) -> None:
-        """Cancel what the body has started and wait until it has ended."""
+        """Cancel the tasks the body started and wait until they have ended."""
+        # A task may swallow a cancellation or start another task while it cleans up, so this repeats until
+        # none is left.
         while tasks := [
             task for task in self.dispatcher.tasks if task is not except_task and not task.done()
         ]:
@@ -346,16 +368,17 @@ class RunExecutor:
             await asyncio.wait(tasks, timeout=CANCEL_RETRY_INTERVAL_S)
 
     def suspend(self) -> None:
-        """Let the body leave memory; whatever it waits for tells it to go."""
+        """Evict the body from memory; every pending wait of it raises Suspended."""
         self.release()
         self.dispatcher.stop(Suspended())
         self.open_waits.suspend()
 
     def fail_run(self, error: Exception) -> None:
-        """Fail the run, whatever its body makes of it."""
+        """Fail the run with an error, even if the body catches it."""
         if self.is_inactive:
             return
         self.forced_error = error
+        # The current task raises by itself; cancelling it would also cancel the write of the failure.
         if self.main_task is not None and asyncio.current_task() is not self.main_task:
             self.main_task.cancel()
 
@@ -369,10 +392,11 @@ class RunExecutor:
     # -- holding -------------------------------------------------------------------------------
 
     def hold(self, reason: str, text: str, path: str = "") -> None:
-        """Let the body go, and wait until somebody decides."""
+        """Suspend the body and hold the run until the user decides."""
         if self.is_inactive:
             return
         self._set_held(reason, text, path)
+        # The event goes to the journal before suspend() closes it.
         self._record_held()
         self.suspend()
         self.cancel_other_tasks()
@@ -392,10 +416,10 @@ class RunExecutor:
         self.journal.wait_durable(seq).add_done_callback(lambda _: self.run._notify())
 
     def hold_for_mismatch(self, obstacle: ReplayEntry, found_instead: str = "") -> None:
-        """The body does not ask for what is recorded."""
+        """Hold the run because the body does not request what the journal has next."""
         requested = ", ".join(self.newly_requested_paths)
         found_instead = found_instead or (
-            f"the code asks for {requested} now" if requested else "the code does not ask for it now"
+            f"the code now requests {requested}" if requested else "the code no longer requests it"
         )
         key = obstacle.key
         what = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
@@ -407,11 +431,13 @@ class RunExecutor:
         )
 
     def _prepare_to_go_live(self) -> bool:
+        # A step in doubt is decided before anything new runs: new work could depend on an effect that never
+        # happened.
         if not self.steps_in_doubt:
             self.side_effects.flush_deferred()
             if (optional_replay := self.dispatcher.optional_replay) is not None:
                 self._invalidate(
-                    optional_replay, optional_replay.unrequested_gates(), "the code does not ask for it now"
+                    optional_replay, optional_replay.unrequested_gates(), "the code no longer requests it"
                 )
             return True
         self._hold_for_step_in_doubt(self.steps_in_doubt[0])
@@ -421,7 +447,7 @@ class RunExecutor:
         self.hold("in doubt", IN_DOUBT_MESSAGE.format(path=path), path)
 
     def hold_for_budget(self, exhausted: ExhaustedBudget, path: str) -> None:
-        """Let nothing new begin until the budget is raised; what runs is finished and recorded."""
+        """Start no new work until the budget is raised; running work is finished and recorded."""
         if self.pause_barrier is None:
             limit = {} if exhausted.limit is None else {"limit": exhausted.limit}
             self.hold_new_work(
@@ -431,15 +457,19 @@ class RunExecutor:
                 self.host.budgets.watch_for_midnight()
 
     def hold_new_work(self, reason: str, text: str, path: str, **more: Any) -> asyncio.Future[None]:
-        """Let nothing new begin until somebody decides, unless that is so already; done when it goes on."""
+        """Start no new work until the user decides; return the future that completes on resume."""
         if self.pause_barrier is None:
+            # The barrier stops new work and the flag stops new outcomes; set together, since an outcome
+            # that still came through would be journaled before the event that holds the run.
             self.pause_barrier, self.dispatcher.is_paused = self.loop.create_future(), True
             self._set_held(reason, text, path, **more)
             self._record_held()
         return self.pause_barrier
 
     def on_write_failed(self, error: NerveError) -> None:
-        """Let the body go, since something of the run, or of a child, cannot be written."""
+        """Suspend the body because an event of the run, or of a child run, cannot be written."""
+        # No event is appended: the journal cannot be written. The hold exists in memory only, and recovery
+        # resumes from the last committed event.
         self._set_held(*describe_write_failure(error), "")
         self.suspend()
         self.run._forget_gates()
@@ -449,23 +479,23 @@ class RunExecutor:
     # -- between the body and the journal ------------------------------------------------------
 
     def raise_if_cancelled(self) -> None:
-        """A body that was stopped or let go gets nothing more; it cannot catch that as an Exception."""
+        """Raise Suspended in a stopped or released body, which `except Exception` does not catch."""
         if self.is_cancelled_by_engine():
             raise Suspended
 
     def is_cancelled_by_engine(self) -> bool:
-        """Whether the body was stopped or let go: it is cancelled by the engine, and not by itself."""
+        """Whether the engine, and not the body itself, cancels the tasks of the body."""
         return (
             self.detached or self.is_stopping or self.forced_error is not None or self.host.is_shutting_down
         )
 
     @property
     def is_inactive(self) -> bool:
-        """Whether what the body does now says nothing about the run any more."""
+        """Whether the body no longer affects the run."""
         return self.detached or self.host.is_shutting_down
 
     def lookup_recorded(self, path: str, request_hash: str, request_text: str) -> RecordedCall | None:
-        """What the journal has for something the body asks for."""
+        """Return what the journal has for a request of the body."""
         source = self.dispatcher.replay or self.dispatcher.optional_replay
         if source is None:
             return None
@@ -479,18 +509,21 @@ class RunExecutor:
             return None
         if recorded is None and self.dispatcher.replay is not None:
             self.newly_requested_paths.append(path)
+        # In optional history an abandoned call is not replayed as abandoned: the changed code may wait for
+        # it.
         if recorded is not None and recorded.request.is_optional and recorded.is_abandoned:
-            self._reset_path(source, path, "the code may not give it up any more")
+            self._reset_path(source, path, "the code may now wait for it")
             return None
         return recorded
 
     def was_delivered(self, path: str) -> bool:
-        """Whether the body was told, the first time, how something at a path ended."""
+        """Whether the outcome at a path was delivered to the body in the recorded run."""
         source = self.dispatcher.replay or self.dispatcher.optional_replay
         return source is not None and source.is_settled(path)
 
     def _reset_path(self, source: Replay, path: str, because: str) -> None:
-        """What is recorded at a path does not count any more: it is run again."""
+        """Discard what is recorded at a path, so that it runs again."""
+        # Answers first: which answers come later is found in the records that forget() drops.
         self.invalidate_later_answers(source.request_seq(path))
         self._record_reset(path, because)
         source.forget(path)
@@ -500,19 +533,17 @@ class RunExecutor:
         self.budget.on_replaced(path)
 
     def invalidate_later_answers(self, after: float = 0) -> None:
-        """Something is run that is not recorded: answers behind it were for what was shown then.
+        """Discard answers recorded after an event, because something before them runs again.
 
-        Those that the body has not heard by now do not count, and are asked for again.
+        A person answered for what was shown then. Answers not yet delivered are requested again.
         """
         source = self.dispatcher.replay or self.dispatcher.optional_replay
         if source is not None:
             paths = source.undelivered_answers(after, self.host.has_asked_person)
-            self._invalidate(
-                source, paths, "something before it is run again: an answer is for what was shown"
-            )
+            self._invalidate(source, paths, "a step before it runs again, so the answer may not apply")
 
     def _invalidate(self, source: Replay, paths: list[str], because: str) -> None:
-        """What is recorded at places, and how what is around them ended, does not count any more."""
+        """Discard what is recorded at paths, and the outcomes of the steps around them."""
         if not paths:
             return
         for path in paths:
@@ -522,9 +553,10 @@ class RunExecutor:
         self.dispatcher.release_unordered()
 
     async def await_recorded(self, recorded: RecordedCall) -> Any:
-        """The recorded outcome, in its turn; what was given up stays open until it is given up again.
+        """Return the recorded outcome in its turn; an abandoned call stays open until abandoned again.
 
-        A call that has an outcome gives it also to a body that cancels: its leaf did so the first time.
+        A recorded outcome is delivered even to a body that is cancelling: in the recorded run its leaf also
+        ended first.
         """
         record, delivery = recorded.outcome, self.dispatcher
         assert record is not None
@@ -535,6 +567,7 @@ class RunExecutor:
             )
             try:
                 outcome = await (self._wait_in_turn(future) if is_ordered else delivery.wait_for(future))
+            # The exception is caught so that is_void is checked in one place; it is raised again below.
             except TimeoutError as timeout:
                 outcome = timeout
             if record.is_void:
@@ -558,16 +591,16 @@ class RunExecutor:
 
     @property
     def is_live(self) -> bool:
-        """Whether something new may be done at once."""
+        """Whether new work may start at once."""
         return self.dispatcher.replay is None and self.pause_barrier is None
 
     @property
     def can_commit_inline(self) -> bool:
-        """Whether this is the only run that is driven, and its body has never had a second task."""
+        """Whether this is the only active run and its body has never had a second task."""
         return self.dispatcher.is_sequential and len(self.host.executors) == 1
 
     async def hold_in_doubt(self, path: str) -> None:
-        """Hold the run for a step that may have happened, when the replay is over; never returns."""
+        """Hold the run after replay for a step that may have run already; never returns."""
         if self.dispatcher.replay is not None:
             self.steps_in_doubt.append(path)
             await self.dispatcher.wait_for(self.dispatcher.wait_for_live())
@@ -575,10 +608,12 @@ class RunExecutor:
         raise Suspended
 
     async def wait_until_live(self) -> None:
-        """Wait until the replay is over, and while the run is paused."""
+        """Wait until replay has ended and the run is not paused."""
         if self.dispatcher.replay is not None:
             await self.dispatcher.wait_for(self.dispatcher.wait_for_live())
         while self.pause_barrier is not None:
+            # shield(): the barrier is shared by all tasks of the body, and cancelling one must not cancel
+            # it for all.
             await asyncio.shield(self.pause_barrier)
         self.raise_if_cancelled()
 
@@ -590,9 +625,10 @@ class RunExecutor:
         is_settled: bool,
         attributes: Mapping[str, Any] | None = None,
     ) -> int | None:
-        """The body itself gave something up; on replay it will do so again. `taken` says what that took.
+        """Record that the body abandoned a call or wait, so that replay does so again.
 
-        Gives the number of the event that says so, if it is new.
+        Return the sequence number of the event, or None if none is written. `attributes` has the usage to
+        charge.
         """
         if self.is_cancelled_by_engine() or (recorded is not None and recorded.is_abandoned):
             return None
@@ -600,16 +636,18 @@ class RunExecutor:
         if attributes is not None and not is_settled:
             self.budget.spend(path, attributes["usage"], by_child="run_id" in attributes)
         data = {"result": {"attributes": attributes}} if has_usage else {}
+        # A request that was settled before keeps that outcome; only an unsettled one is settled by being
+        # abandoned.
         return self.append_event(type, path, data, None if is_settled else self.settle_key(path))
 
     async def wait_for_turn(self, seq: int) -> None:
-        """Return when it is the turn of the event that says that a call which was given up has ended."""
+        """Return when the event that ends an abandoned call has its turn."""
         future = self.dispatcher.create_future()
         self.dispatcher.enqueue(seq, future, None, durable=False)
         await self._wait_in_turn(future)
 
     def unused_path(self, path: str) -> str:
-        """A path for something a leaf asks for: after a restart it may ask for more than it did."""
+        """Return an unused path for a request of a leaf: after a restart a leaf may make more requests."""
         used_paths = {row.path for row in self.journal_rows() if row.path.startswith(path)}
         number = 1
         while (candidate := numbered_path(path, number)) in used_paths or candidate in self.run._gates:
@@ -617,11 +655,11 @@ class RunExecutor:
         return candidate
 
     def child_id(self, path: str, attempt: int = 1) -> str:
-        """The child run of a call; another one after the call was reset."""
+        """Return the id of the child run of a call; a reset of the call changes the id."""
         return child_id(self.run.run_id, self.call_key(path), attempt)
 
     def call_key(self, path: str) -> str:
-        """What the child runs of a call are called after."""
+        """Return the key that the ids of a call's child runs derive from."""
         return call_key(path, self._resets)
 
     def settle_key(self, path: str) -> str:
@@ -633,7 +671,7 @@ class RunExecutor:
         return self.journal.append(type, path, self.encode_event_data(type, data), settles, urgent=urgent)
 
     def encode_event_data(self, type: str, data: Mapping[str, Any]) -> str:
-        """The data of an event as it is written; NotJson if it cannot be."""
+        """Return the JSON of an event's data; raise NotJson if it cannot be encoded."""
         try:
             return encode_json(data, max_depth=MAX_EVENT_DEPTH)
         except NotJson:
@@ -642,15 +680,18 @@ class RunExecutor:
             return encode_json(replace_invalid_text(data), max_depth=MAX_EVENT_DEPTH)
 
     def journal_rows(self, after: int = 0) -> list[EventRow]:
-        """Everything that has happened to the run after an event, whether or not it is on disk yet."""
+        """Return all rows after an event, including those not on disk yet."""
         unwritten = self.journal.pending_rows
         if unwritten and unwritten[0].seq <= after + 1:
             return unwritten[after + 1 - unwritten[0].seq :]
         stored = self.host.store.events(self.run.run_id, after)
+        # The commit runs in another thread: rows may be in the store and still be pending, and must count
+        # once.
         return [*(row for row in stored if not unwritten or row.seq < unwritten[0].seq), *unwritten]
 
     def _on_commit(self, rows: list[EventRow]) -> None:
         self.dispatcher.committed_seq = self.journal.committed_seq
+        # The first commit is workflow_started. Nothing of the body runs before the run exists on disk.
         if self.main_task is None and not self.detached:
             self.start_body()
         self.dispatcher.dispatch()
@@ -665,7 +706,7 @@ class RunExecutor:
     # -- pause ---------------------------------------------------------------------------------
 
     def pause(self) -> int:
-        """Let nothing new begin; the number of the event that says so."""
+        """Start no new work; return the sequence number of the event."""
         self.pause_barrier, self.dispatcher.is_paused = self.pause_barrier or self.loop.create_future(), True
         self.run._state = WorkflowState.PAUSING if self.call_runner.running_leaves else WorkflowState.PAUSED
         self.open_waits.update_wall_clock()
@@ -674,7 +715,7 @@ class RunExecutor:
         return self.append_event("workflow_paused", "", {"run_id": self.run.run_id, **resting}, urgent=True)
 
     def raise_limits(self, limits: Mapping[str, Any]) -> int:
-        """Raise budgets of a run that goes on: it is a child that is held for them."""
+        """Raise budgets of a running run, one of whose children is held for them."""
         self.budget.raise_limits(limits)
         return self.append_event(
             "workflow_resumed", "", resume_event_data(self.run.run_id, limits), urgent=True
@@ -685,6 +726,8 @@ class RunExecutor:
         self.run._held, self.run._state = None, WorkflowState.RUNNING
         self.open_waits.update_run_state()
         self.journal.mark_row_dirty()
+        # Waiting tasks wake in a later turn of the loop, so the event below precedes everything they
+        # record.
         barrier, self.pause_barrier, self.dispatcher.is_paused = self.pause_barrier, None, False
         if barrier is not None:
             barrier.set_result(None)
@@ -695,21 +738,21 @@ class RunExecutor:
         return seq
 
 
-RESUME_HINT = "Resume the run: it goes on from what is in its journal."
+RESUME_HINT = "Resume the run to continue from its journal."
 MISMATCH_HINT = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
 
 
 def describe_write_failure(error: NerveError) -> tuple[str, str]:
-    """The reason and the message of a hold for something that could not be written."""
+    """Return the reason and the message of a hold after a failed write."""
     description = str(error) if str(error).endswith(".") else f"{error}."
     if isinstance(error, Conflict):
-        return "conflict", f"{description} What the run did after that is not written. {RESUME_HINT}"
+        return "conflict", f"{description} Later events of the run are not written. {RESUME_HINT}"
     reason = "storage_full" if isinstance(error, StoreFull) else "storage"
-    return reason, f"{description} Resume the run when it can be written again."
+    return reason, f"{description} Resume the run when the store is writable again."
 
 
 def describe_error(error: BaseException) -> str:
-    """The type and text of an error, and where in the code it came from."""
+    """Return the type and text of an error, and the line that raised it."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

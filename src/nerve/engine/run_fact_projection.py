@@ -1,4 +1,4 @@
-"""The projection: what can be read of workflows and runs, as facts that anybody can watch."""
+"""Project workflows and runs as facts that workflows and clients can watch."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nerve.journal.replay import CONTROL_PREFIX, is_within_step
 from nerve.store.port import EventRow
 
 MAX_LOG_FACTS = 1000
-"""How many lines of all logs are facts at once."""
+"""Maximum number of log lines kept as facts."""
 MAX_ENDED_RUNS = 1000
-"""How many runs that have ended are facts at once."""
+"""Maximum number of ended runs kept as facts."""
 
 LOG_TEMPLATES = {
     "workflow_started": "started",
@@ -51,7 +51,7 @@ LOG_TEMPLATES = {
     "signal_timeout": "{path} received nothing in time",
     "log": "{message}",
 }
-"""The events that are worth a line of a log."""
+"""The events that become log lines."""
 
 STATUS_BY_EVENT = {
     "workflow_started": "running",
@@ -66,23 +66,23 @@ START_EVENTS = ("node_started", "step_started")
 FINAL_STATUSES = ("completed", "failed", "cancelled")
 WAIT_EVENTS = ("gate_waiting", "signal_waiting", "timer_started")
 RECORD_DEPTH = 3
-"""How deep in its record something stands that a run was given or waits for."""
+"""Depth of an input or a wait within its record."""
 
 
 @dataclass(slots=True)
 class RunFactState:
-    """Where a run stands, as its journal tells it."""
+    """The state of a run according to its journal."""
 
     run: str
     workflow: str
     label: str
     parent: tuple[str, str] | None = None
-    """The run that called it, and the path there."""
+    """The run that called it, and the path of the call."""
     status: str = "running"
     step: str | None = None
-    """The state of its machine, or else the step at the top that it is in."""
+    """The state of its state machine, or else its current top-level step."""
     machine: str | None = None
-    """Where the outermost machine stands that it is in."""
+    """The path of the outermost state machine it is in."""
     waits_by_path: dict[str, Any] = field(default_factory=dict)
 
     def to_record(self) -> Record:
@@ -97,7 +97,8 @@ class RunFactState:
         )
 
     def on_step_started(self, path: str) -> None:
-        """Something begins at a path."""
+        """Track a step that starts at a path."""
+        # Steps inside a machine are details of its state; the state is what users watch.
         if self.machine is not None and is_within_step(path, self.machine):
             return
         top = re.split(r"[/~[]", path[1:], maxsplit=1)[0]
@@ -114,7 +115,7 @@ class RunFactState:
 
 
 class RunFactProjection:
-    """Facts that nobody asserted. They are in no store: the journals are."""
+    """Facts that were not asserted. They are not stored: journals are their source."""
 
     def __init__(self, space: Dataspace, notify: Callable[[], None]) -> None:
         self._space, self._notify = space, notify
@@ -129,15 +130,15 @@ class RunFactProjection:
         return list(self._facts_by_id.values())
 
     def is_projected(self, fact: Fact) -> bool:
-        """Whether a fact comes from here."""
+        """Whether a fact comes from this projection."""
         return self._facts_by_id.get(fact.id) is fact
 
     def forget(self, change: Change) -> None:
-        """Somebody has taken back a fact of here, or put one in its place."""
+        """Forget a projected fact that was retracted or replaced."""
         self._facts_by_id.pop(change.fact.id, None)
 
     def project_definitions(self, workflows: Iterable[Workflow]) -> None:
-        """A definition for every workflow there is; one that was asserted is that already."""
+        """Project a definition for every workflow; one that was asserted already counts."""
         for workflow in workflows:
             definition_hash, source, _ = workflow.definition()
             if self._definition_hashes.get(workflow.name) == definition_hash or workflow.name.startswith("_"):
@@ -149,7 +150,7 @@ class RunFactProjection:
                 self._assert_record(record)
 
     def remove_definition(self, name: str) -> None:
-        """A workflow is not there any more."""
+        """Remove the definition of a workflow."""
         self._definition_hashes.pop(name, None)
         for fact in list(self._facts_by_id.values()):
             if fact.record.label == DEFINITION_LABEL and fact.record.get("id") == name:
@@ -161,7 +162,7 @@ class RunFactProjection:
             self.project_rows(run, rows, is_history=True)
 
     def project_rows(self, run: WorkflowRun, rows: Iterable[EventRow], is_history: bool = False) -> None:
-        """Read what a run has written; of what is past, only the end is told."""
+        """Apply the events of a run; for history only the final state is projected."""
         if not self.is_started:
             return
         state = self._states.get(run.run_id)
@@ -170,7 +171,7 @@ class RunFactProjection:
             self._apply_row(run, row)
             state = self._states[run.run_id]
             if not is_history and row.type == "state_entered" and state.to_record() != before:
-                before = state.to_record()  # it may be left again in what was written together
+                before = state.to_record()  # watchers must see it, even if the batch leaves it again
                 self._project_state(state)
         if state is not None and state.to_record() != before:
             self._project_state(state)
@@ -178,7 +179,7 @@ class RunFactProjection:
             self._limit_ended_runs(run)
 
     def _project_state(self, state: RunFactState) -> None:
-        """Say where a run stands; whoever called it waits as long as it does."""
+        """Project the state of a run; its caller counts as waiting as long as it does."""
         self._assert_record(state.to_record())
         caller = state.parent
         parent = self._states.get(caller[0]) if caller is not None else None
@@ -193,10 +194,11 @@ class RunFactProjection:
             self._project_state(parent)
 
     def _limit_ended_runs(self, run: WorkflowRun) -> None:
-        """Of the runs that have ended, the oldest are not shown any more."""
+        """Remove the oldest ended runs from the facts."""
         self._ended_runs.append((run.run_id, instance_record(run)))
         while len(self._ended_runs) > MAX_ENDED_RUNS:
             ended_id, instance = self._ended_runs.popleft()
+            # The runs stay in the store; facts about all of them would grow without bound.
             state = self._states.pop(ended_id, None)
             for record in (instance, *([state.to_record()] if state else [])):
                 if (fact := self._facts_by_id.get(record.id)) is not None and fact.record == record:
@@ -210,6 +212,7 @@ class RunFactProjection:
             if not str(start.get("key") or "").startswith("instance:"):
                 self._project_instance(run)
         state = self._states.get(run.run_id)
+        # The run started too long ago to be among those that the projection has loaded.
         if state is None:
             state = self._states[run.run_id] = RunFactState(run.run_id, run.workflow_id, run.label)
         state.status = STATUS_BY_EVENT.get(row.type, state.status)
@@ -234,7 +237,7 @@ class RunFactProjection:
             self._project_log_line(run, row)
 
     def _project_instance(self, run: WorkflowRun) -> None:
-        """Unless an instance with its name was asserted."""
+        """Project a run as an instance, unless an instance with its name was asserted."""
         instance = instance_record(run)
         if self._find_asserted(instance) is None:
             self._assert_record(instance)
@@ -246,7 +249,7 @@ class RunFactProjection:
     def _project_log_line(self, run: WorkflowRun, row: EventRow) -> None:
         data = decode_json(row.data)
         failed = bool(data.get("error"))
-        # a node that returns a failure has completed, unlike one that raises
+        # A node that returns a failure has completed, unlike one that raises.
         template = LOG_TEMPLATES["node_error" if failed and row.type == "node_completed" else row.type]
         text = template.format_map(EventFields({**data, "path": row.path}))
         level = "error" if failed else "info"
@@ -272,7 +275,7 @@ class RunFactProjection:
 
 
 class EventFields(dict[str, Any]):
-    """What an event says; what it does not say is left out."""
+    """The fields of an event; missing ones are empty."""
 
     def __missing__(self, key: str) -> str:
         return ""
@@ -286,7 +289,7 @@ def instance_record(run: WorkflowRun) -> Record:
 
 
 def to_fact_value(value: Any) -> Any:
-    """A value as a fact has it; a journal may have others, and in the place of those stands why."""
+    """Return a value as facts allow it; others are replaced by the reason why not."""
     try:
         return normalize_json(value, RECORD_DEPTH)
     except NotJson as error:
@@ -294,7 +297,7 @@ def to_fact_value(value: Any) -> Any:
 
 
 def describe_wait(row: EventRow) -> Any:
-    """What a wait is for, in one value."""
+    """Describe what a wait is for."""
     data = decode_json(row.data)
     if row.type == "gate_waiting":
         return {"gate": data["gate_id"], "prompt": data["prompt"], "path": row.path}

@@ -1,4 +1,4 @@
-"""Logs: runs whose definition has a folder write lines of JSON there."""
+"""JSONL logs of runs whose definition names a log folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from nerve.engine.local_engine import LocalEngine
 
 MAX_REPAIRED_LOGS = 100
-"""How many runs that have ended last are looked at again after a restart."""
+"""Number of most recently ended runs whose logs are checked after a restart."""
 
 FINAL_STATE_VALUES = [state.value for state in FINAL_STATES]
 
 
 def attach_log(run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
-    """Let a run write its log, if it has one, and first what the file lacks of its past."""
+    """Attach the log of a run, if it has one, after writing what the file lacks."""
     folder, names = run.workflow.logs, run.workflow.session
     if folder is None or names is None:
         return
@@ -31,12 +31,14 @@ def attach_log(run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
 
 
 def complete_truncated_logs(engine: LocalEngine, session: str) -> None:
-    """Write the last lines of logs whose runs had ended when the process died."""
+    """Complete the logs of runs that had ended when the process died."""
     ended = sorted(
         engine.store.runs(session=session, states=FINAL_STATE_VALUES), key=lambda row: row.ended or 0.0
     )
     for row in ended[-MAX_REPAIRED_LOGS:]:
         folder = engine.workflow_of(row).logs if engine.has_workflow(row) else None
+        # The final event is committed before sinks see it, so a crash in between loses only the line in the
+        # log.
         if folder is not None and is_log_truncated(log_file_path(folder, row.run)):
             run = engine.run_handle(row)
             for log in run._sinks:  # an unreadable run has none

@@ -1,4 +1,4 @@
-"""Budgets: those that several runs take from, and who goes on when there is more in one."""
+"""Budgets shared by several runs, and the runs that resume when one is raised."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("nerve")
 
 MIDNIGHT_CHECK_INTERVAL_S = 60.0
-"""Seconds between two looks at the clock while a run is held for the day's budget."""
+"""Seconds between two clock checks while a run is held for the daily budget."""
 
 
 class SessionBudgets:
-    """What the runs of one engine share."""
+    """The budgets that the runs of one engine share."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -36,13 +36,14 @@ class SessionBudgets:
 
     @property
     def daily_budget(self) -> DailyBudget | None:
-        """What may be spent today, if anything says so."""
+        """The daily budget, if the session has one."""
         engine = self._engine
         limits: Limits | None = getattr(engine._session, "budget", None)
         if limits is None:
             self._daily_budget = None
         elif self._daily_budget is None:
             self._daily_budget = DailyBudget(limits, engine.store, engine._session_name)
+            # A budget that is set while agents are running has to include what they have reserved.
             for executor in engine.executors.values():
                 self._daily_budget.budget.in_progress.update(executor.budget.reservations())
         elif self._daily_budget.limits is not limits:
@@ -50,7 +51,7 @@ class SessionBudgets:
         return self._daily_budget
 
     def enclosing_budgets(self, start: Mapping[str, Any]) -> Iterator[Budget]:
-        """The purses of the runs around one, by how that was started."""
+        """Yield the budgets of the runs that enclose a run with this start data."""
         while (parent := start.get("parent")) is not None:
             executor = self._engine.executors.get(parent)
             if executor is not None:
@@ -63,7 +64,7 @@ class SessionBudgets:
                 return
 
     def budget_of_run(self, run_id: str) -> Budget:
-        """The purse of a run, in memory or as its journal tells it."""
+        """Return the budget of a run, from memory or from its journal."""
         executor = self._engine.executors.get(run_id)
         if executor is not None:
             return executor.budget.own_budget
@@ -78,22 +79,25 @@ class SessionBudgets:
         return budget
 
     async def wait_for_change(self) -> None:
-        """Return when there may be more in a purse than before."""
+        """Return when a budget may have more room than before."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
 
     def notify(self) -> None:
-        """There may be more in a purse than before."""
+        """Wake the steps that wait for a budget."""
+        # All waiters wake and check for themselves: which budget has room, and for whom, only they can
+        # tell.
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # -- the day ---------------------------------------------------------------------------------
+    # -- the daily budget ----------------------------------------------------------------------
 
     def watch_for_midnight(self) -> None:
-        """A run is held for the day's budget: look at the clock until the day is over."""
+        """Check the clock until the day has ended, because a run is held for the daily budget."""
+        # Polled instead of one long timer, which would drift when the machine sleeps or its clock changes.
         if self._midnight_timer is None:
             self._midnight_timer = asyncio.get_running_loop().call_later(
                 MIDNIGHT_CHECK_INTERVAL_S, self._check_midnight
@@ -109,14 +113,14 @@ class SessionBudgets:
             self.watch_for_midnight()
 
     def on_daily_budget_raised(self) -> None:
-        """There may be more for today: let go on who waits for that, if there is a loop to do it on."""
+        """Resume runs that wait for the daily budget, if an event loop is running."""
         self.notify()
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             spawn_detached(self.resume_held_runs())
 
     async def resume_held_runs(self) -> None:
-        """Go on with the runs that are held for the day's budget, if it is not spent any more."""
+        """Resume the runs that are held for the daily budget, unless it is still exhausted."""
         engine = self._engine
         held_runs = [
             executor.run

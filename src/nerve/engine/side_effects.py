@@ -1,4 +1,4 @@
-"""Emits: what a body tells watchers, and the clock and the chance it may ask."""
+"""Events a body emits, and the deterministic clock, random numbers and ids it reads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from nerve.engine.run_executor import RunExecutor
 
 ITERATION_EVENTS = ("loop_iteration", "state_entered")
-"""What counts as going round once more."""
+"""Events that count as an iteration."""
 
 
 class SideEffects:
-    """Counted like calls, by place and type; one that is recorded is neither written nor shown again."""
+    """Side effects, counted by path and type like calls; recorded ones are not written or shown again."""
 
     def __init__(self, executor: RunExecutor) -> None:
         self._executor = executor
@@ -28,7 +28,7 @@ class SideEffects:
 
     @property
     def has_unwritten_clock_reading(self) -> bool:
-        """Whether the body knows a time that is not on disk: after a crash it would get another one."""
+        """Whether the body has read a time that is not on disk; after a crash it would read another one."""
         return self._clock_read_seq > self._executor.journal.committed_seq
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
@@ -36,9 +36,10 @@ class SideEffects:
         if executor.is_inactive:
             return
         if is_reserved_event(type):
-            raise ValueError(f"'{type}' is written by the engine only; emit another name")
+            raise ValueError(f"Event type '{type}' is reserved for the engine. Use another name.")
         text = encode_json(data, max_depth=MAX_EVENT_DEPTH)
         if self._lookup_recorded(path, type) is not None:
+            # The recorded event was the next in order, so outcomes after it may now be deliverable.
             executor.dispatcher.dispatch()
             return
         self._write_or_defer(type, path, text)
@@ -61,11 +62,13 @@ class SideEffects:
         return self._random_source(path).random()
 
     def new_id(self, path: str) -> str:
-        from uuid import UUID  # it takes milliseconds to import, and few need it
+        from uuid import UUID  # imported here: it takes milliseconds, and few runs need it
 
         return str(UUID(int=self._random_source(path).getrandbits(128), version=4))
 
     def _random_source(self, path: str) -> Random:
+        # Seeded by run and path, so nothing is recorded: replay computes the same value, whatever the order
+        # of calls.
         return Random(f"{self._executor.start_data.get('seed')}{path}")
 
     def _lookup_recorded(self, path: str, type: str) -> ReplayEntry | None:
@@ -75,14 +78,16 @@ class SideEffects:
         return source.lookup_emit((path, type, count)) if source is not None else None
 
     def _write_or_defer(self, type: str, path: str, text: str) -> None:
-        """Nothing new is written before the replay is known to match."""
+        """Write an event, or keep it until replay is known to match."""
+        # If replay ends in a mismatch the run is held, and events of the changed code must not be in the
+        # journal.
         if self._executor.dispatcher.replay is not None:
             self._deferred_events.append((type, path, text))
         else:
             self._write(type, path, text)
 
     def flush_deferred(self) -> None:
-        """The replay is over: what was emitted meanwhile is new."""
+        """Write the events emitted during replay that the journal does not have."""
         for type, path, text in self._deferred_events:
             self._write(type, path, text)
         self._deferred_events.clear()

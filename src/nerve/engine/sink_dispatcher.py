@@ -1,4 +1,4 @@
-"""Show: events handed to the sinks of runs, in order, once they are on disk."""
+"""Dispatch committed events to the sinks of runs, in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from nerve.core.workflow.run import WorkflowRun
 from nerve.engine.task_tracking import detached_context, spawn_detached
 
 SINK_CLOSE_TIMEOUT_S = 1.0
-"""Seconds that the end of a session waits for sinks."""
+"""Seconds that closing a session waits for sinks."""
 
 SINK_CATCH_UP_S = 0.02
-"""Seconds that a call which waits for the end of a run gives its sinks to see that end, too."""
+"""Seconds that waiting for the end of a run gives its sinks to see that end, too."""
 
 
 class SinkQueue:
-    """One sink. A sync one is called at once; while an async one is busy, events wait for it, not the run."""
+    """The queue of one sink. Sync sinks are called at once; events queue up for a busy async sink."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -29,13 +29,14 @@ class SinkQueue:
         self.task: asyncio.Task[None] | None = None
 
     def send(self, event: WorkflowEvent) -> None:
+        # The sink is still busy with earlier events: delivering this one now would reorder them.
         if self.task is not None:
             self._pending_events.append(event)
         elif (delivery := self._deliver(event)) is not None:
             self.task = spawn_detached(self._send_pending(delivery))
 
     def _deliver(self, event: WorkflowEvent) -> Awaitable[Any] | None:
-        """Tasks that a sink starts are its own, not those of the body that happened to cause the event."""
+        """Deliver an event; tasks that a sink starts do not belong to the body that caused the event."""
         delivery: Awaitable[Any] | None = detached_context().run(deliver_event, self.sink, event)
         return delivery
 
@@ -52,7 +53,7 @@ class SinkQueue:
 
 
 class SinkDispatcher:
-    """The sinks of all runs that have any."""
+    """The sinks of all runs."""
 
     def __init__(self) -> None:
         self._queues_by_run: WeakKeyDictionary[WorkflowRun, list[SinkQueue]] = WeakKeyDictionary()
@@ -60,7 +61,7 @@ class SinkDispatcher:
     def dispatch(
         self, run: WorkflowRun, events: Iterable[WorkflowEvent], excluded: Sequence[Sink] = ()
     ) -> None:
-        """Tell the sinks of a run, `but` those that hear of the events already."""
+        """Send events to the sinks of a run, except those that receive them already."""
         queues = self._queues_by_run.get(run)
         if queues is None:
             queues = self._queues_by_run[run] = [SinkQueue(sink) for sink in run._sinks]
@@ -70,12 +71,12 @@ class SinkDispatcher:
                 queue.send(event)
 
     async def wait_flushed(self, run: WorkflowRun) -> None:
-        """Return when the sinks of a run have seen everything, or are slow."""
+        """Return when the sinks of a run have seen everything, or after a short timeout."""
         if busy_tasks := busy_sink_tasks(self._queues_by_run.get(run, ())):
             await asyncio.wait(busy_tasks, timeout=SINK_CATCH_UP_S)
 
     async def wait_all_flushed(self) -> None:
-        """Return when all sinks have seen everything, or have had their time."""
+        """Return when all sinks have seen everything, or after a timeout."""
         if busy_tasks := [
             task for queues in self._queues_by_run.values() for task in busy_sink_tasks(queues)
         ]:
@@ -88,7 +89,7 @@ class SinkDispatcher:
 
 
 def busy_sink_tasks(queues: Iterable[SinkQueue]) -> list[asyncio.Task[None]]:
-    """The tasks of the sinks that are busy."""
+    """Return the tasks of the busy sinks."""
     return [queue.task for queue in queues if queue.task is not None]
 
 

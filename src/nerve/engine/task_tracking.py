@@ -1,4 +1,4 @@
-"""Whose task is it: the tasks that a body starts are counted, so that its rest can be told."""
+"""Track the tasks that a body starts, so that the engine knows when the body is idle."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ class TaskOwner(Protocol):
 _sentinels_by_loop: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
 
 TASK_OWNER: ContextVar[TaskOwner | None] = ContextVar("nerve_owner", default=None)
-"""The run whose body is executing; unset inside leaves."""
+"""The dispatcher of the body that is executing; unset inside leaves."""
 
 
 def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
-    """Have every task that is created in a body's context reported to its owner."""
+    """Report every task created in a body's context to its owner."""
+    # An existing factory (uvloop, eager tasks, a debugger) stays in effect underneath.
     inner_factory = loop.get_task_factory()
     if getattr(inner_factory, "counts_for_nerve", False):
         return
@@ -44,19 +45,21 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def detached_context() -> Context:
-    """The present context, for what does not belong to the body that happens to be executing."""
+    """Return a copy of the current context that belongs to no body."""
     context = copy_context()
     context.run(TASK_OWNER.set, None)
     return context
 
 
 def spawn_detached(coro: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """A task that belongs to no body, whoever's context it is created in."""
+    """Start a task that belongs to no body, whatever context it is created in."""
     return detached_context().run(asyncio.create_task, coro)
 
 
 def shutdown_sentinel(loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
-    """A task nobody but the loop itself cancels: once that happens, the loop is shutting down."""
+    """Return a task that only the loop cancels: then the loop is shutting down."""
+    # asyncio.run() cancels all tasks without announcing it. Without this signal the bodies' CancelledErrors
+    # would be recorded as failures.
     task = _sentinels_by_loop.get(loop)
     if task is None:
         task = _sentinels_by_loop[loop] = spawn_detached(sleep_forever())

@@ -1,1 +1,1 @@
-"""What the rows of a journal mean: events, replay, fork points and failures."""
+"""The meaning of journal rows: events, replay, fork points and failures."""

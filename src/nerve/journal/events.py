@@ -1,4 +1,4 @@
-"""Records: how what happens is written into the journal, and read back."""
+"""Encode events for the journal, and derive the state of a run from its rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nerve.store.port import RunRow, Store
 log = logging.getLogger("nerve")
 
 START_METADATA = ("label", "branch", "conversation", "modules")
-"""What a run may be given beside its input; it is recorded with its start."""
+"""Metadata a run may have besides its input; recorded with its start."""
 FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
 WAIT_EVENTS = OPENING_EVENTS - {"node_started", "step_started"}
 _SETTLED_BY_EVENT: dict[str, Settlement] = {"node_error": "error", "node_timeout": "timeout"}
@@ -38,16 +38,16 @@ _EVENT_BY_SETTLED = {"error": "node_error", "timeout": "node_timeout", "complete
 
 
 def read_intact(store: Store, run_id: str) -> list[StoredRow]:
-    """Return the events of one of many runs; none if its journal is damaged, so that the others count."""
+    """Return the events of a run, or none if its journal is damaged, so that sums over runs still work."""
     try:
         return store.events(run_id)
     except JournalBroken as error:
-        log.warning("left out a damaged journal: %s", error)
+        log.warning("skipped a damaged journal: %s", error)
         return []
 
 
 def compare_run_row(row: RunRow, first: StoredRow, last: StoredRow) -> Iterator[str]:
-    """Yield what the row of a run says otherwise than the first and the last event of its journal."""
+    """Yield the differences between the row of a run and the first and last event of its journal."""
     start = decode_json(first.data)
     journal_values = {"run": start.get("run_id"), "workflow": start.get("workflow_id")}
     journal_values |= {
@@ -58,26 +58,29 @@ def compare_run_row(row: RunRow, first: StoredRow, last: StoredRow) -> Iterator[
         journal_values["state"] = ended or "open"
     for name, value in journal_values.items():
         if (row_value := getattr(row, name)) != value:
-            yield f"its row in the table of runs has {name} {row_value!r}, and its journal {value!r}"
+            yield f"its row in the runs table has {name} {row_value!r}, but its journal has {value!r}"
 
 
 @lru_cache(10_000)
 def cached_json(name: str) -> str:
-    """The JSON text of a name; names repeat, so they are kept."""
+    """Return the JSON of a name, cached because names repeat."""
     return encode_json(name)
 
 
 def encode_call_started(call: NodeCall, role: Role, text: str, digest: str, extra: str = "") -> str:
-    """The data of the event that a call has started; `text` is the JSON of its input."""
+    """Return the data of the event that starts a call; `text` is the JSON of its input."""
+    # Built by hand: this runs for every step. Markers precede "hash", so readers can test for them without
+    # decoding the input; see is_child_start().
     control = CONTROL_PREFIX + "," if role == "control" else "{"
     step = f'"step_id":{cached_json(call.path.rsplit("/", 1)[-1])},' if call.is_graph_step else ""
     return f'{control}"node_id":{cached_json(call.node_id)},{step}{extra}"hash":"{digest}","input":{text}}}'
 
 
 def encode_call_ended(call: NodeCall, result: Result, seconds: float) -> tuple[str, str, Result]:
-    """Name and data of the event that settles a call, and its result as it will be read back."""
+    """Return type and data of the event that settles a call, and its result as it will be read back."""
     try:
         text, stored_result = encode_result(result)
+    # A result that cannot be stored fails the step: replay could not return it.
     except NotJson as error:
         text, stored_result = encode_result(Result.from_exception(error))
     step = f'"step_id":{cached_json(call.path.rsplit("/", 1)[-1])},' if call.is_graph_step else ""
@@ -99,25 +102,27 @@ def encode_call_ended(call: NodeCall, result: Result, seconds: float) -> tuple[s
 
 
 def encode_result(result: Result) -> tuple[str, Result]:
-    """The JSON of a result, and the result as it will be read back; a plain one stays what it is."""
+    """Return the JSON of a result, and the result as it will be read back; a scalar one is unchanged."""
     output = result["output"]
     if is_scalar_json(output) and not result["attributes"] and len(result) == 3 and result["success"] is True:
         try:
             return f'{{"success":true,"output":{encode_json(output)},"attributes":{{}}}}', result
         except NotJson:
-            pass  # said below with its place
+            pass  # encoded again below, where the error names the position
     text = encode_json(result)
+    # Read back, so the body sees the same value now as on replay (tuples become lists, keys become
+    # strings).
     return text, restore_result(decode_json(text), text).with_settlement(result)
 
 
 def restore_result(value: dict[str, Any], text: str) -> Result:
-    """A result that was read from a text, and the Results in it, which only control nodes give."""
+    """Return a decoded result; nested Results occur only in those of control nodes."""
     result: Result = restore_results(value) if text.count('"attributes":') > 1 else Result(value)
     return result
 
 
 def encode_failure(result: Result) -> str:
-    """Why a call failed, as its event says it."""
+    """Return the fields that describe why a call failed."""
     text = f'"error":{encode_json(result.error)},"error_type":{cached_json(result.error_type)},'
     if result.settlement == "timeout":
         text += f'"timeout":{encode_json(result.timeout_seconds)},'
@@ -125,14 +130,14 @@ def encode_failure(result: Result) -> str:
 
 
 def result_from_row(row: JournalRow) -> Result:
-    """The result that a settling event carries."""
+    """Return the result in a settling event."""
     result = restore_result(decode_json(row.data)["result"], row.data)
     result.settlement = _SETTLED_BY_EVENT.get(row.type, "completed")
     return result
 
 
 def outcome_from_row(row: JournalRow) -> Any:
-    """What the body is told: a result, an answer, or that the time ran out."""
+    """Return the outcome for the body: a result, an answer, or a timeout."""
     if row.type in ("gate_timeout", "signal_timeout"):
         return wait_timeout_error(row.type.removesuffix("_timeout"), decode_json(row.data).get("timeout"))
     if row.type in ("timer_fired", "node_cancelled"):
@@ -144,12 +149,12 @@ def outcome_from_row(row: JournalRow) -> Any:
 
 
 def wait_timeout_error(kind: str, seconds: float | None) -> TimeoutError:
-    """What a body is told when the time of a gate or a signal has run out."""
+    """Return the error for a gate or a signal that timed out."""
     return TimeoutError(f"{kind} timed out" + (f" after {seconds:g} s" if seconds is not None else ""))
 
 
 def load_start_data(rows: Sequence[JournalRow]) -> dict[str, Any]:
-    """What a run was started with, and the definition that it goes on with."""
+    """Return the start data of a run, with the definition it uses now."""
     start: dict[str, Any] = decode_json(rows[0].data)
     for row in rows:
         if row.type == "workflow_changed":
@@ -162,7 +167,9 @@ def find_resets(rows: Iterable[JournalRow]) -> list[tuple[str, int]]:
 
 
 def call_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
-    """What a child run is called after: the place of the call, and its last reset."""
+    """Return the key that child run ids derive from: the path of the call, and its last reset."""
+    # A reset asks for another child run. Without the reset in the key, the old child's result would be
+    # found.
     for reset_path, seq in reversed(resets):
         if is_within_step(path, reset_path):
             return f"{path}#{seq}"
@@ -170,7 +177,9 @@ def call_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
 
 
 def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
-    """A path settles once, and once more after each reset of it, or of something in it."""
+    """Return the settle key of a path: it settles once, and once more after each reset in or around it."""
+    # The store enforces that a key settles once. A reset inside a step reopens the step, so it needs a new
+    # key.
     for reset_path, seq in reversed(resets):
         if is_within_step(path, reset_path) or reset_path.startswith(f"{path}/"):
             return f"{path}#{seq}"
@@ -178,18 +187,18 @@ def settle_key(path: str, resets: Sequence[tuple[str, int]]) -> str:
 
 
 def origin_ids(start: Mapping[str, Any]) -> list[str]:
-    """The ids of the runs that a fork was made of, the first one first, and its own; of others, none."""
+    """Return the ids of the runs a fork derives from, oldest first, and its own; empty if not a fork."""
     previous_ids: list[str] = (start.get("forked_from") or {}).get("origins", [])
     return [*previous_ids, start["run_id"]] if previous_ids else []
 
 
 def copied_event_count(start: Mapping[str, Any]) -> int:
-    """How many events a run began with that are another's; its own first one is among them."""
+    """Return the number of events copied at the start of a run, including its own first one."""
     return int((start.get("forked_from") or {}).get("copied", 0))
 
 
 def usage_of_rows(rows: Sequence[JournalRow]) -> RunUsage:
-    """What the run had used when it was last seen; what it took over was spent by another."""
+    """Return the usage of a run by its journal; copied events were paid for by their own run."""
     usage = RunUsage()
     control_paths: set[str] = set()
     copied_until = copied_event_count(decode_json(rows[0].data)) if rows else 0
@@ -201,6 +210,8 @@ def usage_of_rows(rows: Sequence[JournalRow]) -> RunUsage:
         elif row.type in ("loop_iteration", "state_entered"):
             usage.iterations += 1
         elif row.settles and row.path not in control_paths:
+            # Substring first: most rows are successes, and decoding every one would dominate the time to
+            # load a run.
             if '"success":false' in row.data and decode_json(row.data).get("success") is False:
                 usage.errors += 1
             if row.seq > copied_until and '"usage"' in row.data:
@@ -212,20 +223,21 @@ def usage_of_rows(rows: Sequence[JournalRow]) -> RunUsage:
 
 @dataclass(slots=True)
 class ChildCalls:
-    """The calls of child runs that were not heard from, by their paths and what the runs are called after."""
+    """The calls of child runs without a recorded outcome: keys of the runs by path of the call."""
 
     open_calls: dict[str, str] = field(default_factory=dict)
     replaced_calls: list[tuple[str, str]] = field(default_factory=list)
-    """Those that do not count any more: another run is asked for instead, or none."""
+    """Calls that were reset: another run is requested instead, or none."""
     counted_runs: set[str] = field(default_factory=set)
-    """The runs of which it was noted what they took."""
+    """The runs whose usage is recorded."""
 
 
 def find_child_calls(rows: Iterable[JournalRow]) -> ChildCalls:
-    """What a journal has of child runs."""
+    """Return the calls of child runs in a journal."""
     calls, resets = ChildCalls(), list[tuple[str, int]]()
     for row in rows:
         if is_child_start(row):
+            # With the resets so far, not all of them: a child keeps the id it had when it was called.
             calls.open_calls[row.path] = call_key(row.path, resets)
         elif row.settles:
             calls.open_calls.pop(row.path, None)
@@ -239,7 +251,7 @@ def find_child_calls(rows: Iterable[JournalRow]) -> ChildCalls:
 
 
 def usage_in_progress(rows: Iterable[JournalRow]) -> dict[str, Mapping[str, Any]]:
-    """What agents noted of what they took, in steps that are not over, by their paths."""
+    """Return the usage agents have recorded in steps that have not ended, by path."""
     usage_by_path: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         if row.type == "agent_thread":
@@ -250,10 +262,11 @@ def usage_in_progress(rows: Iterable[JournalRow]) -> dict[str, Mapping[str, Any]
 
 
 def active_seconds(rows: Iterable[JournalRow]) -> float:
-    """Seconds that a run is known to have run: not while it waited, for a child too, or nobody drove it."""
+    """Return the seconds a run has been active: not waiting, not paused, and not out of a process."""
     seconds, previous_at = 0.0, 0.0
     is_paused, waiting_paths = False, set[str]()
     for row in rows:
+        # Before a recovery row the process was down for an unknown time, which does not count.
         is_active = not (is_paused or waiting_paths or row.seq == 1 or is_recovery_row(row))
         seconds += max(0.0, row.at - previous_at) if is_active else 0.0
         previous_at = row.at
@@ -269,17 +282,17 @@ def active_seconds(rows: Iterable[JournalRow]) -> float:
 
 
 def opens_wait(row: JournalRow) -> bool:
-    """Whether a row says that a run waits for a person, a fact or a time; a bound on time is none."""
+    """Whether a row opens a wait for a person, a fact or a timer; a timeout is not one."""
     return row.type in WAIT_EVENTS and not (row.type == "timer_started" and '"guard":true' in row.data)
 
 
 def is_recovery_row(row: JournalRow) -> bool:
-    """Whether a row says that a step goes on which another process had begun."""
+    """Whether a row says that a step runs again after its process ended."""
     return row.type == "node_retrying" and '"recovered":true' in row.data
 
 
 def resume_event_data(run_id: str, limits: Mapping[str, Any], with_changes: bool = False) -> dict[str, Any]:
-    """The data of `workflow_resumed`."""
+    """Return the data of `workflow_resumed`."""
     data: dict[str, Any] = {"run_id": run_id}
     if limits:
         data["limits"] = dict(limits)
@@ -289,7 +302,7 @@ def resume_event_data(run_id: str, limits: Mapping[str, Any], with_changes: bool
 
 
 def limits_of_run(rows: Sequence[JournalRow]) -> Limits:
-    """The limits a run was started with, as they were raised since."""
+    """Return the limits of a run, including raised ones."""
     limits = Limits.from_recorded(decode_json(rows[0].data).get("limits")) if rows else Limits()
     for row in rows:
         if row.type == "workflow_resumed":
@@ -298,7 +311,7 @@ def limits_of_run(rows: Sequence[JournalRow]) -> Limits:
 
 
 def raised_step_limits(rows: Iterable[JournalRow]) -> dict[str, dict[str, Any]]:
-    """What the budgets of steps were raised to, by their paths."""
+    """Return the raised budgets of steps, by path."""
     limits_by_step: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row.type == "workflow_started" and '"raised"' in row.data:
@@ -310,12 +323,12 @@ def raised_step_limits(rows: Iterable[JournalRow]) -> dict[str, dict[str, Any]]:
 
 
 def step_of_attempt(path: str) -> str:
-    """The step that a leaf is an attempt of: one that is made again stands beside the first."""
+    """Return the step that a leaf is an attempt of; further attempts have a `~` suffix."""
     parent_path, slash, name = path.rpartition("/")
     return parent_path + slash + name.partition("~")[0]
 
 
 def optional_until(rows: Sequence[JournalRow]) -> int:
-    """Up to which event the journal is an offer only: copied by a fork, or older than changed code."""
+    """Return the last event that is optional: copied by a fork, or older than accepted code changes."""
     accepted = (row.seq for row in rows if row.type == "workflow_resumed" and "with_changes" in row.data)
     return max(copied_event_count(decode_json(rows[0].data)), *accepted, 0)

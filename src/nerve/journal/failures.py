@@ -1,4 +1,4 @@
-"""Failures: what a run has failed at, and is run again when somebody tries it again."""
+"""Find the steps at which a run failed, which a retry runs again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TIMEOUT_EVENTS = frozenset({"gate_timeout", "signal_timeout", "timer_fired"})
 
 
 def find_failures(journal_rows: Iterable[JournalRow]) -> dict[str, JournalRow]:
-    """What has failed, by its paths, and how it ended; the first one first.
+    """Return the failed steps by path, with the events that settled them, first failure first.
 
-    It is what failed itself, and not what is around it. What failed inside of something that succeeded, or
-    was made good by another attempt or a fallback, counts for nothing; so does a rejection, which a person
-    has decided. A time that ran out is a failure where it made something fail: what is around it, or the run.
+    Only the innermost failures are returned. Failures inside a step that succeeded, or that another attempt
+    or a fallback recovered, are not; nor is a rejection, which a person has decided. A timeout counts if it
+    failed an enclosing step or the run.
     """
     rows = drop_reset_rows(list(journal_rows))
     asks = {row.path: row for row in rows if row.type in OPENING_EVENTS}
@@ -39,14 +39,16 @@ def find_failures(journal_rows: Iterable[JournalRow]) -> dict[str, JournalRow]:
     failed = calls | {
         path: row for path, row in timed_out.items() if has_run_timed_out or is_below_leaf(path, calls)
     }
+    # A step that succeeded around a failure has handled it; retrying the failure would change nothing.
     good = ends.keys() - failed.keys()
     failed = {path: row for path, row in failed.items() if not is_below_leaf(path, good)}
+    # An enclosing step failed because of what is inside it, and runs again anyway when that does.
     around = {ancestor for path in failed for ancestor in ancestor_paths(path)}
     return {path: row for path, row in failed.items() if path not in around}
 
 
 def abandoned_paths(journal_rows: Iterable[JournalRow]) -> set[str]:
-    """The paths that a body gave up, without those inside of what succeeded."""
+    """Return the paths that a body abandoned, except inside steps that succeeded."""
     rows = drop_reset_rows(list(journal_rows))
     good = {
         row.path for row in rows if row.settles and row.type not in ABANDON_EVENTS and not has_failed(row)
@@ -55,14 +57,15 @@ def abandoned_paths(journal_rows: Iterable[JournalRow]) -> set[str]:
 
 
 def body_outcomes(rows: Iterable[JournalRow], asks: dict[str, JournalRow]) -> dict[str, JournalRow]:
-    """How everything ended that the body asked for, without what leaves and child runs asked for."""
+    """Return the outcomes of the body's own requests, without those of leaves and child runs."""
     leaf_paths = {path for path, row in asks.items() if not row.data.startswith(CONTROL_PREFIX)}
     settling = (row for row in rows if row.settles and row.type not in ABANDON_EVENTS | RUN_LEVEL_EVENTS)
     return {row.path: row for row in settling if row.path in asks and not is_below_leaf(row.path, leaf_paths)}
 
 
 def failed_steps(ends: dict[str, JournalRow]) -> dict[str, JournalRow]:
-    """The steps that failed in the end: their checks and further attempts stand beside them."""
+    """Return the steps whose last attempt failed; attempts and checks have paths beside the step's."""
+    # Rows are in journal order, so the last attempt of a step overwrites the earlier ones.
     last = {step_of_attempt(path): row for path, row in ends.items()}
     failed = {path: row for path, row in last.items() if has_failed(row)}
     return {path: row for path, row in failed.items() if not has_succeeded(last.get(f"{path}[fallback]"))}
@@ -73,6 +76,7 @@ def has_succeeded(row: JournalRow | None) -> bool:
 
 
 def has_failed(row: JournalRow) -> bool:
+    # A cheap filter: the substring can also occur inside an output, so the decoded value decides.
     if '"success":false' not in row.data:
         return False
     data = decode_json(row.data)
@@ -83,7 +87,7 @@ def has_failed(row: JournalRow) -> bool:
 
 
 def has_timed_out(row: JournalRow, ask: JournalRow) -> bool:
-    """Whether a row says that a time ran out; a look that does not wait and a mere sleep are none."""
+    """Whether a row is a timeout; a poll without waiting and a plain sleep are not."""
     if row.type not in TIMEOUT_EVENTS:
         return False
     return bool(

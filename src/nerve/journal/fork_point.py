@@ -1,4 +1,4 @@
-"""Cuts: from where on a fork goes its own way, and what of a journal it takes over."""
+"""Fork points: where a fork departs from its source, and which events it copies."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from nerve.store.port import EventRow
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """From where on a fork goes its own way."""
+    """Where a fork departs from its source."""
 
     paths: Sequence[str] = ()
-    """What is run again."""
+    """The paths that run again."""
     since_seq: float = inf
-    """The number of the event after which nothing is sure any more: people and the clock are asked again."""
+    """The event after which nothing is certain: people and the clock are asked again."""
     outdated_paths: Sequence[str] = ()
-    """Where people were asked whose answers do not count: an answer counts only for what was shown."""
+    """Gates whose answers do not count, because an answer applies only to what was shown."""
     retried_calls: Container[str] = ()
-    """The calls of child runs that came to nothing: they are tried again, as their parent is."""
+    """Failed or abandoned calls of child runs, which are retried like their parent."""
 
     @classmethod
     def at_paths(
@@ -47,14 +47,14 @@ class ForkPoint:
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
-        """From paths on: what came before the first of them was reached is sure. If `anew`, no answer is."""
+        """Fork at paths: events before the first of them count; with a changed input, no answer does."""
         rows = body_rows(journal_rows)
         asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
         for path in paths:
             if path not in asks:
                 known = sorted(asks)
-                hint = did_you_mean_hint(path, known) or f". It has: {', '.join(known) or 'none yet'}"
-                raise ValueError(f"the run has no path '{path}'{hint}")
+                hint = did_you_mean_hint(path, known) or f". Known paths: {', '.join(known) or 'none yet'}"
+                raise ValueError(f"Unknown path '{path}'{hint}")
         since = min((asks[path] for path in paths), default=inf)
         late = [
             gate_path
@@ -71,13 +71,14 @@ class ForkPoint:
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
-        """At what failed: what came before the first failure is sure, and so is what was asked before it."""
+        """Fork at failures: events and questions before the first failure count."""
         rows = body_rows(journal_rows)
         asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
         since = min((row.seq for row in failed.values()), default=inf)
         late = [
             gate_path
             for _, gate_path in answer_positions(rows, has_asked_person)
+            # A gate opened before the failure showed what is still true, even if its answer came later.
             if is_input_changed or asks[gate_path] > since
         ]
         children = {row.path for row in rows if is_child_start(row)} & (failed.keys() | abandoned_paths(rows))
@@ -85,25 +86,24 @@ class ForkPoint:
 
 
 def body_rows(rows: Iterable[JournalRow]) -> list[JournalRow]:
-    """What a body did, and what came of it, without what was reset."""
+    """Return the events of a body without those that were reset."""
     return [row for row in drop_reset_rows(list(rows)) if row.type not in RUN_LEVEL_EVENTS]
 
 
 def without_outcomes(rows: list[JournalRow], calls: Container[str]) -> list[JournalRow]:
-    """The rows without how calls ended, and what is around them; that they were made is still there."""
-    places = [row.path for row in rows if is_child_start(row) and row.path in calls]
-    around = {above for path in places for above in (*ancestor_paths(path), path)}
+    """Return the rows without the outcomes of calls and their enclosing steps; the calls themselves stay."""
+    paths = [row.path for row in rows if is_child_start(row) and row.path in calls]
+    around = {above for path in paths for above in (*ancestor_paths(path), path)}
     return [row for row in rows if not (row.path in around and (row.settles or row.type in ABANDON_EVENTS))]
 
 
 def copied_rows(rows: Iterable[JournalRow], cut: ForkPoint) -> list[EventRow]:
-    """The rows that a fork takes over, numbered from 2.
+    """Return the rows that a fork copies, numbered from 2.
 
-    Left out are what lies at or below the paths, how the nodes around them ended, whatever was not
-    settled, every timer and signal that was opened after what is sure, and every answer
-    that does not count any more, with how the nodes around the gate ended.
-    Of a child run that was not heard from, that is tried again or asks again, the last attempt is the first
-    one of the fork.
+    Not copied: events at or below the fork paths, outcomes of enclosing steps, unsettled requests, timers and
+    signals opened after the certain part, and outdated answers with the outcomes of steps around their gates.
+    The last attempt of a child run that is open, retried or asked again becomes the first attempt in the
+    fork.
     """
     remaining = body_rows(rows)
     late = {row.path for row in remaining if row.type in WAIT_EVENTS and row.seq > cut.since_seq}
@@ -129,12 +129,15 @@ def copied_rows(rows: Iterable[JournalRow], cut: ForkPoint) -> list[EventRow]:
             or is_below_leaf(row.path, open_calls)
         ):
             return False
+        # Control nodes are copied even if open: they have no effect of their own, and replay walks through
+        # them.
         if row.type not in OPENING_EVENTS or row.path in ended or row.data.startswith(CONTROL_PREFIX):
             return True
         return is_child_start(row) and row.path not in abandoned
 
     copied = [row for row in remaining if takes_over(row)]
     return [
+        # The settle key is the plain path: in the fork nothing has been reset yet.
         EventRow(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
         for number, row in enumerate(copied, 2)
     ]

@@ -1,1 +1,1 @@
-"""Keeps journals, definitions and blobs; knows nothing of what an event means."""
+"""Stores journals, definitions and blobs, without knowledge of what an event means."""

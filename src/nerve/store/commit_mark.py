@@ -1,9 +1,9 @@
-"""The mark beside a store: how far it was written, kept outside the write-ahead log.
+"""The commit mark of a store: how far it was written, kept outside the write-ahead log.
 
-SQLite ends the log at its first damaged frame, and takes every commit after it for one that never was. The
-mark is written after each commit, when the commit is on disk. It is not synced: a killed process leaves it
-exact, and after a loss of power it may be older than the log, but never newer. So a store that lacks what
-its mark names has lost what was acknowledged.
+SQLite ends the log at its first damaged frame and treats every later commit as if it never happened. The mark
+is written after each commit, once the commit is on disk. The mark itself is not synced: a killed process
+leaves it exact, and after a power loss it may be older than the log, but never newer. So a store that lacks
+what its mark names has lost acknowledged writes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _MAGIC = b"NRV1"
 _HEAD = struct.Struct("<4sI8sIq32s")
-"""The magic, the length of the run's id at the end, salts and frames of the log, an event, its hash."""
+"""Magic, length of the run id at the end, salts and frames of the log, event number and hash."""
 _NO_SALTS = bytes(8)
 
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -44,7 +44,7 @@ class LastEvent(NamedTuple):
 
 
 class MarkedCommit(NamedTuple):
-    """What was on disk: so many frames of the log with these salts, and an event."""
+    """What was on disk: a number of frames of the log with these salts, and an event."""
 
     salts: bytes
     frames: int
@@ -57,7 +57,7 @@ class CommitMark:
     def __init__(self, file: Path) -> None:
         self._file, self._path, self._wal = file, Path(f"{file}.mark"), Path(f"{file}-wal")
         self.claim = _read_claim(self._path)
-        """What the process before this one knew to be on disk."""
+        """What the previous process knew to be on disk."""
         self.loss: str | None = None
         self._salts: bytes | None = None
         self._is_inspected = False
@@ -76,7 +76,7 @@ class CommitMark:
         self.write(0, None)
 
     def write(self, frames: int, event: LastEvent | None) -> None:
-        """Note what is on disk now: the frames of the log, and the last event."""
+        """Record what is on disk now: the frames of the log, and the last event."""
         if self._descriptor is None:
             return
         if self._salts is None:
@@ -86,17 +86,17 @@ class CommitMark:
         try:
             os.pwrite(self._descriptor, content + crc32(content).to_bytes(4), 0)
         except OSError as error:
-            # A mark that stays behind would claim runs that may be deleted by then.
-            _log.warning("%s cannot be written, so lost commits would not be noticed: %s", self._path, error)
+            # A stale mark would claim runs that may be deleted by then.
+            _log.warning("cannot write %s; lost commits will not be detected: %s", self._path, error)
             self.remove()
             self.release()
 
     def forget_salts(self) -> None:
-        """Look up the salts of the log at the next commit: a checkpoint lets SQLite choose new ones."""
+        """Read the salts of the log again at the next commit: after a checkpoint SQLite chooses new ones."""
         self._salts = None
 
     def remove(self) -> None:
-        """Claim nothing any more: the store is closed in good order, and may be replaced by a backup."""
+        """Remove the mark: the store is closed properly, and may be replaced by a backup."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
@@ -107,7 +107,7 @@ class CommitMark:
 
 
 def read_losses(file: Path) -> list[dict[str, Any]]:
-    """What was found missing from a store so far: `at`, `message`, and where the damaged `log` is kept."""
+    """Return the losses found so far: `at`, `message`, and the path of the damaged `log`."""
     try:
         lines = losses_file(file).read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def read_losses(file: Path) -> list[dict[str, Any]]:
 
 
 def losses_file(file: Path) -> Path:
-    """The file that lists what was found missing from a store."""
+    """Return the file that lists the losses of a store."""
     return Path(f"{file}.losses")
 
 
@@ -134,7 +134,7 @@ def _read_claim(path: Path) -> MarkedCommit | None:
 
 
 def _find_loss(db: apsw.Connection, wal: Path, claim: MarkedCommit | None) -> str | None:
-    """What a store lacks that was on disk, in words; None if that is nothing."""
+    """Return what a store lacks that was on disk, as text; None if nothing is missing."""
     accepted = max(0, db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
     header = _read_header(wal)
     if claim is not None and claim.frames and header and not _is_header_sound(header):
@@ -142,12 +142,12 @@ def _find_loss(db: apsw.Connection, wal: Path, claim: MarkedCommit | None) -> st
     if claim is not None and claim.salts == header[16:24]:
         if accepted < claim.frames:
             last = (
-                f", and event {claim.event.seq} of run {claim.event.run} was written" if claim.event else ""
+                f", but event {claim.event.seq} of run {claim.event.run} was written" if claim.event else ""
             )
             return f"{accepted} of {claim.frames} frames of its write-ahead log can be read{last}"
     elif claim is not None and claim.event is not None and not _has_event(db, claim.event):
-        # The log was moved into the file since, or is gone: then the file itself must have the event.
-        return f"event {claim.event.seq} of run {claim.event.run} was written and is missing"
+        # The log was checkpointed or is gone, so the database file itself must have the event.
+        return f"event {claim.event.seq} of run {claim.event.run} was written but is missing"
     return (
         "its write-ahead log has a damaged frame before later commits"
         if _has_torn_commit(wal, accepted)
@@ -159,15 +159,15 @@ def _has_event(db: apsw.Connection, event: LastEvent) -> bool:
     try:
         return bool(db.execute(SQL["select_hash"], (event.run, event.seq)).get == event.hash)
     except apsw.Error:
-        return False  # also if the table is missing: the log that had it is gone
+        return False  # also if the table is missing: the log that contained it is gone
 
 
 def _has_torn_commit(wal: Path, accepted: int) -> bool:
-    """Whether the log goes on after its first damaged frame with a commit that another one follows.
+    """Whether a commit followed by another one comes after the first damaged frame of the log.
 
-    A commit is written when the one before it is on disk. So the last commit in the log may be torn by a
-    loss of power, and those before it are not. The checksum ties the two together, since frames of an older
-    torn commit may be left between them.
+    A commit is written once the previous one is on disk. So a power loss can tear only the last commit in the
+    log, not those before it. The checksum ties the two together, since frames of an older torn commit may be
+    left between them.
     """
     commit: tuple[int, int] | None = None
     order = _byte_order(_read_header(wal))
@@ -181,7 +181,7 @@ def _has_torn_commit(wal: Path, accepted: int) -> bool:
 
 
 def _frames_after(wal: Path, accepted: int) -> Iterator[tuple[bytes, bytes]]:
-    """The frames that belong to the log by their salts, after those that SQLite has accepted."""
+    """Yield the frames that belong to the log by their salts, after those SQLite has accepted."""
     header = _read_header(wal)
     size = int.from_bytes(header[8:12])
     if not 512 <= size <= 65536:
@@ -194,7 +194,7 @@ def _frames_after(wal: Path, accepted: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _byte_order(header: bytes) -> str:
-    """In which order of bytes the log is summed up, which its first number says."""
+    """Return the byte order of the log's checksums, which its first number encodes."""
     return "<" if int.from_bytes(header[:4]) == _LITTLE_ENDIAN_LOG else ">"
 
 
@@ -203,7 +203,7 @@ def _is_header_sound(header: bytes) -> bool:
 
 
 def _checksum(order: str, previous: tuple[int, int], content: bytes) -> tuple[int, int]:
-    """The checksum of a frame, as the file format of SQLite defines it."""
+    """Return the checksum of a frame, as defined by SQLite's file format."""
     first, second = previous
     for one, two in struct.iter_unpack(f"{order}II", content):
         first = (first + one + second) & 0xFFFFFFFF
@@ -212,7 +212,7 @@ def _checksum(order: str, previous: tuple[int, int], content: bytes) -> tuple[in
 
 
 def _read_header(wal: Path) -> bytes:
-    """The header of the log; empty if there is no log."""
+    """Return the header of the log; empty without a log."""
     try:
         with wal.open("rb") as log:
             header = log.read(_LOG_HEADER)
@@ -222,7 +222,7 @@ def _read_header(wal: Path) -> bytes:
 
 
 def _report_loss(file: Path, wal: Path, missing: str) -> str:
-    """Keep the damaged log, write down what is missing, and give the message."""
+    """Copy the damaged log, record what is missing, and return the message."""
     log_copy = _copy_damaged_log(wal)
     message = (
         f"{file} has lost writes that were acknowledged: {missing}. Restore a backup, or check its runs."
@@ -235,7 +235,7 @@ def _report_loss(file: Path, wal: Path, missing: str) -> str:
         with open(losses_file(file), "a", encoding="utf-8", opener=_open_private) as losses:
             losses.write(json.dumps(entry) + "\n")
     except OSError as error:
-        _log.error("%s cannot be written: %s", losses_file(file), error)
+        _log.error("cannot write %s: %s", losses_file(file), error)
     return message
 
 

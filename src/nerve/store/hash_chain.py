@@ -1,4 +1,4 @@
-"""The hash chain that ties each event of a journal to all before it."""
+"""The hash chain that links each event of a journal to all events before it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nerve.errors import JournalBroken
 from nerve.store.port import EMPTIABLE_TYPE, EMPTIED_DATA, EventRow
 
 FIRST_HASH = bytes(32)
-"""What the first event of a journal is tied to."""
+"""The hash that precedes the first event of a journal."""
 
 EMPTIED_MARK = b"\0"
-"""Stands before the digest of data that was forgotten, in the place of the data of an `EMPTIABLE` event."""
+"""Precedes the digest that replaces the data of an emptied event."""
 
 StoredEvent: TypeAlias = tuple[int, float, str, str, str | None, str | bytes, bytes]
 
@@ -26,10 +26,10 @@ def hash_data(data: bytes) -> bytes:
 
 
 def hash_row(previous: bytes, run: str, row: EventRow, data: bytes) -> bytes:
-    """The hash of a row, given the hash of the row before it and the digest of its own data.
+    """Return the hash of a row from the previous hash and the digest of its own data.
 
-    Data counts by its digest, so that a journal can be checked without the data itself. The lengths in
-    front make the encoding unambiguous: no two different rows give the same bytes.
+    Data counts by its digest, so that a journal can be verified without the data itself. The lengths in front
+    make the encoding unambiguous: no two different rows give the same bytes.
     """
     seq, at, type, path, settles, _ = row
     settles_length = -1 if settles is None else len(settles)
@@ -41,14 +41,14 @@ def hash_row(previous: bytes, run: str, row: EventRow, data: bytes) -> bytes:
 def list_verified_rows(
     run: str, after: int, stored: Iterable[StoredEvent], blob: Callable[[bytes], bytes | None], reach: int = 0
 ) -> list[EventRow]:
-    """The rows behind `after`, given what is stored from `after` on, or `JournalBroken`."""
+    """Return the rows after `after` from those stored from `after` on, or raise `JournalBroken`."""
     return list(verify_rows(run, after, stored, blob, reach))
 
 
 def verify_rows(
     run: str, after: int, stored: Iterable[StoredEvent], blob: Callable[[bytes], bytes | None], reach: int = 0
 ) -> Iterator[EventRow]:
-    """Yield the rows after `after`, each checked; raises `JournalBroken` at the first that is damaged.
+    """Yield the rows after `after`, each verified; raise `JournalBroken` at the first damaged one.
 
     The chain cannot show that its end is missing; `reach` is an event the journal is known to hold.
     """

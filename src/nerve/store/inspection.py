@@ -1,4 +1,4 @@
-"""A check of everything in a store file: pages, hash chains, indexes and the rows of runs."""
+"""Check a complete store file: pages, hash chains, indexes and the rows of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nerve.store.sqlite_connection import open_reader
 from nerve.store.statements import SQL
 
 MAX_MESSAGES = 100
-"""How many messages of SQLite's own check are given."""
+"""Maximum number of messages of SQLite's own check."""
 
 RESTORE_FIX = "Restore the file from a backup."
 REINDEX_FIX = "Stop the server, then rebuild the indexes: sqlite3 {file} REINDEX"
@@ -28,14 +28,14 @@ RUN_INDEXES = {
     "runs_by_conversation": "find_run_by_conversation",
     "runs_by_label": "find_run_by_label",
 }
-"""The indexes of runs, and the statement that finds a run by each, if it is in it."""
+"""The indexes of runs, and the statement that finds a run through each."""
 
 CompareRow = Callable[[RunRow, EventRow, EventRow], Iterable[str]]
-"""What is wrong with the row of a run, by the first and the last event of its journal."""
+"""Finds problems in the row of a run, given the first and the last event of its journal."""
 
 
 class StoreDamage(NamedTuple):
-    """One thing that is wrong with a store, and with which run."""
+    """One problem of a store, and the run it affects."""
 
     run: str | None
     message: str
@@ -43,15 +43,15 @@ class StoreDamage(NamedTuple):
 
 
 class StoreInspection:
-    """Checks a file through a connection that only reads, also while a server writes to it.
+    """Checks a file through a read-only connection, even while a server writes to it.
 
-    It holds one event in memory at a time, and each run is read as it is at one moment.
+    It holds one event in memory at a time, and reads each run in one snapshot.
     """
 
     def __init__(self, file: Path, compare_row: CompareRow) -> None:
         self.file, self._compare_row = file, compare_row
         self.run_count = self.event_count = 0
-        """How many were checked so far."""
+        """Number of runs and events checked so far."""
 
     def find_damage(self) -> Iterator[StoreDamage]:
         with closing(open_reader(self.file, None)) as db:
@@ -76,33 +76,33 @@ class StoreInspection:
         after: str | None = ""
         while (after := db.execute(SQL["select_next_run"], (after,)).get) is not None:
             self.run_count += 1
-            with db:  # at one moment, though a server may write
+            with db:  # one snapshot, though a server may write
                 yield from self._report_unreadable(after, self._check_run(db, after))
 
     def _check_strays(self, db: apsw.Connection) -> Iterator[StoreDamage]:
-        """Journals whose run is not in the table of runs: no list shows them, and none is recovered."""
+        """Find journals without a row in the runs table: lists and recovery do not see them."""
         after: str | None = ""
         while (after := db.execute(SQL["select_next_journal"], (after,)).get) is not None:
             with db:
                 known = db.execute(SQL["select_reach"], (after,)).get is not None
                 if not known and db.execute(SQL["select_is_deleted"], (after,)).get is None:
                     yield StoreDamage(
-                        after, "it has a journal, and is missing from the table of runs", RESTORE_FIX
+                        after, "it has a journal but is missing from the runs table", RESTORE_FIX
                     )
 
     def _report_unreadable(self, run: str | None, damages: Iterator[StoreDamage]) -> Iterator[StoreDamage]:
-        """What cannot be read at all is damage, too, and ends only this part of the check."""
+        """Report data that cannot be read as damage, which ends only this part of the check."""
         try:
             yield from damages
         except JournalBroken as error:
             yield StoreDamage(run, f"event {error.seq} is not what was written", RESTORE_FIX)
         except (apsw.Error, UnicodeDecodeError) as error:
-            yield StoreDamage(run, f"it cannot be read: {error}", RESTORE_FIX)
+            yield StoreDamage(run, f"cannot be read: {error}", RESTORE_FIX)
 
     def _check_run(self, db: apsw.Connection, run: str) -> Iterator[StoreDamage]:
         *columns, reach = db.execute(SQL["select_whole_run"], (run,)).fetchone() or (None,)
         if not columns:
-            return  # it was deleted since its name was read
+            return  # deleted since its id was read
         row = RunRow(*columns)
         yield from self._check_indexes(db, row)
         if row.definition is not None and db.execute(SQL["has_definition"], (row.definition,)).get is None:
@@ -123,9 +123,7 @@ class StoreInspection:
     def _check_indexes(self, db: apsw.Connection, row: RunRow) -> Iterator[StoreDamage]:
         for index, name in RUN_INDEXES.items():
             if db.execute(SQL[name], row._asdict()).get is None:
-                message = (
-                    f"it is missing from the index {index}, so it may be left out of lists and of recovery"
-                )
+                message = f"it is missing from the index {index}, so lists and recovery may skip it"
                 yield StoreDamage(row.run, message, REINDEX_FIX.format(file=self.file))
 
     def _check_settled(self, db: apsw.Connection, run: str, event: EventRow) -> Iterator[StoreDamage]:

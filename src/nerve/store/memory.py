@@ -1,4 +1,4 @@
-"""A store that forgets: for tests, and for runs that need not survive the process."""
+"""The in-memory store: for tests, and for runs that need not survive the process."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class MemoryStore:
         for fact in part.facts:
             self._apply_fact(fact)
         for reply in part.replies:
-            before = self._replies.setdefault((reply.session, reply.key), reply)
-            if before.reply == "" and before.asked == reply.asked:
-                self._replies[reply.session, reply.key] = before._replace(reply=reply.reply)
+            previous = self._replies.setdefault((reply.session, reply.key), reply)
+            if previous.reply == "" and previous.asked == reply.asked:
+                self._replies[reply.session, reply.key] = previous._replace(reply=reply.reply)
         return None
 
     def _apply_fact(self, fact: FactRow) -> None:
@@ -88,9 +88,9 @@ class MemoryStore:
         return None
 
     def _store_run_row(self, row: RunRow) -> None:
-        before = self._runs.get(row.run)
-        if before is not None and before.key is not None:
-            del self._keys[before.session, before.key]
+        previous = self._runs.get(row.run)
+        if previous is not None and previous.key is not None:
+            del self._keys[previous.session, previous.key]
         if row.key is not None:
             self._keys[row.session, row.key] = row.run
         self._runs[row.run] = row

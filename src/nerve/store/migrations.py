@@ -1,4 +1,4 @@
-"""The steps from one version of the file's layout to the next."""
+"""Migrations between versions of the file layout."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 1315271286
-"""Marks the file as ours: "Nerv" as a number."""
+"""Marks the file as a Nerve store: "Nerv" as a number."""
 
 MIGRATIONS = [SQL[f"create_version_{number}"] for number in range(1, 7)]
-"""The n-th entry makes version n + 1 out of version n."""
+"""The n-th entry migrates version n to version n + 1."""
 
 
 def check_store_version(db: apsw.Connection, file: Path) -> None:
-    """Refuse a file that is not ours or from a later version, before anything is written to it."""
+    """Raise StoreError for a file of another program or a later version, before anything is written to it."""
     version = db.execute(SQL["user_version"]).get
     if version > len(MIGRATIONS):
         raise StoreError(
-            f"{file} has version {version}, this Nerve knows versions up to {len(MIGRATIONS)}. Update Nerve."
+            f"{file} has version {version}, but this Nerve supports up to {len(MIGRATIONS)}. Update Nerve."
         )
     fresh = version == 0 and db.execute(SQL["count_tables"]).get == 0
     if not fresh and db.execute(SQL["application_id"]).get != APPLICATION_ID:

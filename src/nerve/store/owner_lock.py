@@ -1,4 +1,4 @@
-"""Who owns a store file: one process, named in a lock file beside it."""
+"""Ownership of a store file: one process, named in a lock file beside it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def is_store_owned(file: Path) -> bool:
 
 
 class OwnerLock:
-    """Held from here until `release` or the death of the process, however it dies."""
+    """The lock, held until `release` or the death of the process."""
 
     def __init__(self, file: Path) -> None:
         try:
             self._descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StoreFailed(f"{file} cannot be locked: {error.strerror}") from None
+            raise StoreFailed(f"Cannot lock {file}: {error.strerror}") from None
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,5 +42,5 @@ class OwnerLock:
         os.pwrite(self._descriptor, b"%d" % os.getpid(), 0)
 
     def release(self) -> None:
-        # The file stays: removing it would let two processes lock two files of one name.
+        # The file stays: if it were removed, two processes could lock two files with the same name.
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""What a store must do: append to journals in groups, and read them back."""
+"""The store interface: append to journals in groups, and read them back."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import NamedTuple, Protocol
 from nerve.errors import StoreError
 
 MAX_INLINE_BYTES = 256 * 1024
-"""Data above this many bytes is kept in `blobs`, by its hash."""
+"""Larger data is kept in `blobs`, by its hash."""
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
-"""Data above this many bytes is refused."""
+"""Larger data is rejected."""
 
 
 EMPTIED_DATA = "{}"
-"""What is read as the data of an event whose data was forgotten."""
+"""The data of an event whose data was emptied."""
 
 EMPTIABLE_TYPE = "output_chunk"
-"""The one type of event whose data may be forgotten: no run depends on it."""
+"""The only event type whose data may be emptied: no run depends on it."""
 
 
 class EventRow(NamedTuple):
-    """One event as a store keeps it; `data` is JSON text."""
+    """One event as a store keeps it; `data` is JSON."""
 
     seq: int
     at: float
@@ -33,7 +33,7 @@ class EventRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """The projection of one run, written in the transaction of the events it reads."""
+    """The row of one run, written in the transaction of the events it summarizes."""
 
     run: str
     session: str
@@ -47,15 +47,15 @@ class RunRow(NamedTuple):
     """When the earliest open timer or gate deadline of the run is due."""
     definition: str | None = None
     conversation: str | None = None
-    """Where it was asked for."""
+    """The conversation in which it was started."""
     label: str | None = None
-    """What it is called by whoever started it; several runs may have one label."""
+    """The label the user gave it; several runs may share one."""
 
 
 class FactRow(NamedTuple):
-    """One fact of a session as a store keeps it; `record` is the JSON text of a list, its label first.
+    """One fact of a session as a store keeps it; `record` is the JSON of a list, its label first.
 
-    A row with another `id` is another fact; one without a record says that the fact is gone.
+    Every `id` is a fact of its own; a row without a record retracts the fact.
     """
 
     session: str
@@ -67,7 +67,7 @@ class FactRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """What was said in a conversation, numbered from 1."""
+    """A message of a conversation, numbered from 1."""
 
     conversation: str
     seq: int
@@ -78,7 +78,7 @@ class MessageRow(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """What a run was started from, pinned by its hash."""
+    """The definition a run was started from, identified by its hash."""
 
     hash: str
     workflow: str
@@ -88,9 +88,9 @@ class Definition(NamedTuple):
 
 
 class ReplyRow(NamedTuple):
-    """What a command with a key was, and what was said to it; the first with a key stays.
+    """A command with an idempotency key and the reply to it; the first one with a key stays.
 
-    One without a text says that the command was done; what is said to it follows.
+    An empty reply means that the command has run and its reply follows.
     """
 
     session: str
@@ -101,9 +101,9 @@ class ReplyRow(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Rows to be added to one journal, all or none, after the row numbered `after`.
+    """Rows to append to one journal, all or none, after the row numbered `after`.
 
-    Facts are asserted and retracted in the order given. One without rows names no run.
+    Facts are asserted and retracted in the order given. An append without rows names no run.
     """
 
     run: str
@@ -116,31 +116,31 @@ class Append(NamedTuple):
 
 
 class Store(Protocol):
-    """One contract for memory, SQLite and PostgreSQL; see `nerve.testing.store_contract`."""
+    """The contract of all stores; see `nerve.testing.store_contract`."""
 
     @property
     def durable(self) -> bool:
-        """Whether what was appended is there after a crash."""
+        """Whether appended rows survive a crash."""
 
     @property
     def loss(self) -> str | None:
-        """What is missing since the process before, though it was acknowledged, and what to do about it."""
+        """Acknowledged writes of the previous process that are missing, and what to do about it."""
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
-        """Commit the whole batch in one synced transaction and say for each part what became of it.
+        """Commit the whole batch in one synced transaction; return the outcome of each part.
 
-        A part with a `Conflict` is left out and does not harm the others. Any other trouble is raised
-        and nothing of the batch was written. `patience` is how long to wait for the write lock.
+        A part with a `Conflict` is left out without affecting the others. Any other error is raised and
+        nothing of the batch is written. `patience` is the timeout for the write lock in seconds.
         """
 
     def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
-        """The rows of a journal behind `after`, in order, each checked against the hash chain.
+        """Return the rows of a journal after `after`, in order, each verified against the hash chain.
 
-        With a `limit`, at most so many.
+        With a `limit`, return at most that many.
         """
 
     def last_event(self, run: str, type: str | None = None) -> EventRow | None:
-        """The last row of a journal, or the last of a type, checked against the one before."""
+        """Return the last row of a journal, or the last of a type, verified against the one before."""
 
     def run(self, run: str) -> RunRow | None: ...
 
@@ -156,75 +156,75 @@ class Store(Protocol):
         before: RunRow | None = None,
         newest: int | None = None,
     ) -> list[RunRow]:
-        """The matching runs, oldest first; only those that started before another, only so many of them."""
+        """Return the matching runs, oldest first; those started before `before`, and the `newest` of them."""
 
     def count_runs(self, session: str) -> dict[str, int]:
-        """How many runs of a session are in each state."""
+        """Return the number of runs of a session in each state."""
 
     def count_definitions(self, session: str) -> dict[str, int]:
-        """How many runs of a session were started from each definition, by its hash, the first used first."""
+        """Return the number of runs of a session by definition hash, first used first."""
 
     def sessions(self) -> list[str]:
-        """The names of the sessions that have runs, that with the oldest first."""
+        """Return the names of the sessions that have runs, the one with the oldest run first."""
 
     def labels(self, session: str, prefix: str, limit: int) -> list[str]:
-        """The labels of a session's runs that begin like that, in their order, at most so many."""
+        """Return at most `limit` labels of a session's runs with a prefix, sorted."""
 
     def run_by_key(self, session: str, key: str) -> RunRow | None: ...
 
     def definition(self, hash: str) -> Definition | None: ...
 
     def facts(self, session: str, label: str | None = None) -> list[FactRow]:
-        """The facts that are asserted, or those with this label, in the order of their versions."""
+        """Return the asserted facts, or those with this label, ordered by version."""
 
     def fact_version(self, session: str) -> int:
-        """The highest version a fact of the session ever had, retractions included."""
+        """Return the highest version a fact of the session ever had, including retractions."""
 
     def stored_reply(self, session: str, key: str) -> ReplyRow | None:
-        """What was said to the command with this key."""
+        """Return the reply stored for an idempotency key."""
 
     def forget_replies(self, session: str, before: float) -> int:
-        """Forget what was said in a session before a time; how many there were. From any thread."""
+        """Delete the replies of a session before a time; return their number. Callable from any thread."""
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
-        """Say something in a conversation, in a synced transaction of its own; from any thread."""
+        """Add a message to a conversation in a synced transaction; callable from any thread."""
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
-        """What was said behind the message `after`, in order."""
+        """Return the messages after the one numbered `after`, in order."""
 
     def journal_size(self, run: str) -> tuple[int, int]:
-        """How many events a journal has, and how many bytes of data; it need not be whole."""
+        """Return the number of events of a journal and the bytes of their data; it may be damaged."""
 
     def old_events(
         self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
     ) -> list[tuple[int, int]]:
-        """Numbers and bytes of the events of a type from before a time whose data was not forgotten.
+        """Return numbers and sizes of events of a type before a time that are not emptied.
 
-        At most `limit`, behind the one numbered `after`.
+        Returns at most `limit`, after the one numbered `after`.
         """
 
     def delete_runs(self, runs: Sequence[str]) -> None:
-        """Forget runs with all their events, in one synced transaction; from any thread.
+        """Delete runs with all their events, in one synced transaction; callable from any thread.
 
-        The events of a long run may go later, in several; if that is cut off, the next call goes on with it.
-        What is shared with other runs, or was said in conversations, stays.
+        Events of a long run may be deleted later, in several transactions; an interrupted deletion continues
+        with the next call. Data shared with other runs, and messages, stay.
         """
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
-        """Forget the data of output, which is `{}` from then on; that it was there, and when, stays.
+        """Empty the data of output events, which is `{}` from then on; the events themselves stay.
 
-        Events of another type than `EMPTIABLE` raise ValueError, and nothing is emptied.
+        An event of another type than `EMPTIABLE_TYPE` raises ValueError, and nothing is emptied.
         """
 
     def mark_resuming(self, runs: Sequence[str]) -> None:
-        """Count, in a synced transaction, that runs are about to be taken up again; from any thread."""
+        """Count, in a synced transaction, that runs are about to be resumed; callable from any thread."""
 
     def clear_resuming(self, runs: Sequence[str]) -> None:
-        """Begin to count anew, since that went well; from any thread."""
+        """Reset the counts of runs that have made progress; callable from any thread."""
 
     def resume_counts(self) -> dict[str, int]:
-        """How many times runs were about to be taken up, and it was not said that it went well."""
+        """Return how often runs were about to be resumed without making progress."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What every store refuses, said in the same words."""
+"""The errors of all stores, in the same words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nerve.store.port import EMPTIABLE_TYPE, MAX_VALUE_BYTES, Append, RunRow
 
 def sequence_conflict(part: Append, head: int) -> Conflict:
     if head > part.after:
-        return Conflict(part.run, f"event {part.after + 1} is taken, the journal has {head} events already")
-    return Conflict(part.run, f"the journal has {head} events, nothing can follow event {part.after} yet")
+        return Conflict(part.run, f"event {part.after + 1} exists: the journal already has {head} events")
+    return Conflict(part.run, f"the journal has {head} events, so nothing can follow event {part.after}")
 
 
 def deletion_conflict(run: str) -> Conflict:
@@ -17,26 +17,24 @@ def deletion_conflict(run: str) -> Conflict:
 
 
 def settled_path_conflict(run: str, path: str, seq: int) -> Conflict:
-    return Conflict(run, f"{path} is settled already, by event {seq}")
+    return Conflict(run, f"{path} is already settled by event {seq}")
 
 
 def run_key_conflict(row: RunRow, owner: str) -> Conflict:
-    return Conflict(row.run, f"key {row.key!r} of session {row.session} is taken, by run {owner}")
+    return Conflict(row.run, f"key {row.key!r} of session {row.session} is already used by run {owner}")
 
 
 def out_of_order_error(run: str, expected: int, actual: int) -> ValueError:
-    return ValueError(f"run {run}: event {expected} must come next, found event {actual}")
+    return ValueError(f"Run {run}: event {expected} must come next, got event {actual}")
 
 
 def too_large_error(size: int, *what: object) -> ValueError:
     thing = " ".join(map(str, what))
-    return ValueError(f"{thing} holds {size:,} bytes, more than the limit of {MAX_VALUE_BYTES:,}")
+    return ValueError(f"{thing} has {size:,} bytes, more than the limit of {MAX_VALUE_BYTES:,}")
 
 
 def not_emptiable_error(run: str, seq: int, type: str) -> ValueError:
-    return ValueError(
-        f"run {run}: event {seq} is {type!r}; only the data of {EMPTIABLE_TYPE!r} can be forgotten"
-    )
+    return ValueError(f"Run {run}: event {seq} is {type!r}; only {EMPTIABLE_TYPE!r} events can be emptied")
 
 
 def check_value_size(text: str, *what: object) -> None:

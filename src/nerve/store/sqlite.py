@@ -1,4 +1,4 @@
-"""The store that survives power loss: one SQLite file, owned by one process."""
+"""The durable store: one SQLite file, owned by one process, that survives power loss."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ _SELECT_BY_FILTER = {
     "label": "select_runs_with_label",
     "states": "select_runs_in_states",
 }
-"""By what runs are looked up, if it is given."""
+"""The statement for each filter, in order of preference."""
 
 
 DELETE_PAUSE_S = 0.001
-"""Seconds between two transactions that nobody waits for."""
+"""Seconds between two transactions of a deletion in the background."""
 MAX_SEQ = 2**62
-"""Behind every event there can be."""
+"""Greater than any sequence number."""
 
 
 class SqliteStore:
-    """Writes in turn, from whichever thread; reads, which never wait for that, from one other."""
+    """Writes from any thread, one at a time; reads, which never wait for writes, from one other thread."""
 
     durable = True
 
     def __init__(self, path: str | os.PathLike[str], *, vfs: str | None = None) -> None:
         self.file = Path(path).resolve()
         if not self.file.parent.is_dir():
-            raise StoreError(f"{self.file.parent} is not a directory. Make it, or use another file.")
+            raise StoreError(f"{self.file.parent} is not a directory. Create it, or use another file.")
         self._write_lock = threading.Lock()
         with translate_sqlite_errors(self.file), ExitStack() as resources:
             resources.callback(OwnerLock(self.file).release)
@@ -69,7 +69,7 @@ class SqliteStore:
             connect = partial(open_writer, self.file, vfs, self._mark.inspect)
             self._writer = SqliteWriter(connect, FileIdentity(self.file), self._mark)
             resources.callback(self._writer.close)
-            # The reader leaves first: the last to leave moves the log, and a reader could not.
+            # The reader closes first: the last connection to close checkpoints the log, and a reader cannot.
             self._reader = open_reader(self.file, vfs)
             resources.callback(close_connection, self._reader)
             self._resources = resources.pop_all()
@@ -93,10 +93,8 @@ class SqliteStore:
 
     def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]:
         rows: list[EventRow] = []
-        with (
-            translate_sqlite_errors(self.file),
-            self._reader,
-        ):  # at one moment, though the run may be deleted meanwhile
+        # One read transaction: the run may be deleted between two statements.
+        with translate_sqlite_errors(self.file), self._reader:
             rows += self._read_events(run, after, MAX_SEQ if limit is None else after + limit)
         return rows
 
@@ -128,7 +126,7 @@ class SqliteStore:
             rows = cast("Iterator[hash_chain.StoredEvent]", stored)
             return hash_chain.list_verified_rows(run, after, rows, self._read_blob, min(reach, last))
         finally:
-            # Left open by an error, it would hold all later reads at this moment.
+            # A cursor left open by an error would keep all later reads at this snapshot.
             stored.close(True)
 
     def _read_blob(self, hash: bytes) -> bytes | None:
@@ -193,14 +191,14 @@ class SqliteStore:
             return [label for (label,) in self._reader.execute(SQL["select_labels"], parameters)]
 
     def _readable_rows(self, rows: apsw.Cursor) -> Iterator[RunRow]:
-        """One row that is not text any more must not hide the others."""
+        """Yield the rows of runs, skipping one that is not valid text."""
         while True:
             try:
                 for row in rows:
                     yield RunRow(*row)
                 return
             except UnicodeDecodeError as error:
-                _log.error("%s: a row of `runs` cannot be read: %s", self.file, error)
+                _log.error("%s: skipped an unreadable row of `runs`: %s", self.file, error)
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         return self._select_run("select_run_by_key", (session, key))
@@ -264,7 +262,7 @@ class SqliteStore:
         while more:
             with self._write_lock, translate_sqlite_errors(self.file):
                 more = self._writer.delete_more()
-            time.sleep(DELETE_PAUSE_S)  # a lock that is let go and taken at once is seldom got by others
+            time.sleep(DELETE_PAUSE_S)  # other threads seldom get a lock that is released and taken at once
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         with self._write_lock, translate_sqlite_errors(self.file):
@@ -286,6 +284,6 @@ class SqliteStore:
             return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
 
     def close(self) -> None:
-        """Move the write-ahead log into the file and let others own it."""
+        """Checkpoint the write-ahead log and release the file."""
         self._mark.remove()
         self._resources.close()

@@ -1,4 +1,4 @@
-"""How the store opens its SQLite file, and what it makes of SQLite's errors."""
+"""Open the SQLite file of the store, and translate SQLite's errors."""
 
 from __future__ import annotations
 
@@ -15,41 +15,40 @@ from nerve.project.ownership import sign_log, sign_store
 from nerve.store import migrations
 
 FILE_CHECK_INTERVAL_S = 1.0
-"""Seconds after which it is looked again whether the file is still there."""
+"""Seconds between two checks that the file still exists."""
 
 MAX_WAL_BYTES = 16 * 1024 * 1024
-"""What is kept of the write-ahead log after a checkpoint, however large it grew behind a slow reader."""
+"""Size of the write-ahead log after a checkpoint, however large a slow reader let it grow."""
 
 
 def create_store_file(file: Path) -> None:
-    """An empty file that only its owner can read, and which is signed as this user's.
+    """Create an empty file that only its owner can read, signed as this user's.
 
     SQLite gives the files beside it the same mode.
     """
     try:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        if file.stat().st_size:  # an empty one was left by a process that was killed before it signed it
+        if file.stat().st_size:  # an empty file is left by a process killed before it signed it
             return
     except OSError as error:
-        raise StoreFailed(f"{file} cannot be made: {error.strerror}") from None
-    with suppress(
-        OSError
-    ):  # where the user can have no secret, commands ask before they go on with these runs
+        raise StoreFailed(f"Cannot create {file}: {error.strerror}") from None
+    # Where the user cannot have a secret, commands ask before they resume these runs.
+    with suppress(OSError):
         sign_store(file)
 
 
 def open_writer(
     file: Path, vfs: str | None, inspect: Callable[[apsw.Connection], None] = lambda db: None
 ) -> apsw.Connection:
-    """A connection that writes; `inspect` sees the file before anything in it is changed."""
+    """Return a writing connection; `inspect` sees the file before anything in it changes."""
     db = _open_connection(file, vfs, apsw.SQLITE_OPEN_READWRITE)
     try:
         migrations.check_store_version(db, file)
         if db.pragma("journal_mode", "wal") != "wal":
-            raise StoreFailed(f"{file} cannot have a write-ahead log. Use a local disk.")
+            raise StoreFailed(f"{file} does not support a write-ahead log. Use a local disk.")
         db.pragma("journal_size_limit", MAX_WAL_BYTES)
-        db.pragma("schema_version")  # the first look makes the log, which is empty until the first commit
+        db.pragma("schema_version")  # the first read creates the log, which is empty until the first commit
         with suppress(OSError):  # as for the store itself
             sign_log(file)
         inspect(db)
@@ -67,7 +66,7 @@ def open_reader(file: Path, vfs: str | None) -> apsw.Connection:
 
 
 class FileIdentity:
-    """Raises when a file is not the one that was there: SQLite would write on into one that nobody finds."""
+    """Raises if a file was replaced: SQLite would keep writing to one that has no name any more."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._checked_at = file, 0.0
@@ -79,8 +78,8 @@ class FileIdentity:
             return
         if self._current_identity() != self._identity:
             raise StoreFailed(
-                f"{self._file} was deleted or replaced while it was open, so nothing more is written to it. "
-                "Put it back if you can, then start again."
+                f"{self._file} was deleted or replaced while it was open, so writing to it has stopped. "
+                "Restore it if possible, then restart."
             )
         self._checked_at = now
 
@@ -93,7 +92,7 @@ class FileIdentity:
 
 
 def close_connection(db: apsw.Connection) -> None:
-    """Leave; trouble with moving the log costs nothing, since the next to open the file moves it."""
+    """Close a connection; errors of the checkpoint are harmless, since the next process repeats it."""
     with suppress(apsw.Error):
         db.close(True)
 
@@ -111,18 +110,18 @@ def _open_connection(file: Path, vfs: str | None, flags: int) -> apsw.Connection
 
 @contextmanager
 def translate_sqlite_errors(file: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours, with the name of the file."""
+    """Translate SQLite's errors into store errors with the name of the file."""
     try:
         yield
     except apsw.Error as error:
         raise to_store_error(file, error) from error
     except UnicodeDecodeError as error:
-        raise StoreFailed(f"{file} holds a row that cannot be read: {error}") from error
+        raise StoreFailed(f"{file} has an unreadable row: {error}") from error
 
 
 def to_store_error(file: Path, error: apsw.Error) -> StoreError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"{file} is locked by another connection")
     if isinstance(error, apsw.FullError):
-        return StoreFull(f"{file} cannot grow, the disk is full. Free some space, then resume the held runs.")
+        return StoreFull(f"{file} cannot grow: the disk is full. Free some space, then resume the held runs.")
     return StoreFailed(f"{file}: {error or type(error).__name__}")

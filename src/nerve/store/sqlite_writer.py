@@ -1,4 +1,4 @@
-"""The one connection that writes, and what it takes to commit a group of appends."""
+"""The only writing connection, and the commit of a group of appends."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Head = tuple[int, bytes]
 Execute = Callable[..., apsw.Cursor]
 
 DELETED_HEAD: Head = (-1, b"")
-"""The last event of a run that is being deleted: nothing can follow."""
+"""The head of a run that is being deleted: nothing can follow."""
 
 MAX_CACHED_HEADS = 8192
-"""How many journals' last events are remembered; the others are looked up."""
+"""Number of journals whose last event is cached; others are looked up."""
 
 CHECKPOINT_PAGES = 1000
-"""How long the write-ahead log gets before it is moved into the file."""
+"""Pages in the write-ahead log that trigger a checkpoint."""
 
 MAX_DELETED_EVENTS = 2000
-"""How many events of one run are deleted in one transaction."""
+"""Maximum number of events of one run deleted in one transaction."""
 
 _LARGEST_CHUNK = 256
 _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
@@ -58,7 +58,7 @@ class SqliteWriter:
         self._busy_timeout_s = -1.0
         self._wal_pages = 0
         self._mark.forget_salts()
-        # In place of SQLite's own hook, which moves the log inside the commit and hides its trouble.
+        # Replaces SQLite's own hook, which checkpoints inside the commit and hides errors.
         db.set_wal_hook(self._on_wal_pages)
         return db
 
@@ -81,22 +81,22 @@ class SqliteWriter:
         return outcomes
 
     def add_message(self, message: MessageRow) -> MessageRow:
-        """Commit a message, and give it with its number."""
+        """Commit a message; return it with its number."""
         with self._transaction() as execute:
             seq = execute(SQL["insert_message"], message._asdict()).get
         return message._replace(seq=seq)
 
     def execute(self, name: str, values: dict[str, object]) -> int:
-        """Commit one statement; how many rows it changed."""
+        """Commit one statement; return the number of changed rows."""
         with self._transaction() as execute:
             return execute(SQL[name], values).connection.changes()
 
     def delete_runs(self, runs: Sequence[str]) -> None:
-        """Forget runs, and the blobs that nobody else has; of a long one, the events are left for later."""
+        """Delete runs and the blobs only they use; events of a long run are deleted later."""
         for run in runs:
             self._heads.pop(run, None)
         if self._last_event is not None and self._last_event.run in runs:
-            # Before the runs go: a crash after that must not take them for lost.
+            # Before the runs are deleted: a crash after that must not report them as lost.
             self._last_event = self._newest_event()
             self._mark.write(self._wal_pages, self._last_event)
         with self._transaction() as execute:
@@ -110,7 +110,7 @@ class SqliteWriter:
                     _delete_events_after(execute, run, 0)
 
     def delete_more(self) -> bool:
-        """Delete some events of a run that is gone; whether there may be more. The first go last."""
+        """Delete some events of a deleted run, last ones first; return whether there may be more."""
         with self._transaction() as execute:
             deletion = execute(SQL["select_deletion"]).fetchone()
             if deletion is None:
@@ -122,7 +122,7 @@ class SqliteWriter:
             return True
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
-        """Keep the digests of data in its place; the journal can still be checked."""
+        """Replace data by its digest; the journal can still be verified."""
         with self._transaction() as execute:
             for seq in seqs:
                 type, stored_data = cast(
@@ -181,7 +181,7 @@ class SqliteWriter:
     def _cached_head(self, db: apsw.Connection, part: Append) -> Head:
         head = self._heads.get(part.run)
         if head is None and part.after == 0 and part.rows:
-            return 0, FIRST_HASH  # the key of its first row says whether it is new
+            return 0, FIRST_HASH  # the key of its first row decides whether the run is new
         if head is None or head[0] != part.after:
             head = _select_head(db, part.run)
         return head
@@ -193,11 +193,11 @@ class SqliteWriter:
             heads.move_to_end(run)
         while len(heads) > MAX_CACHED_HEADS:
             heads.popitem(last=False)
-        if new_heads and head[0]:  # facts and replies come without events
+        if new_heads and head[0]:  # facts and replies have no events
             self._last_event = LastEvent(run, *head)
 
     def _newest_event(self) -> LastEvent | None:
-        """The last event of the journal that was written to last."""
+        """Return the last event of the journal that was written to last."""
         return next((LastEvent(run, *head) for run, head in reversed(self._heads.items()) if head[0]), None)
 
     def _ready_connection(self, patience: float) -> apsw.Connection:
@@ -211,7 +211,7 @@ class SqliteWriter:
     def _reconnect(self) -> apsw.Connection:
         db = self._connect()
         try:
-            self._mark.write(0, self._last_event)  # the log is emptied, and claims no frames
+            self._mark.write(0, self._last_event)  # the log is emptied, and the mark claims no frames
             _forget_failed_commit(db)
         except apsw.Error:
             close_connection(db)
@@ -219,7 +219,7 @@ class SqliteWriter:
         return self._use_connection(db)
 
     def _checkpoint(self, db: apsw.Connection) -> None:
-        """What was committed stands, whether or not it can be moved into the file now."""
+        """Checkpoint the log; committed rows are durable whether or not this succeeds."""
         try:
             db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._mark.forget_salts()
@@ -229,7 +229,7 @@ class SqliteWriter:
             self._reopen()
 
     def _reopen(self) -> None:
-        """After a failed sync nothing the connection believes about the file can be trusted."""
+        """Reconnect: after a failed sync the connection's view of the file cannot be trusted."""
         self.close()
         with suppress(apsw.Error, StoreError):
             self._reconnect()
@@ -241,7 +241,7 @@ class SqliteWriter:
 
 
 class _AppendGroup:
-    """The values of many rows, laid out for few statements: each one gives the interpreter lock away."""
+    """The values of many rows for few statements, since each statement releases the interpreter lock."""
 
     def __init__(self) -> None:
         self._events: list[object] = []
@@ -373,11 +373,11 @@ def _select_head(db: apsw.Connection, run: str) -> Head:
 
 
 def _is_run_deleted(db: apsw.Connection, run: str) -> bool:
-    """Whether a run is gone, but for some of its events."""
+    """Whether a run is deleted except for some of its events."""
     return db.execute(SQL["select_is_deleted"], (run,)).get is not None
 
 
 def _forget_failed_commit(db: apsw.Connection) -> None:
-    """A commit whose sync failed may stand whole in the log, and a restart would bring it back."""
+    """Truncate the log: it may hold a complete commit whose sync failed, which a restart would restore."""
     with suppress(apsw.BusyError):
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

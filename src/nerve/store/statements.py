@@ -21,6 +21,6 @@ SQL = dict(_load_statements())
 
 @cache
 def statement_for_rows(name: str, width: int, count: int) -> str:
-    """The named statement with `:rows` standing for `count` rows of `width` values each."""
+    """Return the named statement with `:rows` replaced by `count` rows of `width` values each."""
     row = f"({','.join('?' * width)})"
     return SQL[name].replace(":rows", ",".join([row] * count))

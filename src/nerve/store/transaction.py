@@ -1,4 +1,4 @@
-"""All that is written together, or nothing of it."""
+"""A transaction: everything in it is written, or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """IMMEDIATE, since a connection that asks for the write lock only later does not wait its turn."""
+    """An IMMEDIATE transaction: one that asks for the write lock later does not wait its turn."""
 
     __slots__ = ("_db", "_execute")
 

@@ -123,7 +123,7 @@ class StoreContract:
         store.append([Append("r", 0, [event(1), event(2, "/gate")])])
         [outcome] = store.append([Append("r", 2, [event(3), event(4, "/gate")])])
         assert isinstance(outcome, Conflict)
-        assert "/gate is settled already, by event 2" in str(outcome)
+        assert "/gate is already settled by event 2" in str(outcome)
         assert len(store.events("r")) == 2
 
     def test_a_path_settles_once_in_a_batch(self, store: Store) -> None:
@@ -306,7 +306,7 @@ class StoreContract:
         assert store.definition("h") == definition
 
     def test_events_out_of_order_are_refused_with_the_complete_batch(self, store: Store) -> None:
-        with pytest.raises(ValueError, match="event 2 must come next, found event 3"):
+        with pytest.raises(ValueError, match="event 2 must come next, got event 3"):
             store.append([append("a", 0), Append("r", 0, [event(1), event(3)])])
         assert store.events("a") == []
         assert store.events("r") == []
@@ -566,7 +566,7 @@ class StoreContract:
     def test_only_output_is_emptied(self, store: Store) -> None:
         rows = [output(1, '"one"'), event(2, data='"two"')]
         store.append([Append("r", 0, rows, run_row("r"))])
-        with pytest.raises(ValueError, match="only the data of 'output_chunk' can be forgotten"):
+        with pytest.raises(ValueError, match="only 'output_chunk' events can be emptied"):
             store.empty_events("r", [1, 2])
         assert store.events("r") == rows
 

@@ -397,7 +397,7 @@ async def test_a_parent_is_held_while_its_child_is_held_and_resumes_with_it(sess
         return await ctx.run_workflow("child")
 
     run = await session.start("parent")
-    with pytest.raises(RunHeld, match="tokens used: 10 of 5") as held:
+    with pytest.raises(RunHeld, match="10 of 5 tokens") as held:
         await within(run.wait())
     assert run.state is WorkflowState.HELD
     held_child = session.get_workflow_run(held.value.run_id)

@@ -457,7 +457,7 @@ async def test_an_override_of_an_unknown_path_is_rejected(session, shells):
 )
 async def test_malformed_overrides_are_rejected(session, shells, wrong):
     run, _ = shells
-    with pytest.raises(ValueError, match="overrides are settings of steps by their paths, such as"):
+    with pytest.raises(ValueError, match="overrides must map step paths to settings, such as"):
         await session.fork(run.run_id, overrides=wrong)
     assert len(session.list_workflow_runs()) == 1
 
@@ -497,7 +497,7 @@ async def test_concurrent_forks_or_starts_with_one_key_return_the_same_run(sessi
         assert found[0] is found[1] is found[2]
     else:
         assert [str(error).partition("', which")[2] for error in found[1:]] == [
-            f" is no fork of '{run.run_id}'"
+            f" is not a fork of '{run.run_id}'"
         ] * 2
 
 
@@ -517,8 +517,6 @@ async def test_a_run_of_another_session_is_neither_forked_nor_retried(file, verb
     async with Session("ours", file) as session:
         seen = counted(session, "a")
         session.workflow(one)
-        with pytest.raises(
-            ValueError, match=f"'{run.run_id}' belongs to session 'theirs', and not to 'ours'"
-        ):
+        with pytest.raises(ValueError, match=f"'{run.run_id}' belongs to session 'theirs', not to 'ours'"):
             await getattr(session, verb)(run.run_id)
         assert (seen, session.list_workflow_runs()) == ([], [])

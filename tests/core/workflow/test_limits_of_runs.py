@@ -358,7 +358,7 @@ async def test_a_budget_exhausted_by_a_child_holds_its_parent(session):
         return "done"
 
     run = await session.start("parent", limits=Limits(tokens=20))
-    with pytest.raises(RunHeld, match="tokens used: 30 of 20"):
+    with pytest.raises(RunHeld, match="30 of 20 tokens"):
         await within(run.wait())
     await run.resume(limits={"tokens": 100})
     assert await within(run.wait()) == "done"

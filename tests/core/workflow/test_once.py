@@ -115,7 +115,7 @@ async def test_after_a_crash_only_the_recorded_decision_can_be_repeated(
         again = session.get_workflow_run(run.run_id)
         assert again.state is WorkflowState.HELD
         for other in others:
-            with pytest.raises(RuntimeError, match=f"{first} was decided already"):
+            with pytest.raises(RuntimeError, match=f"{first} is already recorded"):
                 await decide(again, other)
         await decide(again, first)
         assert await within(again.wait()) == result

@@ -294,7 +294,7 @@ async def test_a_fork_whose_files_cannot_be_copied_is_refused(project: Path) -> 
     await done.wait()
     folder = project / f".archon/artifacts/{done.run_id}"
     os.mkfifo(folder / "pipe")
-    with pytest.raises(ValueError, match=r"cannot be copied for a fork: .*named pipe"):
+    with pytest.raises(ValueError, match=r"Cannot copy the files in .* to the fork: .*named pipe"):
         await session.fork(done.run_id, at="/plan")
     assert [info.run_id for info in session.list_workflow_runs()] == [done.run_id]
 
