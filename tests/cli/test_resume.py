@@ -134,7 +134,7 @@ def test_a_run_in_doubt_stays_held(do, project) -> None:
     for _ in range(2):
         done = do("resume", listed(do)[0]["run_id"])
         assert done.code == 4
-        assert "is held (in doubt): /pay was started" in done.err
+        assert 'is held (in doubt): /pay has effect="once"' in done.err
 
 
 def test_a_killed_run_goes_on_where_it_was(do, project) -> None:

@@ -183,7 +183,7 @@ class StoreContract:
         )
         assert [outcome is None for outcome in outcomes] == [True, False, True]
         assert isinstance(outcomes[1], Conflict)
-        assert "taken, by run a" in str(outcomes[1])
+        assert "already used by run a" in str(outcomes[1])
         assert store.run("b") is None
         assert store.events("b") == []
         assert store.run_by_key("default", "k") == run_row("a", key="k")
@@ -440,7 +440,7 @@ class StoreContract:
         assert store.facts("default") == rows[-1:]
 
     def test_a_fact_over_the_limit_is_refused(self, store: Store) -> None:
-        with pytest.raises(ValueError, match="fact a holds"):
+        with pytest.raises(ValueError, match="fact a has"):
             store.append([append("r", 0), append_facts(fact_row("a", 1, "x" * MAX_VALUE_BYTES))])
         assert store.events("r") == []
 

@@ -467,7 +467,7 @@ async def test_resuming_the_parent_of_a_held_child_names_the_child(session):
         await within(run.wait())
     child = child_of(session, run)
     with pytest.raises(
-        RuntimeError, match=f"its child run '{child.run_id}' is held .in doubt.: /pay was started"
+        RuntimeError, match=f"its child run '{child.run_id}' is held .in doubt.: /pay has effect"
     ):
         await run.resume()
 

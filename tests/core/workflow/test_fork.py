@@ -206,7 +206,7 @@ async def test_gates_before_the_path_keep_their_answers_and_those_after_it_are_a
 async def test_an_unknown_path_is_a_value_error_that_lists_the_known_ones(session, steps):
     run = await session.start("three", 1)
     await run.wait()
-    with pytest.raises(ValueError, match=r"no path '/z'.*/a, /b, /c"):
+    with pytest.raises(ValueError, match=r"Unknown path '/z'.*/a, /b, /c"):
         await session.fork(run.run_id, at="/z")
     assert len(session.list_workflow_runs()) == 1
 
@@ -446,9 +446,9 @@ async def test_an_override_in_a_settled_graph_reruns_that_step_and_its_dependent
 
 async def test_an_override_of_an_unknown_path_is_rejected(session, shells):
     run, _ = shells
-    with pytest.raises(ValueError, match=r"no path '/graph/frist'\. Did you mean '/graph/first'\?"):
+    with pytest.raises(ValueError, match=r"Unknown path '/graph/frist'\. Did you mean '/graph/first'\?"):
         await session.fork(run.run_id, overrides={"/graph/frist": {"command": "echo uno"}})
-    with pytest.raises(ValueError, match=r"no path '/x'\. It has: /before, /graph"):
+    with pytest.raises(ValueError, match=r"Unknown path '/x'\. Known paths: /before, /graph"):
         await session.fork(run.run_id, overrides={"/x": {"command": "echo uno"}})
 
 
