@@ -426,7 +426,7 @@ def test_a_definition_keeps_the_prompts_beside_its_file(do, project: Path) -> No
     assert "Plan $ARGUMENTS" in do("show", "chain", "--json").out
     done = do("workflow", "list")
     assert "chain  A chain.\n  Steps: plan" in done.out
-    assert "left alone" not in done.err
+    assert "skipped" not in done.err
 
 
 def test_a_definition_that_the_project_refuses_is_called_by_its_file(do, project: Path) -> None:

@@ -36,10 +36,10 @@ def test_a_whole_store_is_well(do, store: Path) -> None:
     ("statement", "told"),
     [
         ("UPDATE events SET data = '{}' WHERE run = '{run}' AND seq = 2", "event 2 is not what was written"),
-        ("UPDATE runs SET state = 'completed' WHERE run = '{run}'", "and its journal 'open'"),
-        ("UPDATE runs SET workflow = 'other' WHERE run = '{run}'", "and its journal 'asking'"),
-        ("UPDATE runs SET parent = 'other' WHERE run = '{run}'", "parent 'other', and its journal None"),
-        ("DELETE FROM runs WHERE run = '{run}'", "missing from the table of runs"),
+        ("UPDATE runs SET state = 'completed' WHERE run = '{run}'", "but its journal has 'open'"),
+        ("UPDATE runs SET workflow = 'other' WHERE run = '{run}'", "but its journal has 'asking'"),
+        ("UPDATE runs SET parent = 'other' WHERE run = '{run}'", "parent 'other', but its journal has None"),
+        ("DELETE FROM runs WHERE run = '{run}'", "missing from the runs table"),
     ],
 )  # fmt: skip
 def test_the_affected_run_is_named_with_a_fix(do, store: Path, statement: str, told: str) -> None:
@@ -58,7 +58,7 @@ def test_a_finished_run_that_is_listed_as_open_is_named(do, store: Path) -> None
     change(store, "UPDATE runs SET state = 'running', ended = NULL WHERE state = 'completed'")
     done = do("doctor", "--deep", "--quiet")
     assert done.code == 1
-    assert "has state 'running', and its journal 'completed'" in done.out
+    assert "has state 'running', but its journal has 'completed'" in done.out
 
 
 def test_an_older_layout_is_brought_up_to_date_first(do, store: Path) -> None:

@@ -242,7 +242,7 @@ def test_a_key_starts_one_run(do, project) -> None:
     first = do("run", "shout", "--key", "k", "--json").json
     second = do("run", "shout", "--key", "k", "--json").json
     assert first == second
-    assert do("run", "asking", "--key", "k").err.startswith("nerve: key 'k' is that of run")
+    assert do("run", "asking", "--key", "k").err.startswith("nerve: Key 'k' belongs to run")
 
 
 def test_another_store_is_named_in_the_way_on(do, project) -> None:

@@ -449,7 +449,7 @@ async def test_a_key_of_another_workflow_is_rejected(session):
     Workflow("one", session, ask)
     Workflow("two", session, ask)
     await session.start("one", key="k")
-    with pytest.raises(ValueError, match="Key 'k' is already used by run"):
+    with pytest.raises(ValueError, match="Key 'k' belongs to run"):
         await session.start("two", key="k")
 
 

@@ -144,7 +144,7 @@ def fork_source_of(engine: LocalEngine, run: str) -> str | None:
 def check_fork_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
     """Raise ValueError if a key belongs to a run that is not a fork of this one."""
     if fork_source_of(engine, run) != source:
-        raise ValueError(f"Key '{key}' is already used by run '{run}', which is not a fork of '{source}'")
+        raise ValueError(f"Key '{key}' belongs to run '{run}', which is not a fork of '{source}'")
 
 
 @dataclass(slots=True)

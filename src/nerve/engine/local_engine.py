@@ -730,7 +730,7 @@ def notify_watcher(
 
 def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> WorkflowRun:
     if run.workflow_id != requested.workflow_id:
-        raise ValueError(f"Key '{key}' is already used by run '{run.run_id}' of workflow '{run.workflow_id}'")
+        raise ValueError(f"Key '{key}' belongs to run '{run.run_id}' of workflow '{run.workflow_id}'")
     return run
 
 
