@@ -72,7 +72,11 @@ def test_every_key_of_a_workflow_and_of_every_node_is_listed() -> None:
 
 def test_the_examples_are_the_same_workflow_in_every_notation() -> None:
     texts = {fence[1]: fence[2] for fence in FENCE.finditer(PAGE)}
-    readers = {"json": json_steps.read, "yaml": yaml_prompts.read, "lisp": lisp.read}
+    readers = {
+        "json": json_steps.read_document,
+        "yaml": yaml_prompts.read_document,
+        "lisp": lisp.read_document,
+    }
     specs = [WorkflowSpec.model_validate(read(texts[name]).data) for name, read in readers.items()]
     assert specs[0] == specs[1] == specs[2]
     assert re.findall(r"^```(\w+)$", PAGE, re.MULTILINE) == list(readers)
