@@ -126,14 +126,14 @@ class ProviderContract:
 
     # -- answering ---------------------------------------------------------------------------------
 
-    async def test_an_answer_ends_with_done(self, ask: Any) -> None:
+    async def test_an_answer_ends_with_turn_finished(self, ask: Any) -> None:
         chunks = await ask("[[say hello there]]")
         assert text(chunks) == "hello there"
         assert done(chunks).outcome == "completed"
         assert done(chunks).error == ""
         assert [chunk for chunk in chunks if isinstance(chunk, TurnFinished)] == chunks[-1:]
 
-    async def test_the_thread_is_known_before_anything_is_said(
+    async def test_the_thread_is_known_before_any_output(
         self, ask: Any, provider: Provider, options: QueryOptions
     ) -> None:
         needs(provider.capabilities, "resume")
@@ -144,7 +144,7 @@ class ProviderContract:
         if provider.capabilities.names_threads:
             assert chunks[0].thread == options.thread
 
-    async def test_pieces_of_a_message_come_before_it_and_make_it_up(self, ask: Any) -> None:
+    async def test_partial_messages_precede_and_add_up_to_the_message(self, ask: Any) -> None:
         if not self.streams:
             pytest.skip("it does not stream")
         chunks = await ask("[[say one two three four]]")
@@ -153,14 +153,14 @@ class ProviderContract:
         assert "".join(chunk.content for chunk in said[:-1]) == said[-1].content == "one two three four"
         assert len(said) > 2
 
-    async def test_what_it_thinks_is_not_what_it_says(self, ask: Any) -> None:
+    async def test_reasoning_is_separate_from_the_answer(self, ask: Any) -> None:
         if not self.thinks:
             pytest.skip("it shows no thoughts")
         chunks = await ask("[[think of herons]]")
         assert "".join(chunk.content for chunk in chunks if isinstance(chunk, Reasoning)) == "of herons"
         assert text(chunks) == "thought"
 
-    async def test_a_long_prompt_of_any_characters_arrives_as_it_is(self, ask: Any, stub: Any) -> None:
+    async def test_a_long_prompt_of_any_characters_arrives_unchanged(self, ask: Any, stub: Any) -> None:
         prompt = WIDE * 5000
         assert len(prompt.encode()) > 200_000
         chunks = await ask(prompt)
@@ -171,7 +171,7 @@ class ProviderContract:
         chunks = await ask("--version")
         assert text(chunks) == "heard: --version"
 
-    async def test_two_conversations_at_once_do_not_mix(self, ask: Any, provider: Provider) -> None:
+    async def test_two_concurrent_conversations_do_not_mix(self, ask: Any, provider: Provider) -> None:
         def name() -> str | None:
             return str(uuid.uuid4()) if provider.capabilities.names_threads else None
 
@@ -182,7 +182,7 @@ class ProviderContract:
 
     # -- tools and permissions ---------------------------------------------------------------------
 
-    async def test_a_tool_call_and_what_became_of_it(self, ask: Any, cwd: Path) -> None:
+    async def test_a_tool_call_and_its_outcome_are_emitted(self, ask: Any, cwd: Path) -> None:
         self.needs_shell()
         chunks = await ask("[[run echo made > made.txt; echo it ran]]", ask=allow)
         call = next(chunk for chunk in chunks if isinstance(chunk, ToolCall))
@@ -202,7 +202,7 @@ class ProviderContract:
         assert [chunk.status for chunk in chunks if isinstance(chunk, ToolUpdate)][-1] == "failed"
         assert done(chunks).outcome == "completed"
 
-    async def test_a_permission_may_take_its_time(self, ask: Any, provider: Provider, cwd: Path) -> None:
+    async def test_a_permission_request_may_wait(self, ask: Any, provider: Provider, cwd: Path) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
         asked: list[PermissionRequest] = []
@@ -237,13 +237,17 @@ class ProviderContract:
         assert [chunk.status for chunk in chunks if isinstance(chunk, ToolUpdate)][-1] == "failed"
         assert done(chunks).outcome in ("completed", "interrupted")
 
-    async def test_nobody_to_ask_is_a_no(self, ask: Any, provider: Provider, cwd: Path) -> None:
+    async def test_a_request_without_a_decider_is_denied(
+        self, ask: Any, provider: Provider, cwd: Path
+    ) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
         await ask("[[run touch denied.txt]]")
         assert not (cwd / "denied.txt").exists()
 
-    async def test_a_question_that_fails_is_a_no(self, ask: Any, provider: Provider, cwd: Path) -> None:
+    async def test_a_request_whose_decider_fails_is_denied(
+        self, ask: Any, provider: Provider, cwd: Path
+    ) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
 
@@ -254,7 +258,7 @@ class ProviderContract:
             await ask("[[run touch denied.txt]]", ask=broken)
         assert not (cwd / "denied.txt").exists()
 
-    async def test_an_allowed_tool_is_not_asked_about(self, ask: Any, cwd: Path) -> None:
+    async def test_an_allowed_tool_needs_no_permission_request(self, ask: Any, cwd: Path) -> None:
         self.needs_shell()
         if not self.allowed:
             pytest.skip("it has no list of allowed tools")
@@ -263,7 +267,7 @@ class ProviderContract:
         assert (cwd / "allowed.txt").exists()
 
     @pytest.mark.parametrize("policy", [{"deny": ["*(touch *)"]}, {"otherwise": "deny"}])
-    async def test_what_the_policy_denies_is_not_done_whatever_the_program_would_do(
+    async def test_the_policy_denies_a_tool_that_the_program_would_allow(
         self, policy: dict[str, Any], ask: Any, provider: Provider, cwd: Path
     ) -> None:
         self.needs_shell()
@@ -276,7 +280,7 @@ class ProviderContract:
         assert [wanted.cwd or str(cwd) for wanted in judge.asked] == [str(cwd)]
 
     @pytest.mark.parametrize("policy", [{"ask": ["*(touch *)"]}, {"otherwise": "ask"}])
-    async def test_what_the_policy_asks_is_asked_once_whatever_the_program_would_do(
+    async def test_the_policy_asks_once_about_a_tool_that_the_program_would_allow(
         self, policy: dict[str, Any], ask: Any, provider: Provider, cwd: Path
     ) -> None:
         self.needs_shell()
@@ -290,7 +294,7 @@ class ProviderContract:
 
     # -- conversations -----------------------------------------------------------------------------
 
-    async def test_a_resumed_thread_goes_on_where_it_was(self, ask: Any, provider: Provider) -> None:
+    async def test_a_resumed_thread_continues_where_it_was(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "resume")
         first = await ask("[[say noted]] the bird is a heron")
         second = await ask("which bird?", resume=done(first).thread)
@@ -300,7 +304,7 @@ class ProviderContract:
         assert "the bird is a heron" in text(third)
         assert "which bird?" in text(third)
 
-    async def test_a_thread_that_does_not_exist_is_not_begun_anew(self, ask: Any, provider: Provider) -> None:
+    async def test_an_unknown_thread_is_not_started_again(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "resume")
         try:
             chunks = await ask("[[say hello]]", resume=str(uuid.uuid4()))
@@ -309,7 +313,7 @@ class ProviderContract:
         assert done(chunks).outcome == "failed"
         assert done(chunks).error
 
-    async def test_a_fork_leaves_the_original_alone(self, ask: Any, provider: Provider) -> None:
+    async def test_a_fork_leaves_the_original_unchanged(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "fork")
         first = await ask("[[say noted]] the bird is a heron")
         fork = await ask("[[say noted]] a fork", resume=done(first).thread, fork=True)
@@ -321,7 +325,7 @@ class ProviderContract:
         assert "heron" in text(original)
         assert "heron" in text(copy)
 
-    async def test_usage_is_of_the_turn_and_not_of_the_thread(self, ask: Any, provider: Provider) -> None:
+    async def test_usage_covers_the_turn_and_not_the_thread(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "resume")
         first = done(await ask("[[say one]]"))
         second = done(await ask("[[say one]]", resume=first.thread, totals=first.totals))
@@ -335,7 +339,7 @@ class ProviderContract:
                 assert turn.cost == pytest.approx(used[0].cost)
                 assert turn.cost
 
-    async def test_a_word_in_the_middle_of_a_turn_is_heard(
+    async def test_a_steering_message_is_received_during_a_turn(
         self, provider: Provider, cwd: Path, options: QueryOptions
     ) -> None:
         self.needs_shell()
@@ -356,7 +360,7 @@ class ProviderContract:
 
     # -- interrupting ------------------------------------------------------------------------------
 
-    async def test_closing_while_it_speaks_ends_it(
+    async def test_closing_during_output_ends_the_agent(
         self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, stub: Any, tag: str
     ) -> None:
         turn = started(provider.query("[[hold]] about a heron", str(cwd), None, options))
@@ -367,7 +371,7 @@ class ProviderContract:
         assert not tagged(tag)
         await self.goes_on(ask, provider, thread)
 
-    async def test_cancelling_the_task_ends_it(
+    async def test_cancelling_the_task_ends_the_agent(
         self, ask: Any, stub: Any, provider: Provider, tag: str
     ) -> None:
         turn = asyncio.create_task(ask("[[hold]]"))
@@ -377,7 +381,7 @@ class ProviderContract:
             await turn
         assert not tagged(tag)
 
-    async def test_closing_in_the_middle_of_a_tool_ends_the_tool(
+    async def test_closing_during_a_tool_call_ends_the_tool(
         self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, tag: str
     ) -> None:
         self.needs_shell()
@@ -400,7 +404,7 @@ class ProviderContract:
         assert not (cwd / "finished.txt").exists()
         await self.goes_on(ask, provider, thread)
 
-    async def test_closing_while_a_person_is_asked_ends_the_question(
+    async def test_closing_during_a_permission_request_cancels_it(
         self, ask: Any, provider: Provider, cwd: Path, tag: str
     ) -> None:
         self.needs_shell()
@@ -424,7 +428,7 @@ class ProviderContract:
         assert not tagged(tag)
         assert not (cwd / "denied.txt").exists()
 
-    async def test_a_program_that_is_killed_has_crashed_and_its_thread_goes_on(
+    async def test_a_killed_program_counts_as_crashed_and_its_thread_can_be_resumed(
         self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, stub: Any, tag: str
     ) -> None:
         if not self.processes:
@@ -441,12 +445,12 @@ class ProviderContract:
 
     # -- failing -----------------------------------------------------------------------------------
 
-    async def test_an_error_of_the_api_is_a_failure(self, ask: Any) -> None:
+    async def test_an_api_error_is_a_failure(self, ask: Any) -> None:
         end = done(await ask("[[error 400]]"))
         assert end.outcome == "failed"
         assert end.error
 
-    async def test_a_rate_limit_says_when_it_ends(self, ask: Any) -> None:
+    async def test_a_rate_limit_has_a_reset_time(self, ask: Any) -> None:
         before = time.time()
         end = done(await ask("[[limit 3600]]"))
         assert end.outcome == "limited"
@@ -455,7 +459,7 @@ class ProviderContract:
 
     # -- form --------------------------------------------------------------------------------------
 
-    async def test_an_answer_in_the_form_that_was_asked_for(self, ask: Any, provider: Provider) -> None:
+    async def test_an_answer_matches_the_requested_schema(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "schema")
         schema = {
             "type": "object",
@@ -469,7 +473,7 @@ class ProviderContract:
 
     # -- what the program is given -----------------------------------------------------------------
 
-    async def test_the_program_sees_neither_our_environment_nor_the_prompt_in_its_arguments(
+    async def test_the_program_gets_neither_our_environment_nor_the_prompt_as_an_argument(
         self,
         provider: Provider,
         cwd: Path,

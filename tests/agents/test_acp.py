@@ -47,7 +47,7 @@ class TestSmallAgent(ProviderContract):
     def provider(self, stub: ChatStub) -> AcpProvider:
         return AcpProvider([sys.executable, AGENT, f"{stub.url}/v1"])
 
-    async def test_a_running_total_of_money_is_told_as_what_the_turn_cost(self, ask: Any) -> None:
+    async def test_a_running_cost_total_is_reported_as_the_cost_of_the_turn(self, ask: Any) -> None:
         first = done(await ask("[[say one]]"))
         second = done(await ask("[[run true]]", resume=first.thread, totals=first.totals, ask=allow))
         assert usage(first) == TurnUsage(100, 12, 20, None, pytest.approx(0.0005), "heron")
@@ -56,7 +56,7 @@ class TestSmallAgent(ProviderContract):
         assert failed.totals == second.totals
         assert second.totals["cost"] == pytest.approx(0.0015)
 
-    async def test_the_agents_own_name_of_a_tool_allows_it_too(self, ask: Any, cwd: Path) -> None:
+    async def test_the_agents_own_name_of_a_tool_also_allows_it(self, ask: Any, cwd: Path) -> None:
         await ask("[[run touch allowed.txt]]", tools=["shell"])
         assert (cwd / "allowed.txt").exists()
 
@@ -68,14 +68,14 @@ class TestSmallAgent(ProviderContract):
     @pytest.mark.parametrize(
         "policy", [{"deny": ["execute(touch *)"]}, {"ask": ["shell"]}, {"otherwise": "deny"}]
     )
-    async def test_an_agent_that_does_not_ask_what_it_must_is_stopped(
+    async def test_an_agent_that_skips_a_required_permission_request_is_stopped(
         self, policy: dict[str, Any], ask: Any, provider: AcpProvider
     ) -> None:
         provider.mode = "yolo"
         with pytest.raises(Unasked, match=r"used execute\(touch done.txt\) without asking"):
             await ask("[[run touch done.txt]] [[say done]]", ask=Judged(policy).judge)
 
-    async def test_a_policy_that_names_what_agents_do_unasked_is_refused(
+    async def test_a_policy_on_tools_that_agents_use_without_asking_is_refused(
         self, ask: Any, provider: AcpProvider
     ) -> None:
         judge = Judged({"deny": ["read(secrets/*)"]}).judge
@@ -86,18 +86,18 @@ class TestSmallAgent(ProviderContract):
         provider.asks = (*provider.asks, "read")
         assert text(await ask("[[say hello]]", ask=judge)) == "hello"
 
-    async def test_a_model_is_chosen_from_those_it_has(self, ask: Any) -> None:
+    async def test_a_model_is_selected_from_those_the_agent_offers(self, ask: Any) -> None:
         assert usage(done(await ask("[[say one]]", model="stork"))).model == "stork"
         end = done(await ask("[[say one]]", model="ostrich"))
         assert (end.outcome, "there is no model ostrich" in end.error) == ("failed", True)
 
-    async def test_the_system_prompt_goes_before_the_first_prompt(self, ask: Any, stub: Any) -> None:
+    async def test_the_system_prompt_precedes_the_first_prompt(self, ask: Any, stub: Any) -> None:
         first = await ask("[[say yes]]", system="You know birds.")
         await ask("[[say yes]]", system="You know birds.", resume=done(first).thread)
         assert stub.heard[0].body["messages"][0]["content"] == "You know birds.\n[[say yes]]"
         assert stub.heard[1].body["messages"][-1]["content"] == "[[say yes]]"
 
-    async def test_a_tool_is_told_when_its_input_is_known(self, ask: Any) -> None:
+    async def test_a_tool_call_is_emitted_when_its_input_is_known(self, ask: Any) -> None:
         chunks = await ask("[[run echo one]]", ask=allow)
         tools = [chunk for chunk in chunks if isinstance(chunk, ToolCall | ToolUpdate)]
         assert [type(chunk) for chunk in tools] == [ToolCall, ToolUpdate]
@@ -114,18 +114,18 @@ class TestSmallAgent(ProviderContract):
         shown = {"command": "echo one"}
         assert asked == [PermissionRequest("execute", shown, "`echo one`", str(cwd), ("shell",))]
 
-    async def test_a_thread_is_not_forked_in_silence(self, ask: Any) -> None:
+    async def test_forking_a_thread_is_refused_with_an_error(self, ask: Any) -> None:
         first = done(await ask("[[say noted]]"))
         end = done(await ask("[[say yes]]", resume=first.thread, fork=True))
         assert (end.outcome, end.thread) == ("failed", first.thread)
 
-    async def test_a_thread_that_may_be_begun_is_begun_where_it_is_lost(self, ask: Any) -> None:
+    async def test_a_lost_thread_that_may_be_started_is_started_again(self, ask: Any) -> None:
         lost = str(uuid.uuid4())
         chunks = await ask("[[say hello]]", resume=lost, thread=lost)
         assert text(chunks) == "hello"
         assert done(chunks).thread != lost
 
-    async def test_a_rate_limit_tells_its_end_where_the_agent_does(self, ask: Any) -> None:
+    async def test_a_rate_limit_has_the_reset_time_the_agent_reports(self, ask: Any) -> None:
         assert done(await ask("[[limit 3600]]")).resets_at
         assert done(await ask("[[limit ]]")).resets_at is None
 
@@ -133,7 +133,7 @@ class TestSmallAgent(ProviderContract):
 class TestAgentThatLoads:
     """It cannot resume a session, only load it, and then tells all of it again; and it prints a banner."""
 
-    async def test_what_was_said_before_is_known_and_not_said_again(self, tmp_path: Path) -> None:
+    async def test_earlier_messages_of_a_resumed_session_are_not_emitted_again(self, tmp_path: Path) -> None:
         with ChatStub() as stub:
             provider = AcpProvider([sys.executable, AGENT, f"{stub.url}/v1", "--load", "--rude"])
             options = QueryOptions(env={"HOME": str(tmp_path)})
@@ -187,14 +187,14 @@ class TestClaudeAgentAcp(ProviderContract):
 # -- what goes wrong before a turn -----------------------------------------------------------------
 
 
-async def test_an_agent_that_is_not_there_is_unavailable() -> None:
+async def test_a_missing_agent_raises_unavailable() -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         _ = [
             chunk async for chunk in AcpProvider(["no-such-agent"]).query("hello", None, None, QueryOptions())
         ]
 
 
-async def test_a_program_that_ends_at_once_is_no_answer() -> None:
+async def test_a_program_that_exits_immediately_is_a_failure() -> None:
     provider = AcpProvider(["bash", "-c", "echo no licence >&2; exit 3"])
     with pytest.raises(Exception, match="no licence"):
         _ = [chunk async for chunk in provider.query("hello", None, None, QueryOptions())]
@@ -208,7 +208,7 @@ async def test_an_agent_of_another_version_is_refused(tmp_path: Path) -> None:
     assert "version 2" in done(said).error
 
 
-async def test_an_agent_that_must_be_told_how_to_authenticate_says_how(tmp_path: Path) -> None:
+async def test_an_agent_that_requires_authentication_lists_its_methods(tmp_path: Path) -> None:
     hello = {"protocolVersion": 1, "authMethods": [{"id": "by-key", "name": "Key"}]}
     refusal = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "Authentication required"}}
     first = json.dumps({"jsonrpc": "2.0", "id": 0, "result": hello})
@@ -225,12 +225,14 @@ def test_an_agent_that_forgets_its_sessions_cannot_be_resumed() -> None:
 
 
 @pytest.mark.parametrize("command", ["gemini --acp", []])
-def test_a_command_is_a_list(command: Any) -> None:
+def test_a_command_must_be_a_list(command: Any) -> None:
     with pytest.raises(ValueError, match="a list"):
         AcpProvider(command)
 
 
-async def test_a_named_variable_of_ours_is_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_named_variable_of_the_environment_is_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HERON_KEY", "grey")
     monkeypatch.setenv("STORK_KEY", "white")
     file = tmp_path / "env"

@@ -42,7 +42,7 @@ def replay(name: str) -> tuple[list[Chunk], UpdateReader, dict[str, Any]]:
     return [*chunks, *hearing.finish()], hearing, lines[-1]
 
 
-def test_a_turn_of_claude_with_a_tool() -> None:
+def test_a_claude_turn_with_a_tool_call() -> None:
     chunks, hearing, last = replay("run")
     whole = [chunk for chunk in chunks if not (isinstance(chunk, AssistantText) and chunk.partial)]
     call = next(chunk for chunk in chunks if isinstance(chunk, ToolCall))
@@ -57,7 +57,7 @@ def test_a_turn_of_claude_with_a_tool() -> None:
     assert acp_turn_usage(last["result"], "opus") == TurnUsage(200, 14, 40, 20, model="opus")
 
 
-def test_a_limit_of_claude() -> None:
+def test_a_claude_rate_limit() -> None:
     _, _, last = replay("limit")
     error = last["error"]
     end = outcome_of_error("one", Refused(error["message"], error["code"], error["data"]), [])
@@ -76,17 +76,17 @@ def test_a_limit_of_claude() -> None:
         ("file 4290 is not there", None, "failed"),
     ],
 )
-def test_a_limit_is_known_by_its_words(message: str, data: Any, outcome: str) -> None:
+def test_a_rate_limit_is_detected_by_its_text(message: str, data: Any, outcome: str) -> None:
     assert outcome_of_error("one", Refused(message, data=data), []).outcome == outcome
 
 
-def test_a_limit_may_say_when_it_ends() -> None:
+def test_a_rate_limit_may_have_a_reset_time() -> None:
     assert (
         outcome_of_error("one", Refused("rate limit, resets_at: 1900000000"), []).resets_at == 1_900_000_000
     )
 
 
-def test_thoughts_plans_and_messages_are_apart() -> None:
+def test_reasoning_plans_and_messages_are_separate() -> None:
     hearing = UpdateReader()
     updates: list[dict[str, Any]] = [
         {"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}},
@@ -106,7 +106,7 @@ def test_thoughts_plans_and_messages_are_apart() -> None:
     ]
 
 
-def test_a_question_about_a_call_that_showed_no_input_has_its_title() -> None:
+def test_a_permission_request_without_input_has_the_title() -> None:
     hearing = UpdateReader()
     call = {"toolCallId": "1", "title": "Delete the heron", "kind": "delete", "status": "pending"}
     assert list(hearing.read_update({"sessionUpdate": "tool_call", **call})) == []
@@ -129,7 +129,7 @@ def test_every_token_is_counted_once(tokens: dict[str, int], usage: tuple[int, i
     assert acp_turn_usage({"usage": tokens}, None) == TurnUsage(*usage)
 
 
-def test_gemini_counts_in_a_place_of_its_own() -> None:
+def test_gemini_usage_is_read_from_its_own_field() -> None:
     took = {"input_tokens": 50, "output_tokens": 5}
     quota = {"token_count": took, "model_usage": [{"model": "gemini-3.1-pro", "token_count": took}]}
     assert acp_turn_usage({"_meta": {"quota": quota}}, None) == TurnUsage(
@@ -157,7 +157,7 @@ def test_the_costs_of_the_turns_are_the_cost_of_the_session(turns: list[TurnUsag
     assert told == pytest.approx(costs)
 
 
-def test_a_total_without_tokens_is_of_the_session_unless_it_falls() -> None:
+def test_a_total_without_tokens_covers_the_session_unless_it_decreases() -> None:
     usage, totals = turn_cost(2.0, TurnUsage(), {})
     assert usage == TurnUsage(cost=2.0)
     usage, totals = turn_cost(5.0, TurnUsage(), totals)
@@ -192,7 +192,7 @@ def test_a_question_shows_what_an_edit_changes_and_where() -> None:
     assert "In the folder /p" in told
 
 
-def test_an_answer_counts_for_exactly_the_change_that_was_shown() -> None:
+def test_an_answer_applies_to_exactly_the_change_that_was_shown() -> None:
     hashes = set()
     for text, cwd in (("import os", "/p"), ("import sys", "/p"), ("import os", "/q")):
         _, permission = UpdateReader().read_permission_request(edit(text), cwd)
@@ -200,7 +200,7 @@ def test_an_answer_counts_for_exactly_the_change_that_was_shown() -> None:
     assert len(hashes) == 3
 
 
-def test_what_a_tool_is_given_is_shown_beside_what_it_changes() -> None:
+def test_the_tool_input_is_shown_with_its_changes() -> None:
     given = {"changes": "all", "command": "sed -i s/a/b/ x"}
     _, permission = UpdateReader().read_permission_request({**edit("b"), "rawInput": given}, "/p")
     assert permission.input["command"] == "sed -i s/a/b/ x"

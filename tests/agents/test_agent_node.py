@@ -48,7 +48,7 @@ async def asked(provider, given="Plan it", **settings):
 
 
 @pytest.mark.requirement("S3-19")
-async def test_messages_and_tool_calls_are_told_as_they_come_and_the_result_names_the_thread():
+async def test_messages_and_tool_calls_are_emitted_as_they_arrive_and_the_result_names_the_thread():
     usage = {"input_tokens": 3, "output_tokens": 5}
     provider = Speaking(
         AssistantText("One."),
@@ -74,7 +74,7 @@ async def test_messages_and_tool_calls_are_told_as_they_come_and_the_result_name
     ]
 
 
-async def test_a_request_says_where_how_and_in_which_thread(tmp_path):
+async def test_a_request_sets_folder_options_and_thread(tmp_path):
     provider = ScriptedProvider(["ok"])
     request = {"prompt": "Go on", "resume": "thread-7", "model": "opus", "cwd": str(tmp_path)}
     result, _ = await asked(provider, request, model="sonnet", system="Be brief.", cwd="/elsewhere")
@@ -86,7 +86,7 @@ async def test_a_request_says_where_how_and_in_which_thread(tmp_path):
 
 
 @pytest.mark.parametrize("absolute", [True, False])
-async def test_the_folder_for_artifacts_is_there_when_the_agent_is_asked(tmp_path, absolute):
+async def test_the_artifact_folder_exists_when_the_agent_starts(tmp_path, absolute):
     folder = tmp_path / "artifacts" / "run-1"
     seen = []
     provider = ScriptedProvider(lambda call: str(seen.append(folder.is_dir())))
@@ -95,7 +95,7 @@ async def test_the_folder_for_artifacts_is_there_when_the_agent_is_asked(tmp_pat
     assert seen == [True]
 
 
-async def test_a_folder_that_cannot_be_made_is_a_failure_and_nobody_is_asked(tmp_path):
+async def test_a_folder_that_cannot_be_created_fails_the_step_before_the_query(tmp_path):
     (tmp_path / "file").write_text("")
     provider = ScriptedProvider(["never"])
     request = {"prompt": "Plan", "cwd": str(tmp_path), "artifacts": "file/x"}
@@ -128,7 +128,7 @@ async def test_any_value_becomes_a_prompt(given, prompt):
 
 
 @pytest.mark.parametrize("given", ["", "  \n", None, {"prompt": ""}, {"input": None}])
-async def test_an_empty_prompt_is_refused_before_anybody_is_asked(given):
+async def test_an_empty_prompt_is_refused_before_the_query(given):
     provider = ScriptedProvider(["never"])
     result, _ = await asked(provider, given)
     assert not result.success
@@ -144,7 +144,7 @@ async def test_a_fork_can_change_the_prompt_and_the_model():
     assert provider.calls[0].options["model"] == "opus"
 
 
-async def test_an_agent_that_ends_without_saying_done_has_failed():
+async def test_an_agent_that_ends_without_turn_finished_has_failed():
     result, _ = await asked(Speaking(AssistantText("I was about to")))
     assert not result.success
     assert result.error_type == "AgentEnded"
@@ -152,7 +152,7 @@ async def test_an_agent_that_ends_without_saying_done_has_failed():
     assert result.attributes["thread"] is None
 
 
-async def test_an_agent_that_raises_has_failed_with_the_cause_and_what_it_had_said():
+async def test_an_agent_that_raises_fails_with_the_cause_and_its_output():
     cause = ConnectionError("overloaded")
     provider = Speaking(AssistantText("Half"), ToolCall("Read"), cause)
     result, _ = await asked(provider)
@@ -162,13 +162,13 @@ async def test_an_agent_that_raises_has_failed_with_the_cause_and_what_it_had_sa
     assert result.attributes["tools"] == 1
 
 
-async def test_a_chunk_that_is_none_is_a_failure_that_shows_it():
+async def test_an_invalid_chunk_is_a_failure_that_shows_it():
     result, _ = await asked(Speaking("text"))
     assert result.error_type == "TypeError"
     assert "'text'" in result.error
 
 
-async def test_what_comes_after_done_is_not_heard_and_the_iterator_is_closed():
+async def test_chunks_after_turn_finished_are_ignored_and_the_iterator_is_closed():
     provider = Speaking(AssistantText("a"), TurnFinished("t"), AssistantText("late"))
     result, events = await asked(provider)
     assert result.output == "a"
@@ -199,7 +199,7 @@ async def test_a_timeout_closes_the_iterator(session):
     assert provider.closed
 
 
-async def test_what_is_said_at_great_length_is_kept_whole_in_a_blob_and_shown_in_part(tmp_path):
+async def test_long_output_is_stored_in_full_as_a_blob_and_shown_in_part(tmp_path):
     long = "".join(map(str, range(100_000)))
     provider = Speaking(AssistantText(long), ToolCall("Write", {"text": long}), TurnFinished("t"))
     async with Session(store=tmp_path / "n.db") as session:
@@ -229,7 +229,7 @@ async def test_what_is_said_at_great_length_is_kept_whole_in_a_blob_and_shown_in
     assert sum(size > len(long) for size in sizes) >= 2
 
 
-async def test_a_text_beyond_what_the_journal_keeps_is_cut_and_says_so(monkeypatch):
+async def test_a_text_beyond_the_journal_limit_is_truncated_and_marked(monkeypatch):
     monkeypatch.setattr("nerve.agents.turn_output.MAX_ENTRY_CHARS", 50)
     long = "x" * 55
     provider = Speaking(AssistantText(long), ToolCall("Write", {"text": long}), TurnFinished("t"))
@@ -238,7 +238,7 @@ async def test_a_text_beyond_what_the_journal_keeps_is_cut_and_says_so(monkeypat
     assert events[1][1]["input"]["dropped_characters"] > 0
 
 
-async def test_an_answer_beyond_the_limit_is_cut_and_says_so():
+async def test_an_answer_beyond_the_limit_is_truncated_and_marked():
     half = "x" * (MAX_OUTPUT_CHARS // 2)
     result, _ = await asked(
         Speaking(AssistantText(half), AssistantText(half), AssistantText("abc"), TurnFinished("t"))
@@ -260,7 +260,7 @@ async def test_a_failed_agent_is_an_error_in_a_run_and_not_a_completed_node(sess
     assert [event.event_type for event in run.events if event.path] == ["node_started", "node_error"]
 
 
-async def test_a_settled_agent_is_not_asked_again_after_a_restart(tmp_path):
+async def test_a_completed_agent_is_not_queried_again_after_a_restart(tmp_path):
     async def body(ctx):
         plan = await ctx.run("planner", "Plan")
         return [plan["output"], await ctx.gate("Good?")]
@@ -283,7 +283,7 @@ async def test_a_settled_agent_is_not_asked_again_after_a_restart(tmp_path):
     assert second.calls == []
 
 
-async def test_what_an_agent_used_is_counted(session):
+async def test_the_usage_of_an_agent_is_counted(session):
     AgentNode("planner", session, ScriptedProvider([["ok", {"usage": {"tokens": 12, "cost": 0.5}}]]))
 
     async def body(ctx):

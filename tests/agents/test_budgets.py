@@ -37,7 +37,7 @@ def workflow(session, agent, **policy):
         ({"cost": 0.5}, {"cost": 2}, "0.5 of 0.5 USD"),
     ],
 )
-async def test_a_spent_budget_of_a_step_holds_the_run_names_the_step_and_raising_it_goes_on(
+async def test_an_exhausted_step_budget_holds_the_run_names_the_step_and_raising_it_resumes(
     budget, raised, told
 ):
     session, agent = Session(), answers("no json", '{"ok": true}')
@@ -63,7 +63,7 @@ async def test_a_budget_that_is_not_raised_enough_holds_again():
     assert await within(run.wait()) == {"ok": True}
 
 
-async def test_a_step_held_for_its_budget_goes_on_after_a_restart_with_what_it_had_spent(tmp_path):
+async def test_a_step_held_for_its_budget_resumes_after_a_restart_with_its_usage(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         workflow(session, answers("no json"), limits={"turns": 1})
         run = await session.start("body")
@@ -103,7 +103,7 @@ async def test_every_call_of_a_node_has_the_budget_of_its_own_step():
     assert await within((await session.start("body")).wait()) == "done"
 
 
-async def test_the_budget_of_the_run_is_looked_at_between_the_turns_of_a_step_too():
+async def test_the_run_budget_is_checked_between_the_turns_of_a_step():
     session, agent = Session(), answers("no json", '{"ok": true}')
     workflow(session, agent)
     run = await session.start("body", limits={"turns": 1})
@@ -113,7 +113,7 @@ async def test_the_budget_of_the_run_is_looked_at_between_the_turns_of_a_step_to
     assert await within(run.wait()) == {"ok": True}
 
 
-async def test_a_workflow_as_a_step_may_spend_no_more_than_the_step():
+async def test_a_workflow_as_a_step_may_not_exceed_the_step_budget():
     session = Session()
     await spending(session, times=3)
     graph = Graph("both", session)
@@ -125,7 +125,7 @@ async def test_a_workflow_as_a_step_may_spend_no_more_than_the_step():
     await run.stop()
 
 
-async def test_the_time_of_a_step_stands_still_while_it_is_held():
+async def test_step_timers_pause_while_it_is_held():
     session, agent = Session(), answers("no json", '{"ok": true}')
     workflow(session, agent, limits={"turns": 1}, timeout=0.3, idle_timeout=0.3)
     run = await session.start("body")
@@ -136,7 +136,7 @@ async def test_the_time_of_a_step_stands_still_while_it_is_held():
     assert await within(run.wait()) == {"ok": True}
 
 
-async def test_the_time_of_a_step_goes_on_after_it_was_held():
+async def test_step_timers_continue_after_it_was_held():
     async def hangs(prompt, resume, options):
         await asyncio.Event().wait()
         yield
@@ -160,7 +160,7 @@ async def test_the_time_of_a_step_goes_on_after_it_was_held():
         ({"/dev": {"depth": 3}}, "A step cannot have the limit 'depth'. It can have: tokens, cost, turns"),
     ],
 )
-async def test_a_limit_that_there_is_not_is_refused_when_it_is_raised(tmp_path, limits, message):
+async def test_raising_an_unknown_limit_is_refused(tmp_path, limits, message):
     async with Session(store=tmp_path / "n.db") as session:
         workflow(session, answers("no json"), limits={"turns": 1})
         run = await session.start("body")

@@ -89,7 +89,7 @@ async def ask(
 
 
 @needs_program
-async def test_the_system_prompt_of_each_turn_counts(
+async def test_each_turn_uses_its_own_system_prompt(
     provider: ClaudeProvider, stub: AnthropicStub, place: Path
 ) -> None:
     first = done(await ask(provider, place, "[[say one]]", system="You are a heron."))
@@ -101,7 +101,7 @@ async def test_the_system_prompt_of_each_turn_counts(
 
 
 @needs_program
-async def test_neither_system_prompt_nor_schema_stand_in_the_list_of_processes(
+async def test_neither_system_prompt_nor_schema_appear_in_the_process_list(
     provider: ClaudeProvider, place: Path
 ) -> None:
     tag = uuid.uuid4().hex
@@ -118,7 +118,7 @@ async def test_neither_system_prompt_nor_schema_stand_in_the_list_of_processes(
 
 
 @needs_program
-async def test_the_model_is_the_one_asked_for(
+async def test_the_model_is_the_requested_one(
     provider: ClaudeProvider, stub: AnthropicStub, place: Path
 ) -> None:
     end = done(await ask(provider, place, "[[say one]]", model="claude-haiku-4-5"))
@@ -127,7 +127,7 @@ async def test_the_model_is_the_one_asked_for(
 
 
 @needs_program
-async def test_commands_and_files_named_in_a_prompt_are_words(
+async def test_commands_and_files_named_in_a_prompt_are_literal_text(
     provider: ClaudeProvider, stub: AnthropicStub, place: Path
 ) -> None:
     (place / "work" / "secret.txt").write_text("the content of the file")
@@ -140,7 +140,7 @@ HOOK = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "to
 
 @needs_program
 @pytest.mark.parametrize(("settings", "runs"), [((), False), (("project",), True)])
-async def test_the_configuration_of_a_project_runs_nothing_unless_asked_for(
+async def test_project_configuration_runs_nothing_unless_enabled(
     stub: AnthropicStub, place: Path, settings: tuple[str, ...], runs: bool
 ) -> None:
     work = place / "work"
@@ -157,7 +157,7 @@ async def test_the_configuration_of_a_project_runs_nothing_unless_asked_for(
 
 
 @needs_program
-async def test_variables_of_ours_are_passed_on_by_name(
+async def test_environment_variables_are_passed_on_by_name(
     stub: AnthropicStub, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-other")
@@ -166,13 +166,13 @@ async def test_variables_of_ours_are_passed_on_by_name(
     assert stub.heard[-1].headers["x-api-key"] == "sk-ant-other"
 
 
-async def test_a_program_that_is_not_there_is_unavailable(place: Path) -> None:
+async def test_a_missing_program_raises_unavailable(place: Path) -> None:
     provider = ClaudeProvider(program=str(place / "nothing"))
     with pytest.raises(Unavailable, match=r"pip install 'nerve\[claude\]'"):
         await ask(provider, place, "hello")
 
 
-async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
+async def test_a_missing_folder_is_named(place: Path) -> None:
     provider = ClaudeProvider(program="/bin/true")
     turn = provider.query("hello", str(place / "nowhere"), None, QueryOptions())
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -180,7 +180,7 @@ async def test_a_folder_that_is_not_there_is_named(place: Path) -> None:
 
 
 @pytest.mark.parametrize("resume", [None, "a heron"])
-def test_a_conversation_has_the_name_of_a_uuid(resume: str | None) -> None:
+def test_a_thread_id_must_be_a_uuid(resume: str | None) -> None:
     with pytest.raises(ValueError, match="must be a UUID, got 'a heron'"):
         ClaudeProvider().query("hello", None, resume, QueryOptions(thread=None if resume else "a heron"))
 
@@ -189,7 +189,7 @@ def test_a_conversation_has_the_name_of_a_uuid(resume: str | None) -> None:
 
 
 @needs_program
-async def test_the_limit_of_a_subscription_says_when_it_resets(stub: AnthropicStub, place: Path) -> None:
+async def test_a_subscription_limit_has_a_reset_time(stub: AnthropicStub, place: Path) -> None:
     stub.subscription = True
     token = {"ANTHROPIC_API_KEY": "", "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-dummy"}
     end = done(await ask(made(stub, env=token), place, "[[limit 3600]]"))
@@ -199,7 +199,7 @@ async def test_the_limit_of_a_subscription_says_when_it_resets(stub: AnthropicSt
 
 
 @needs_program
-async def test_a_busy_api_is_asked_again_and_is_a_limit_then(stub: AnthropicStub, place: Path) -> None:
+async def test_a_busy_api_is_retried_and_then_reported_as_limited(stub: AnthropicStub, place: Path) -> None:
     chunks = await ask(made(stub, retries=1), place, "[[limit]]")
     assert len(stub.heard) == 2
     assert done(chunks).outcome == "limited"
@@ -219,7 +219,7 @@ async def test_too_many_turns_are_a_failure(provider: ClaudeProvider, place: Pat
 
 
 @needs_program
-async def test_a_program_that_refuses_shows_what_it_said(provider: ClaudeProvider, place: Path) -> None:
+async def test_a_program_that_fails_shows_its_error_output(provider: ClaudeProvider, place: Path) -> None:
     thread = str(uuid.uuid4())
     await ask(provider, place, "[[say one]]", thread=thread)
     with pytest.raises(Exception, match="already in use"):
@@ -227,7 +227,9 @@ async def test_a_program_that_refuses_shows_what_it_said(provider: ClaudeProvide
 
 
 @needs_program
-async def test_a_conversation_that_may_be_begun_is_begun(provider: ClaudeProvider, place: Path) -> None:
+async def test_a_missing_conversation_that_may_be_started_is_started(
+    provider: ClaudeProvider, place: Path
+) -> None:
     thread = str(uuid.uuid4())
     chunks = await ask(provider, place, "[[say one]]", thread, thread=thread)
     assert text(chunks) == "one"
@@ -237,14 +239,14 @@ async def test_a_conversation_that_may_be_begun_is_begun(provider: ClaudeProvide
 
 
 @needs_program
-async def test_a_fork_costs_what_it_took_itself(provider: ClaudeProvider, place: Path) -> None:
+async def test_a_fork_is_charged_only_for_its_own_usage(provider: ClaudeProvider, place: Path) -> None:
     first = done(await ask(provider, place, "[[say one]]"))
     fork = done(await ask(provider, place, "[[say one]]", first.thread, fork=True, totals=first.totals))
     assert usage(fork).cost == pytest.approx(usage(first).cost)
 
 
 @needs_program
-async def test_what_a_turn_took_is_counted_once(provider: ClaudeProvider, place: Path) -> None:
+async def test_the_usage_of_a_turn_is_counted_once(provider: ClaudeProvider, place: Path) -> None:
     first = done(await ask(provider, place, "[[say one]]"))
     failed = done(await ask(provider, place, "[[error 400]]", first.thread, totals=first.totals))
     assert (usage(failed).input_tokens, usage(failed).cost) == (0, 0)
@@ -256,9 +258,7 @@ async def test_what_a_turn_took_is_counted_once(provider: ClaudeProvider, place:
 
 
 @needs_program
-async def test_a_turn_that_was_cut_off_is_counted_with_the_next(
-    provider: ClaudeProvider, place: Path
-) -> None:
+async def test_an_interrupted_turn_is_counted_with_the_next(provider: ClaudeProvider, place: Path) -> None:
     first = done(await ask(provider, place, "[[say one]]"))
     options = QueryOptions(env={"HOME": str(place / "home")}, ask=allow)
     prompt = "[[run touch begun.txt]] [[hold]]"
@@ -285,7 +285,7 @@ for line in program.stdout:
 
 
 @needs_program
-async def test_a_turn_is_charged_although_the_program_was_killed_after_the_one_before(
+async def test_a_turn_is_charged_although_the_program_was_killed_after_the_previous_one(
     provider: ClaudeProvider, stub: AnthropicStub, place: Path
 ) -> None:
     script = place / "killed"
@@ -300,7 +300,7 @@ async def test_a_turn_is_charged_although_the_program_was_killed_after_the_one_b
 
 
 @needs_program
-async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider, place: Path) -> None:
+async def test_the_text_of_a_sub_agent_is_not_emitted(provider: ClaudeProvider, place: Path) -> None:
     task = {"description": "look", "prompt": "who are you", "subagent_type": "general-purpose"}
     chunks = await ask(provider, place, f"[[call Agent {json.dumps(task)}]]", ask=allow)
     said = [chunk.content for chunk in chunks if isinstance(chunk, AssistantText) and not chunk.partial]
@@ -331,7 +331,7 @@ async def test_an_agent_of_the_agent_speaks_to_it_alone(provider: ClaudeProvider
         ),
     ],
 )
-async def test_what_is_denied_is_denied_although_the_program_takes_it_for_harmless(
+async def test_a_denied_tool_is_blocked_although_the_program_considers_it_harmless(
     provider: ClaudeProvider,
     stub: AnthropicStub,
     place: Path,
@@ -347,7 +347,7 @@ async def test_what_is_denied_is_denied_although_the_program_takes_it_for_harmle
 
 
 @needs_program
-async def test_an_agent_of_the_agent_is_held_to_the_policy_too(provider: ClaudeProvider, place: Path) -> None:
+async def test_the_policy_applies_to_sub_agents(provider: ClaudeProvider, place: Path) -> None:
     judged = Judged({"deny": ["Bash(touch *)"], "allow": ["*"]})
     task = {
         "description": "look",
@@ -362,7 +362,7 @@ async def test_an_agent_of_the_agent_is_held_to_the_policy_too(provider: ClaudeP
 
 
 @needs_program
-async def test_a_question_of_the_policy_says_in_which_folder(provider: ClaudeProvider, place: Path) -> None:
+async def test_a_permission_request_names_the_folder(provider: ClaudeProvider, place: Path) -> None:
     judged = Judged({"ask": ["Bash"]})
     await ask(provider, place, "[[run pwd]]", ask=judged.judge, tools=["Bash"])
     assert [(wanted.tool, wanted.cwd) for wanted in judged.asked] == [("Bash", str(place / "work"))]
@@ -381,7 +381,7 @@ for line in sys.stdin:
 """A program of an earlier version, which says nothing of hooks that block."""
 
 
-async def test_a_program_that_cannot_keep_to_the_policy_is_asked_nothing(place: Path) -> None:
+async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Path) -> None:
     script = place / "old"
     script.write_text(f"#!{sys.executable}\n{UNGUARDED}")
     script.chmod(0o700)
@@ -423,7 +423,7 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
 
 @needs_program
 @pytest.mark.full
-async def test_a_turn_cut_off_at_any_moment_leaves_nothing_and_goes_on(
+async def test_a_turn_interrupted_at_any_moment_leaves_no_process_and_resumes(
     provider: ClaudeProvider, stub: AnthropicStub, place: Path
 ) -> None:
     draw = random.Random(4)

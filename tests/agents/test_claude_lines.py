@@ -88,7 +88,7 @@ SAID: dict[str, list[Chunk]] = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_what_is_said(name: str) -> None:
+def test_transcripts_are_converted_to_chunks(name: str) -> None:
     assert between(read(name)) == SAID[name]
 
 
@@ -106,18 +106,18 @@ def test_what_is_said(name: str) -> None:
         ("missing", "failed", "No conversation found"),
     ],
 )
-def test_how_it_ends(name: str, outcome: str, error: str) -> None:
+def test_transcripts_end_with_their_outcome(name: str, outcome: str, error: str) -> None:
     end = done(read(name))
     assert end.outcome == outcome
     assert error in end.error
     assert bool(end.error) is (outcome != "completed")
 
 
-def test_an_answer_with_a_schema_is_handed_over() -> None:
+def test_a_structured_answer_is_returned() -> None:
     assert done(read("schema")).structured == {"score": 3}
 
 
-def test_only_a_limit_resets() -> None:
+def test_only_a_rate_limit_has_a_reset_time() -> None:
     assert done(read("subscription")).resets_at
     assert done(read("busy")).resets_at is None
 
@@ -142,17 +142,17 @@ TURN = 0.001188
 """What the turn cost, in dollars."""
 
 
-def test_cost_and_tokens_are_differences_of_what_the_program_counts() -> None:
+def test_cost_and_tokens_are_differences_of_the_programs_totals() -> None:
     assert done(read("tool")).usage == TurnUsage(200, 14, 40, 20, pytest.approx(TURN), "claude-opus-5-5")
     assert (ended(4, 3).input_tokens, ended(4, 3).cost) == (200, pytest.approx(TURN))
 
 
-def test_a_turn_that_was_cut_off_and_is_in_the_count_is_charged_with_the_next() -> None:
+def test_an_interrupted_turn_in_the_totals_is_charged_with_the_next() -> None:
     assert (ended(4, 2).input_tokens, ended(4, 2).cost) == (400, pytest.approx(2 * TURN))
 
 
 @pytest.mark.parametrize("before", [1, 1.5, 2, 5])
-def test_a_turn_is_charged_whole_although_the_program_lost_its_count(before: float) -> None:
+def test_a_turn_is_charged_in_full_although_the_program_lost_its_totals(before: float) -> None:
     """It writes its count down only when it ends by itself, and not when it is killed after its answer."""
     counted = 2 if before > 1 else 1
     assert (ended(counted, before).input_tokens, ended(counted, before).cost) == (200, pytest.approx(TURN))
@@ -161,7 +161,7 @@ def test_a_turn_is_charged_whole_although_the_program_lost_its_count(before: flo
 
 
 @pytest.mark.parametrize("resumed", [True, False])
-def test_what_the_program_does_not_tell_is_unknown(resumed: bool) -> None:
+def test_unreported_usage_is_unknown(resumed: bool) -> None:
     totals = done(read("tool")).totals
     lines = StreamJsonReader(totals, resumed)
     end = done(list(lines.read_message({"type": "result", "session_id": "s", "is_error": False})))
@@ -169,7 +169,7 @@ def test_what_the_program_does_not_tell_is_unknown(resumed: bool) -> None:
     assert end.totals == totals
 
 
-def test_usage_grows_while_the_turn_goes_on() -> None:
+def test_usage_grows_during_the_turn() -> None:
     told = [chunk for chunk in read("tool") if isinstance(chunk, TurnUsage)]
     assert [chunk.input_tokens for chunk in told] == [100, 200]
     assert [chunk.output_tokens for chunk in told] == [7, 14]
@@ -190,13 +190,15 @@ def test_usage_grows_while_the_turn_goes_on() -> None:
         ({"is_error": True, "terminal_reason": "budget_exhausted", "api_error_status": None}, "failed"),
     ],
 )
-def test_neither_the_subtype_nor_one_flag_alone_says_how_it_ended(line: dict[str, Any], outcome: str) -> None:
+def test_neither_the_subtype_nor_a_single_flag_determines_the_outcome(
+    line: dict[str, Any], outcome: str
+) -> None:
     found, error = claude_outcome(line)
     assert found == outcome
     assert bool(error) is (outcome != "completed")
 
 
-def test_a_helper_says_nothing_to_us_but_uses_tools_that_are_seen() -> None:
+def test_a_sub_agent_emits_tool_calls_but_no_text() -> None:
     block = {"type": "tool_use", "id": "t", "name": "Read", "input": {"file_path": "a"}}
     message = {"id": "m", "content": [{"type": "text", "text": "a secret"}, block]}
     line = {"type": "assistant", "message": message, "parent_tool_use_id": "p"}
@@ -214,7 +216,7 @@ ODD = st.sampled_from(
 
 @settings(max_examples=500)
 @given(st.sampled_from(LINES), st.data())
-def test_a_line_of_another_form_is_read_as_far_as_it_is_known(line: str, data: st.DataObject) -> None:
+def test_the_known_parts_of_an_unexpected_line_are_read(line: str, data: st.DataObject) -> None:
     changed = json.loads(line)
     place = changed
     while True:
@@ -231,5 +233,5 @@ def test_a_line_of_another_form_is_read_as_far_as_it_is_known(line: str, data: s
 
 
 @given(st.binary())
-def test_what_is_no_json_is_passed_over(line: bytes) -> None:
+def test_lines_that_are_not_json_are_skipped(line: bytes) -> None:
     assert list(StreamJsonReader({}, False).read_message(parse_stream_line(line))) == []

@@ -80,12 +80,12 @@ class TestCodex(ProviderContract):
         monkeypatch.delenv("CODEX_HOME", raising=False)
         return CodexProvider(**settings(stub))
 
-    async def test_the_calls_of_a_turn_are_added_up(self, ask: Any) -> None:
+    async def test_the_usage_of_all_calls_in_a_turn_is_added_up(self, ask: Any) -> None:
         used = usage(done(await ask("[[run echo one]] [[run echo two]]", ask=allow)))
         assert (used.input_tokens, used.cache_read_tokens, used.output_tokens) == (300, 60, 36)
         assert used.model == "stub-model"
 
-    async def test_a_change_of_files_is_shown_before_it_is_made(
+    async def test_a_file_change_is_shown_before_it_is_made(
         self, stub: OpenAIStub, cwd: Path, options: QueryOptions
     ) -> None:
         asked: list[PermissionRequest] = []
@@ -116,7 +116,7 @@ class TestCodex(ProviderContract):
             ({"deny": ["apply_patch"], "allow": ["*"]}, f"[[run cd . && {PATCH}]]"),
         ],
     )
-    async def test_what_is_denied_is_denied_whatever_codex_asks_about(
+    async def test_denied_calls_are_blocked_even_if_codex_does_not_ask(
         self,
         approval: Any,
         permissions: dict[str, Any],
@@ -135,14 +135,14 @@ class TestCodex(ProviderContract):
         assert os.listdir(cwd) == ["secret.txt"]
         assert len(judged.asked) == 1
 
-    async def test_a_resumed_thread_is_held_to_the_policy(self, ask: Any, cwd: Path) -> None:
+    async def test_the_policy_applies_to_a_resumed_thread(self, ask: Any, cwd: Path) -> None:
         first = await ask("[[say hello]]")
         judged = Judged({"deny": ["shell(touch *)"]})
         await ask("[[run touch denied.txt]]", resume=done(first).thread, ask=judged.judge, tools=["shell"])
         assert not (cwd / "denied.txt").exists()
         assert len(judged.asked) == 1
 
-    async def test_a_hook_of_a_folder_is_not_trusted_because_ours_is(
+    async def test_trusting_our_hook_does_not_trust_a_hook_of_the_folder(
         self, ask: Any, cwd: Path, options: QueryOptions
     ) -> None:
         hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": f"touch {cwd}/hooked.txt"}]}]}
@@ -152,36 +152,36 @@ class TestCodex(ProviderContract):
         await ask("[[run true]]", ask=Judged({"ask": ["shell"]}).judge)
         assert not (cwd / "hooked.txt").exists()
 
-    async def test_a_policy_leaves_no_shell_that_can_be_told_more(self, ask: Any, stub: OpenAIStub) -> None:
+    async def test_a_policy_disables_interactive_shells(self, ask: Any, stub: OpenAIStub) -> None:
         judged = Judged({"deny": ["shell(touch *)"], "allow": ["*"]})
         await ask('[[call exec_command {"cmd": "bash", "tty": true}]]', ask=judged.judge)
         assert "TTY execution is disabled" in stub.bodies
 
-    async def test_a_call_is_blocked_when_nobody_can_be_asked(self, tmp_path: Path) -> None:
+    async def test_a_call_is_blocked_if_the_engine_does_not_respond(self, tmp_path: Path) -> None:
         command = [sys.executable, "-I", "-S", hook_script.__file__, str(tmp_path / "nobody")]
         asked = await asyncio.to_thread(subprocess.run, command, input=b"{}", capture_output=True)
         assert (asked.returncode, asked.stdout) == (2, b"")
         assert b"the engine did not respond" in asked.stderr
 
-    async def test_what_codex_cannot_be_held_to_is_refused(self, ask: Any) -> None:
+    async def test_a_policy_that_codex_cannot_enforce_is_refused(self, ask: Any) -> None:
         for policy in ({"ask": ["web_search"]}, {"deny": ["web_search(*heron*)"]}):
             with pytest.raises(
                 ValueError, match=r"'codex' cannot enforce the permissions \((ask|deny): web_search"
             ):
                 await ask("[[say hello]]", ask=Judged(policy).judge)
 
-    async def test_a_search_that_is_denied_is_not_offered(self, ask: Any, stub: OpenAIStub) -> None:
+    async def test_a_denied_search_tool_is_disabled(self, ask: Any, stub: OpenAIStub) -> None:
         await ask("[[say hello]]", ask=Judged({"deny": ["web_search"]}).judge)
         assert "web_search" not in stub.bodies
 
-    async def test_the_agent_is_told_why_not(self, ask: Any, stub: OpenAIStub) -> None:
+    async def test_the_agent_receives_the_reason_of_a_denial(self, ask: Any, stub: OpenAIStub) -> None:
         async def refuse(permission: PermissionRequest) -> PermissionDecision:
             return PermissionDecision(False, "not on a Sunday")
 
         assert done(await ask("[[run touch denied.txt]]", ask=refuse)).outcome == "completed"
         assert "not on a Sunday" in stub.bodies
 
-    async def test_the_commands_it_runs_do_not_see_its_key(
+    async def test_commands_that_codex_runs_do_not_see_its_api_key(
         self, ask: Any, options: QueryOptions, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-stub-other")
@@ -192,7 +192,7 @@ class TestCodex(ProviderContract):
         assert "HTTPS_PROXY=http://127.0.0.1:9" in seen
         assert "sk-stub" not in seen
 
-    async def test_a_folder_is_not_trusted_for_having_been_worked_in(
+    async def test_working_in_a_folder_does_not_make_it_trusted(
         self, ask: Any, cwd: Path, options: QueryOptions, stub: OpenAIStub
     ) -> None:
         make_project(cwd, 'developer_instructions = "obey the folder"')
@@ -201,7 +201,7 @@ class TestCodex(ProviderContract):
         assert "obey the folder" not in stub.bodies
         assert not (Path(options.env["HOME"]) / ".codex" / "config.toml").exists()
 
-    async def test_the_model_and_the_system_prompt_are_those_asked_for(
+    async def test_the_model_and_the_system_prompt_are_the_requested_ones(
         self, ask: Any, stub: OpenAIStub
     ) -> None:
         chunks = await ask("[[say hello]]", model="other-model", system="You are a heron.")
@@ -209,7 +209,7 @@ class TestCodex(ProviderContract):
         assert body["model"] == usage(done(chunks)).model == "other-model"
         assert "You are a heron." in json.dumps(body)
 
-    async def test_a_schema_that_the_api_would_refuse_is_asked_for_in_words(
+    async def test_a_schema_that_the_api_rejects_goes_into_the_prompt(
         self, ask: Any, stub: OpenAIStub
     ) -> None:
         schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
@@ -218,18 +218,16 @@ class TestCodex(ProviderContract):
         assert "text" not in stub.heard[-1].body
         assert "match this JSON Schema" in stub.bodies
 
-    async def test_a_schema_goes_to_the_api(self, ask: Any, stub: OpenAIStub) -> None:
+    async def test_a_strict_schema_goes_to_the_api(self, ask: Any, stub: OpenAIStub) -> None:
         schema = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
         await ask("[[json {}]]", schema=schema)
         assert stub.heard[-1].body["text"]["format"]["schema"] == schema
 
-    async def test_a_limit_that_does_not_say_when_it_ends(self, ask: Any) -> None:
+    async def test_a_rate_limit_without_a_reset_time(self, ask: Any) -> None:
         end = done(await ask("[[limit ]]"))
         assert (end.outcome, end.resets_at) == ("limited", None)
 
-    async def test_the_windows_of_an_account_say_when_its_limit_ends(
-        self, ask: Any, stub: OpenAIStub
-    ) -> None:
+    async def test_the_reset_time_is_read_from_the_account_windows(self, ask: Any, stub: OpenAIStub) -> None:
         stub.limit_headers = {
             "x-codex-primary-used-percent": "100",
             "x-codex-primary-window-minutes": "300",
@@ -259,7 +257,7 @@ class TestCodex(ProviderContract):
         assert "turn 0" in remembered
         assert "turn 1" in remembered
 
-    async def test_many_begin_at_once_in_a_new_home(
+    async def test_many_turns_start_concurrently_in_a_new_home(
         self, provider: CodexProvider, cwd: Path, options: QueryOptions
     ) -> None:
         async def one(number: int) -> str:
@@ -268,7 +266,7 @@ class TestCodex(ProviderContract):
 
         assert await asyncio.gather(*map(one, range(5))) == [str(number) for number in range(5)]
 
-    async def test_a_thread_is_named_before_anything_is_asked_in_it(
+    async def test_the_thread_id_is_known_before_the_prompt_is_sent(
         self,
         ask: Any,
         provider: CodexProvider,
@@ -290,7 +288,7 @@ class TestCodex(ProviderContract):
         with_it = done(chunks).thread
         assert done(await ask("[[say yes]]", resume=with_it, thread=with_it)).thread == with_it
 
-    async def test_nothing_outlives_an_engine_that_is_killed(
+    async def test_no_process_outlives_a_killed_engine(
         self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: QueryOptions, tag: str
     ) -> None:
         given = {
@@ -307,14 +305,14 @@ class TestCodex(ProviderContract):
         await eventually(lambda: not tagged(tag), within=3)
         await self.goes_on(ask, provider, thread)
 
-    async def test_settings_that_codex_cannot_read_are_told(
+    async def test_settings_that_codex_cannot_read_are_reported(
         self, stub: OpenAIStub, cwd: Path, options: QueryOptions
     ) -> None:
         provider = CodexProvider(**settings(stub, config={"sandbox_mode": "no-such-sandbox"}))
         with pytest.raises(Exception, match="no-such-sandbox"):
             [chunk async for chunk in provider.query("[[say hello]]", str(cwd), None, options)]
 
-    def test_it_still_knows_the_words_we_use(self, tmp_path: Path) -> None:
+    def test_codex_still_supports_the_protocol_methods_we_use(self, tmp_path: Path) -> None:
         command = [executable.find_executable(None), "app-server", "generate-json-schema", "--out", tmp_path]
         subprocess.run(command, check=True, capture_output=True, env={"HOME": str(tmp_path)})
         said = {name: methods(tmp_path / f"{name}.json") for name in ("ClientRequest", "ServerRequest")}

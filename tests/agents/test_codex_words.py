@@ -116,7 +116,7 @@ async def allow(permission: PermissionRequest) -> PermissionDecision:
 # -- recordings ------------------------------------------------------------------------------------
 
 
-async def test_an_answer_with_its_pieces_and_usage(replay: Replay) -> None:
+async def test_an_answer_with_partial_messages_and_usage(replay: Replay) -> None:
     chunks = await replay(transcript("answer"))
     assert chunks[1:-1] == [
         AssistantText("hello ", partial=True),
@@ -127,18 +127,18 @@ async def test_an_answer_with_its_pieces_and_usage(replay: Replay) -> None:
     assert end(chunks).usage == TurnUsage(100, 12, 20, 0, model="stub-model")
 
 
-async def test_a_warning_fails_nothing(replay: Replay) -> None:
+async def test_a_warning_does_not_fail_the_turn(replay: Replay) -> None:
     lines = transcript("answer")
     assert any(b'"method": "warning"' in line for line in lines)
     assert end(await replay(lines)).error == ""
 
 
-async def test_thoughts_come_whole(replay: Replay) -> None:
+async def test_reasoning_is_emitted_in_full(replay: Replay) -> None:
     chunks = await replay(transcript("thought"))
     assert whole(chunks) == [Reasoning("of herons"), AssistantText("thought")]
 
 
-async def test_a_tool_that_is_asked_about_and_allowed(replay: Replay) -> None:
+async def test_a_tool_that_is_allowed_on_request(replay: Replay) -> None:
     asked: list[PermissionRequest] = []
 
     async def look(permission: PermissionRequest) -> PermissionDecision:
@@ -155,7 +155,7 @@ async def test_a_tool_that_is_asked_about_and_allowed(replay: Replay) -> None:
     assert replay.answers() == [{"decision": "accept"}]
 
 
-async def test_two_calls_of_the_model_are_one_usage(replay: Replay) -> None:
+async def test_the_usage_of_two_model_calls_is_added_up(replay: Replay) -> None:
     assert end(await replay(transcript("tool"), ask=allow)).usage == TurnUsage(
         200, 24, 40, 0, model="stub-model"
     )
@@ -169,7 +169,7 @@ async def test_a_tool_that_fails(replay: Replay) -> None:
     assert end(chunks).outcome == "completed"
 
 
-async def test_a_tool_that_is_refused_with_a_reason(replay: Replay) -> None:
+async def test_a_tool_that_is_denied_with_a_reason(replay: Replay) -> None:
     chunks = await replay(transcript("denied"))
     update = whole(chunks)[1]
     assert isinstance(update, ToolUpdate)
@@ -179,12 +179,12 @@ async def test_a_tool_that_is_refused_with_a_reason(replay: Replay) -> None:
     assert "no one is available" in said["params"]["input"][0]["text"]
 
 
-async def test_a_tool_on_the_list_is_not_asked_about(replay: Replay) -> None:
+async def test_an_allowed_tool_needs_no_request(replay: Replay) -> None:
     await replay(transcript("tool"), tools=["shell"])
     assert replay.answers() == [{"decision": "accept"}]
 
 
-async def test_the_changes_of_files_are_what_is_asked_about(replay: Replay) -> None:
+async def test_a_permission_request_contains_the_file_changes(replay: Replay) -> None:
     asked: list[PermissionRequest] = []
 
     async def look(permission: PermissionRequest) -> PermissionDecision:
@@ -201,14 +201,14 @@ async def test_the_changes_of_files_are_what_is_asked_about(replay: Replay) -> N
     assert [type(chunk) for chunk in whole(chunks)] == [ToolCall, ToolUpdate, AssistantText]
 
 
-async def test_an_error_of_the_api(replay: Replay) -> None:
+async def test_an_api_error_fails_the_turn(replay: Replay) -> None:
     over = end(await replay(transcript("error")))
     assert over.outcome == "failed"
     assert "the stub says no" in over.error
     assert over.usage is None
 
 
-async def test_limits(replay: Replay) -> None:
+async def test_rate_limits_have_their_reset_time(replay: Replay) -> None:
     used_up = end(await replay(transcript("usage_limit")))
     assert (used_up.outcome, "usage limit" in used_up.error) == ("limited", True)
     assert used_up.resets_at is not None
@@ -217,7 +217,7 @@ async def test_limits(replay: Replay) -> None:
     assert (too_fast.outcome, too_fast.resets_at) == ("limited", None)
 
 
-async def test_the_usage_of_an_earlier_turn_is_not_of_this_one(replay: Replay) -> None:
+async def test_usage_excludes_earlier_turns(replay: Replay) -> None:
     lines = transcript("resumed")
     assert sum(b"tokenUsage/updated" in line for line in lines) == 2
     over = end(await replay(lines, resume="any"))
@@ -225,7 +225,7 @@ async def test_the_usage_of_an_earlier_turn_is_not_of_this_one(replay: Replay) -
     assert over.totals["inputTokens"] == 240
 
 
-async def test_a_connection_that_is_made_again_is_no_error(replay: Replay) -> None:
+async def test_a_reconnection_is_not_an_error(replay: Replay) -> None:
     lines = transcript("reconnected")
     assert any(b'"willRetry": true' in line for line in lines)
     chunks = await replay(lines)
@@ -233,14 +233,14 @@ async def test_a_connection_that_is_made_again_is_no_error(replay: Replay) -> No
     assert end(chunks).outcome == "completed"
 
 
-async def test_an_answer_in_a_form(replay: Replay) -> None:
+async def test_a_structured_answer(replay: Replay) -> None:
     schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
     assert end(await replay(transcript("formed"), schema=schema)).structured == {"score": 3}
     assert end(await replay(transcript("formed"))).structured is None
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in TRANSCRIPTS.glob("*.jsonl")))
-async def test_a_recording_that_is_cut_off_anywhere_is_a_crash(name: str, replay: Replay) -> None:
+async def test_a_recording_truncated_anywhere_is_a_crash(name: str, replay: Replay) -> None:
     lines = transcript(name)
     for cut in range(len(lines)):
         with pytest.raises(CodexEnded, match="before the turn was over: ERROR out of memory"):
@@ -249,13 +249,13 @@ async def test_a_recording_that_is_cut_off_anywhere_is_a_crash(name: str, replay
             )
 
 
-async def test_what_is_no_message_is_a_crash(replay: Replay) -> None:
+async def test_an_invalid_message_is_a_crash(replay: Replay) -> None:
     for line in (b"Segmentation fault\n", b"[1]\n", b"\xff\xfe\n"):
         with pytest.raises(CodexEnded, match=r"codex sent (invalid JSON|an invalid message)"):
             await replay([line])
 
 
-async def test_a_request_that_is_refused_fails_the_turn(replay: Replay) -> None:
+async def test_a_refused_request_fails_the_turn(replay: Replay) -> None:
     lines = [
         b'{"id":1,"result":{}}\n',
         b'{"id":2,"error":{"code":-32600,"message":"no rollout found for thread id gone"}}\n',
@@ -274,14 +274,14 @@ def told(method: str, **params: Any) -> list[Chunk]:
     )
 
 
-def test_plans_in_the_words_of_the_port() -> None:
+def test_plans_are_converted_to_chunks() -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "leap", "status": "inProgress"}]
     assert told("turn/plan/updated", plan=plan) == [
         PlanUpdate([{"content": "look", "status": "completed"}, {"content": "leap", "status": "in_progress"}])
     ]
 
 
-def test_tools_of_other_kinds() -> None:
+def test_other_tool_kinds_are_converted() -> None:
     item = {
         "type": "mcpToolCall",
         "id": "c",
@@ -305,13 +305,13 @@ def test_tools_of_other_kinds() -> None:
     ]
 
 
-def test_what_is_not_known_and_what_is_of_another_thread_says_nothing() -> None:
+def test_unknown_messages_and_other_threads_are_ignored() -> None:
     assert told("item/completed", item={"type": "somethingNew", "id": "x"}) == []
     assert told("thread/somethingNew") == []
     assert told("item/agentMessage/delta", threadId="other", delta="x") == []
 
 
-def test_what_a_sub_agent_wants_to_change_is_known_when_it_asks() -> None:
+def test_changes_of_a_sub_agent_are_known_when_it_requests_approval() -> None:
     reading = NotificationReader("t", "n")
     item = {
         "type": "fileChange",
@@ -348,13 +348,13 @@ def test_the_tokens_of_sub_agents_count() -> None:
     assert over.usage.input_tokens == 130
 
 
-def test_an_outcome_that_is_not_known_is_a_failure() -> None:
+def test_an_unknown_outcome_is_a_failure() -> None:
     [over] = told("turn/completed", turn={"id": "n", "status": "somethingNew"})
     assert isinstance(over, TurnFinished)
     assert (over.outcome, over.error) == ("failed", "The turn ended with status somethingNew")
 
 
-def test_what_is_asked_and_how_it_is_answered() -> None:
+def test_approval_requests_and_their_responses() -> None:
     wanted = {"network": {"enabled": True}}
     asked = read_approval_request(
         "item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {}
@@ -390,11 +390,11 @@ NOON = datetime(2026, 11, 15, 12, 0, 30).timestamp()
         ("Please try again in 6m30s", datetime(2026, 11, 15, 12, 7)),
     ],
 )
-def test_the_end_of_a_limit_in_words(message: str, ends: datetime) -> None:
+def test_the_reset_time_is_parsed_from_the_message(message: str, ends: datetime) -> None:
     assert codex_reset_time({}, message, NOON) == ends.timestamp()
 
 
-def test_the_end_of_a_limit_by_the_windows_that_are_used_up() -> None:
+def test_the_reset_time_comes_from_the_exhausted_windows() -> None:
     windows = {
         "primary": {"usedPercent": 100, "resetsAt": 1000},
         "secondary": {"usedPercent": 100, "resetsAt": 2000},
@@ -423,7 +423,7 @@ def test_which_errors_are_limits(info: Any, limit: bool) -> None:
 # -- schemas, settings, the program ----------------------------------------------------------------
 
 
-def test_which_schemas_the_api_takes() -> None:
+def test_which_schemas_the_api_accepts() -> None:
     number = {"type": "integer", "minimum": 1}
     closed = {"type": "object", "properties": {"a": number}, "required": ["a"], "additionalProperties": False}
     assert is_strict_schema(closed)
@@ -444,13 +444,13 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_settings_are_written_as_codex_reads_them(value: Any) -> None:
+def test_settings_are_written_as_toml(value: Any) -> None:
     written = executable.format_toml_value(value)
     assert "\n" not in written
     assert tomllib.loads(f"x = {written}") == {"x": value}
 
 
-def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "bundled_executable", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Unavailable, match=r"pip install 'nerve\[codex\]'"):
@@ -459,7 +459,7 @@ def test_a_program_that_is_not_there_says_how_to_get_it(monkeypatch: pytest.Monk
         executable.find_executable("/nowhere/codex")
 
 
-async def test_a_named_key_is_taken_from_our_environment_and_stands_in_no_list_of_processes(
+async def test_a_named_key_comes_from_the_environment_and_not_the_process_list(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STUB_KEY", "sk-ours")

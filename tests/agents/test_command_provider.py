@@ -35,13 +35,13 @@ class TestCommand(ProviderContract):
     def provider(self, stub: ChatStub) -> CommandProvider:
         return CommandProvider([sys.executable, AGENT, f"{stub.url}/v1"])
 
-    async def test_pieces_of_a_message_come_before_it_and_make_it_up(self, ask: Any) -> None:
+    async def test_partial_messages_precede_and_add_up_to_the_message(self, ask: Any) -> None:
         chunks = await ask("[[say one two three four]]")
         said = [chunk for chunk in chunks if isinstance(chunk, AssistantText)]
         assert "".join(chunk.content for chunk in said if chunk.partial) == "one two three four"
         assert said[-1] == AssistantText("one two three four")
 
-    async def test_a_program_that_is_killed_has_crashed_and_its_thread_goes_on(
+    async def test_a_killed_program_counts_as_crashed_and_its_thread_can_be_resumed(
         self, provider: Any, cwd: Path, options: QueryOptions
     ) -> None:
         chunks = await asked("bash", "-c", "kill -KILL $$")
@@ -65,14 +65,14 @@ async def test_a_command_that_reads_nothing_may_answer() -> None:
     assert text(await asked("echo", "hello", prompt="x" * 1_000_000)) == "hello\n"
 
 
-async def test_what_was_said_before_a_failure_is_kept() -> None:
+async def test_output_before_a_failure_is_kept() -> None:
     chunks = await asked("bash", "-c", "echo half; echo broken >&2; exit 3")
     assert text(chunks) == "half\n"
     assert done(chunks).outcome == "failed"
     assert done(chunks).error == "bash: exit code 3: broken"
 
 
-async def test_the_error_stream_is_no_part_of_the_answer() -> None:
+async def test_stderr_is_not_part_of_the_answer() -> None:
     assert text(await asked("bash", "-c", "echo noise >&2; echo yes")) == "yes\n"
 
 
@@ -86,17 +86,17 @@ async def test_a_long_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert text(chunks).endswith("the end\n")
 
 
-async def test_a_program_that_is_not_there_is_unavailable() -> None:
+async def test_a_missing_program_raises_unavailable() -> None:
     with pytest.raises(Unavailable, match="no-such-program"):
         await asked("no-such-program")
 
 
-async def test_a_folder_that_is_not_there_is_not_taken_for_the_program(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_not_reported_as_a_missing_program(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         await asked("cat", cwd=str(tmp_path / "nowhere"))
 
 
-async def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(
+async def test_it_runs_with_the_given_folder_and_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HERON_KEY", "grey")
@@ -109,19 +109,19 @@ async def test_it_runs_in_the_folder_and_with_the_variables_it_was_given(
     assert "STORK_KEY=white" not in lines
 
 
-def test_there_is_nothing_to_go_on_with() -> None:
+def test_resuming_is_refused() -> None:
     with pytest.raises(ValueError, match="does not support resuming"):
         CommandProvider(["cat"]).query("hello", None, "thread-1", QueryOptions())
 
 
 @pytest.mark.parametrize("argv", ["cat -", []])
-def test_a_command_is_a_list(argv: Any) -> None:
+def test_a_command_must_be_a_list(argv: Any) -> None:
     with pytest.raises(ValueError, match="a list"):
         CommandProvider(argv)
 
 
 @pytest.mark.parametrize("policy", [{"deny": ["Bash"]}, {"ask": ["*"]}, {"otherwise": "deny"}])
-async def test_a_policy_that_nobody_keeps_is_refused(policy: dict[str, Any]) -> None:
+async def test_a_policy_that_cannot_be_enforced_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(
         ValueError, match=r"'command' cannot enforce the permissions \((deny: Bash|ask|otherwise)"
     ):
@@ -130,7 +130,7 @@ async def test_a_policy_that_nobody_keeps_is_refused(policy: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("script", ["true", "echo", "echo trouble >&2"])
-async def test_no_answer_is_a_failure_although_the_exit_code_is_0(script: str) -> None:
+async def test_an_empty_answer_is_a_failure_despite_exit_code_0(script: str) -> None:
     end = done(await asked("bash", "-c", script))
     assert end.outcome == "failed"
     assert end.error.startswith("bash: no output")
@@ -138,17 +138,17 @@ async def test_no_answer_is_a_failure_although_the_exit_code_is_0(script: str) -
 
 
 @pytest.mark.parametrize("stream", ["", ">&2"])
-async def test_a_command_that_ends_with_a_limit_is_limited(stream: str) -> None:
+async def test_a_command_that_reports_a_rate_limit_is_limited(stream: str) -> None:
     said = "error 429: usage limit, resets at 1893456000"
     end = done(await asked("bash", "-c", f"echo '{said}' {stream}; exit 1"))
     assert (end.outcome, end.resets_at) == ("limited", 1893456000)
     assert said in end.error
 
 
-async def test_an_answer_about_limits_is_an_answer() -> None:
+async def test_an_answer_about_limits_is_not_a_rate_limit() -> None:
     assert done(await asked("echo", "the rate limit is 429 a day")).outcome == "completed"
 
 
-async def test_a_failure_in_line_429_is_no_limit() -> None:
+async def test_an_error_in_line_429_is_not_a_rate_limit() -> None:
     end = done(await asked("bash", "-c", "echo 'a.py:429: wrong, see line 429' >&2; exit 1"))
     assert end.outcome == "failed"

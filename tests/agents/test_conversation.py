@@ -56,7 +56,7 @@ async def executed(node, given="Do it"):
     return await node.execute(ExecutionContext(input=given))
 
 
-async def test_calls_of_one_agent_go_on_with_its_conversation():
+async def test_calls_of_one_agent_share_a_conversation():
     session = Session()
     agent = Agent(says)
     AgentNode("dev", session, agent)
@@ -72,7 +72,7 @@ async def test_calls_of_one_agent_go_on_with_its_conversation():
     assert second == options.thread
 
 
-async def test_a_fresh_agent_begins_anew_each_time_and_a_forking_one_copies():
+async def test_a_fresh_agent_starts_a_new_conversation_and_a_forking_one_copies_it():
     session = Session()
     fresh, forking = Agent(says), Agent(says)
     AgentNode("fresh", session, fresh, thread="fresh")
@@ -89,7 +89,7 @@ async def test_a_fresh_agent_begins_anew_each_time_and_a_forking_one_copies():
     assert [options.fork for _, _, options in forking.calls] == [False, True]
 
 
-async def test_the_name_of_a_conversation_is_on_disk_before_it_begins(tmp_path):
+async def test_the_thread_id_is_on_disk_before_the_conversation_starts(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         seen = []
 
@@ -111,7 +111,7 @@ async def test_the_name_of_a_conversation_is_on_disk_before_it_begins(tmp_path):
         assert thread in seen[0]
 
 
-async def test_a_step_that_was_cut_off_goes_on_in_its_own_conversation_after_a_restart(tmp_path):
+async def test_an_interrupted_step_resumes_its_own_conversation_after_a_restart(tmp_path):
     begun = asyncio.Event()
 
     async def hangs(prompt, resume, options):
@@ -141,7 +141,7 @@ async def test_a_step_that_was_cut_off_goes_on_in_its_own_conversation_after_a_r
     assert "Build it" in prompt
 
 
-async def test_an_answer_in_a_form_is_checked_and_asked_for_again_with_the_problem():
+async def test_an_answer_that_does_not_match_the_schema_is_retried_with_the_problem():
     provider = ScriptedProvider(["no json", '{"ok": 1}', '```json\n{"ok": true}\n```'])
     node = AgentNode("judge", provider=provider, output_schema=SCHEMA)
     result = await executed(node)
@@ -152,21 +152,21 @@ async def test_an_answer_in_a_form_is_checked_and_asked_for_again_with_the_probl
     assert "1 is not of type 'boolean' at ['ok']" in prompts[2]
 
 
-async def test_an_answer_that_never_fits_fails_after_three_tries():
+async def test_an_answer_that_never_matches_fails_after_three_attempts():
     node = AgentNode("judge", provider=ScriptedProvider(lambda call: "nope"), output_schema=SCHEMA)
     result = await executed(node)
     assert (result.success, result.error_type) == (False, "SchemaMismatch")
     assert len(node.provider.calls) == 3
 
 
-async def test_an_answer_that_is_nested_too_deep_is_asked_for_again() -> None:
+async def test_an_answer_that_is_nested_too_deep_is_retried() -> None:
     provider = ScriptedProvider(["[" * 300 + "]" * 300, "[1]"])
     result = await executed(AgentNode("judge", provider=provider, output_schema={"type": "array"}))
     assert result.output == [1]
     assert "nested more than 100 deep" in provider.calls[1].prompt
 
 
-def test_a_schema_that_is_none_is_refused():
+def test_an_invalid_schema_is_refused():
     with pytest.raises(ValueError, match="output_schema is not a valid JSON Schema"):
         AgentNode("judge", provider=ScriptedProvider([]), output_schema={"type": "nonsense"})
 
@@ -190,7 +190,7 @@ async def test_permissions_decide_by_pattern(permissions, said):
     assert (await executed(node)).output == said
 
 
-async def test_what_must_be_asked_opens_a_gate_that_shows_exactly_what_will_run():
+async def test_a_permission_request_opens_a_gate_that_shows_exactly_what_will_run():
     session = Session()
     AgentNode("dev", session, Agent(asking))
 
@@ -209,7 +209,7 @@ async def test_what_must_be_asked_opens_a_gate_that_shows_exactly_what_will_run(
     assert await within(run.wait()) == "True"
 
 
-async def test_a_gate_in_the_middle_of_an_agent_is_asked_again_after_a_restart(tmp_path):
+async def test_a_gate_opened_by_an_agent_reopens_after_a_restart(tmp_path):
     def register(session):
         AgentNode("dev", session, Agent(asking))
 
@@ -245,7 +245,7 @@ async def test_an_agent_that_failed_or_was_interrupted_is_never_a_success():
         )
 
 
-async def test_a_limit_holds_everybody_who_asks_the_provider_until_it_is_over():
+async def test_a_rate_limit_blocks_all_steps_of_the_provider_until_it_ends():
     session = Session()
     soon = time.time() + 0.2
     agent = Agent(saying(TurnFinished("t", outcome="limited", resets_at=soon)), says)
@@ -273,14 +273,14 @@ async def test_a_limit_holds_everybody_who_asks_the_provider_until_it_is_over():
     assert session.provider_slots.limited == {}
 
 
-async def test_a_fallback_is_asked_while_the_provider_is_limited():
+async def test_the_fallback_is_used_while_the_provider_is_limited():
     limited = Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() + 60)))
     node = AgentNode("dev", provider=limited, fallback=ScriptedProvider(["from the other"]))
     result = await executed(node)
     assert (result.output, result.attributes["provider"]) == ("from the other", "scripted")
 
 
-async def test_no_more_agents_work_at_once_than_there_are_slots():
+async def test_concurrent_agents_never_exceed_the_slots():
     session = Session(slots={"agent": 2})
     working, most = 0, 0
 
@@ -303,7 +303,7 @@ async def test_no_more_agents_work_at_once_than_there_are_slots():
     assert most == 2
 
 
-async def test_usage_says_whether_its_cost_was_reported_or_is_not_known():
+async def test_usage_shows_whether_its_cost_is_reported_or_unknown():
     turn = saying(TurnFinished("t", TurnUsage(10, 5, 2, 1, cost=0.5, model="m")))
     result = await executed(AgentNode("dev", provider=Agent(turn)))
     assert result.attributes["usage"] == {
@@ -323,7 +323,7 @@ async def test_usage_says_whether_its_cost_was_reported_or_is_not_known():
     assert "cost" not in result.attributes["usage"]
 
 
-async def test_what_a_provider_counts_over_a_conversation_comes_back_with_the_next_turn(tmp_path):
+async def test_conversation_totals_are_passed_to_the_next_turn(tmp_path):
     async def counting(prompt, resume, options):
         yield TurnFinished(resume or options.thread, totals={"cost": options.totals.get("cost", 0) + 1})
 
@@ -349,7 +349,7 @@ async def test_what_a_provider_counts_over_a_conversation_comes_back_with_the_ne
     assert agent.calls[0][2].totals == {"cost": 1}
 
 
-async def test_a_provider_can_be_named_and_an_unknown_one_is_an_error_that_lists_them():
+async def test_a_provider_can_be_named_and_an_unknown_one_lists_the_available_ones():
     session = Session(providers={"claude": ScriptedProvider(["hi"])})
     node = AgentNode("dev", session, "claude")
     assert (await node.execute(ExecutionContext(session, "x"))).output == "hi"
@@ -376,7 +376,7 @@ async def spending(session, times=3):
         ({"cost": 1}, {"cost": 2}),
     ],
 )
-async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(budget, raised):
+async def test_an_exhausted_budget_holds_the_run_and_raising_it_resumes(budget, raised):
     session = Session()
     await spending(session)
     run = await session.start("body", limits=budget)
@@ -388,7 +388,7 @@ async def test_a_spent_budget_holds_the_run_and_raising_it_goes_on(budget, raise
     assert await within(run.wait()) == "done"
 
 
-async def test_the_budget_of_a_day_holds_every_run_also_after_a_restart(tmp_path):
+async def test_the_daily_budget_holds_every_run_even_after_a_restart(tmp_path):
     async with Session(store=tmp_path / "n.db", budget={"cost": 1}) as session:
         await spending(session, times=2)
         assert await within((await session.start("body")).wait()) == "done"
@@ -404,7 +404,7 @@ async def test_the_budget_of_a_day_holds_every_run_also_after_a_restart(tmp_path
         assert await within(other.wait()) == "done"
 
 
-async def test_child_runs_spend_what_their_parent_has_left():
+async def test_child_runs_spend_the_rest_of_their_parents_budget():
     session = Session()
     await spending(session, times=2)
 
@@ -420,7 +420,7 @@ async def test_child_runs_spend_what_their_parent_has_left():
     assert run.held["run_id"] != run.run_id
 
 
-async def test_an_agent_can_ask_a_person_itself():
+async def test_an_agent_can_ask_a_person():
     async def asks(prompt, resume, options):
         answer = await options.host_tools["ask_human"].call({"question": "Which one?", "choices": ["a", "b"]})
         yield AssistantText(f"they said {answer}")
@@ -442,7 +442,7 @@ async def test_an_agent_can_ask_a_person_itself():
     assert await within(run.wait()) == "they said b"
 
 
-async def test_a_step_that_is_tried_again_goes_on_in_its_own_conversation_and_counts_every_turn_once():
+async def test_a_retried_step_resumes_its_conversation_and_counts_every_turn_once():
     async def crashes(prompt, resume, options):
         yield ThreadStarted(options.thread)
         raise ConnectionError("the program was killed")
@@ -471,7 +471,7 @@ async def test_a_step_that_is_tried_again_goes_on_in_its_own_conversation_and_co
     assert told["thread"] == options.thread
 
 
-async def test_a_later_step_of_a_conversation_that_was_cut_off_says_so_to_the_agent(tmp_path):
+async def test_a_later_step_of_an_interrupted_conversation_tells_the_agent(tmp_path):
     begun = asyncio.Event()
 
     async def hangs(prompt, resume, options):
@@ -502,7 +502,7 @@ async def test_a_later_step_of_a_conversation_that_was_cut_off_says_so_to_the_ag
     assert prompt.endswith("two")
 
 
-async def test_a_fork_that_was_cut_off_goes_on_and_is_not_forked_again(tmp_path):
+async def test_an_interrupted_fork_is_resumed_and_not_forked_again(tmp_path):
     begun = asyncio.Event()
 
     async def hangs(prompt, resume, options):
@@ -531,7 +531,7 @@ async def test_a_fork_that_was_cut_off_goes_on_and_is_not_forked_again(tmp_path)
     assert [(resume, options.fork) for _, resume, options in second.calls] == [("the-copy", False)]
 
 
-async def test_an_agent_that_keeps_no_conversation_is_asked_each_time_anew():
+async def test_an_agent_without_conversations_gets_the_full_prompt_each_time():
     session = Session()
     agent = Agent(
         says,
@@ -557,7 +557,7 @@ async def test_an_agent_that_keeps_no_conversation_is_asked_each_time_anew():
     ]
 
 
-async def test_an_agent_that_waits_for_a_person_lets_others_work():
+async def test_an_agent_that_waits_for_a_person_releases_its_slot():
     session = Session(slots={"agent": 1})
     AgentNode("asks", session, Agent(asking))
     AgentNode("works", session, Agent(says))
@@ -574,7 +574,7 @@ async def test_an_agent_that_waits_for_a_person_lets_others_work():
     assert await within(waiting.wait()) == "True"
 
 
-async def test_the_pieces_of_a_message_are_shown_a_few_times_a_second_and_the_message_as_a_whole():
+async def test_partial_messages_are_throttled_and_the_full_message_is_emitted():
     pieces = [AssistantText(str(n), partial=True) for n in range(500)]
     session = Session()
     AgentNode("dev", session, Agent(saying(*pieces, AssistantText("all of it"), TurnFinished("t"))))
@@ -590,7 +590,7 @@ async def test_the_pieces_of_a_message_are_shown_a_few_times_a_second_and_the_me
     assert 1 <= streams.count("partial") < 50
 
 
-async def test_a_conversation_is_not_gone_on_with_while_an_agent_of_a_dead_engine_is_there():
+async def test_a_conversation_is_not_resumed_while_an_orphan_agent_is_running():
     session = Session()
     agent = Agent(says)
     AgentNode("dev", session, agent)

@@ -74,7 +74,7 @@ async def cut_off(folder, agent):
         Capabilities(),
     ],
 )
-async def test_what_a_turn_took_that_ended_with_its_engine_is_told_as_unknown(tmp_path, capabilities):
+async def test_usage_of_a_turn_that_ended_with_its_engine_is_unknown(tmp_path, capabilities):
     agent = Agent()
     agent.capabilities = capabilities
     await cut_off(tmp_path, agent)
@@ -93,7 +93,7 @@ async def test_what_a_turn_took_that_ended_with_its_engine_is_told_as_unknown(tm
         assert run.view.usage.turns == 3
 
 
-async def test_what_a_turn_took_whose_agent_was_killed_is_told_as_unknown():
+async def test_usage_of_a_turn_whose_agent_was_killed_is_unknown():
     session = Session()
     register(session, Agent(crashes, crashes, ends), retry=Retry(attempts=3, delay=0))
     run = await session.start("body")
@@ -101,7 +101,7 @@ async def test_what_a_turn_took_whose_agent_was_killed_is_told_as_unknown():
     assert unknown(run.view.ledger.by_step()) == 2
 
 
-async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_counts_for_the_budget():
+async def test_usage_of_a_turn_that_timed_out_is_unknown_and_counts_for_the_budget():
     session = Session(budget={"turns": 9})
     agent = Agent(hanging(asyncio.Event()))
     AgentNode("dev", session, agent, timeout=0.05, retry=Retry(attempts=2, delay=0))
@@ -121,7 +121,7 @@ async def test_what_a_turn_took_that_ran_out_of_time_is_told_as_unknown_and_coun
     assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 2
 
 
-async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_budget(tmp_path):
+async def test_usage_of_an_abandoned_step_is_reported_and_counts_for_the_budget(tmp_path):
     schema = {"type": "object"}
     agent = Agent(saying(AssistantText("no json"), TurnFinished("t", TOLD)), hanging(asyncio.Event()))
 
@@ -147,7 +147,7 @@ async def test_what_a_step_took_that_was_given_up_is_told_and_counts_for_the_bud
         assert spent == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
 
 
-async def test_what_a_turn_took_of_a_run_that_is_stopped_is_told_as_unknown():
+async def test_usage_of_a_turn_in_a_stopped_run_is_unknown():
     begun, session = asyncio.Event(), Session()
     register(session, Agent(hanging(begun)))
     run = await session.start("body")
@@ -156,7 +156,7 @@ async def test_what_a_turn_took_of_a_run_that_is_stopped_is_told_as_unknown():
     assert unknown(run.view.ledger.by_step()) == 1
 
 
-async def test_what_a_turn_took_of_a_child_that_is_stopped_is_told_by_its_parent_as_unknown():
+async def test_usage_of_a_turn_in_a_stopped_child_is_unknown_in_its_parent():
     begun, session = asyncio.Event(), Session()
     register(session, Agent(hanging(begun)))
 
@@ -175,7 +175,7 @@ async def test_what_a_turn_took_of_a_child_that_is_stopped_is_told_by_its_parent
     assert unknown(run.view.ledger.by_step()) == 1
 
 
-async def test_a_turn_that_ended_without_a_word_of_what_it_took_is_told_as_unknown():
+async def test_usage_of_a_turn_that_reports_none_is_unknown():
     session = Session()
     agent = Agent(saying(TurnFinished("t", outcome="failed", error="busy")), ends)
     register(session, agent, retry=Retry(attempts=2, delay=0))
@@ -185,7 +185,7 @@ async def test_a_turn_that_ended_without_a_word_of_what_it_took_is_told_as_unkno
 
 
 @pytest.mark.parametrize(("said", "turns"), [([], 1), ([AssistantText("an answer")], 2)])
-async def test_only_a_limit_before_the_first_word_took_nothing(said, turns):
+async def test_only_a_rate_limit_before_any_output_used_nothing(said, turns):
     session = Session()
     limited = TurnFinished("t", outcome="limited", resets_at=time.time() + 0.05)
     register(session, Agent(saying(*said, limited), ends))
@@ -195,7 +195,7 @@ async def test_only_a_limit_before_the_first_word_took_nothing(said, turns):
     assert unknown(run.view.ledger.by_step()) == turns - 1
 
 
-async def test_what_is_counted_over_a_conversation_is_kept_through_a_crash_after_a_failure(tmp_path):
+async def test_conversation_totals_survive_a_crash_after_a_failure(tmp_path):
     """A turn that failed is counted; the one after it is cut off: the third knows where counting stands."""
     begun = asyncio.Event()
     fails = saying(TurnFinished("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
@@ -212,7 +212,7 @@ async def test_what_is_counted_over_a_conversation_is_kept_through_a_crash_after
     assert (usage["input_tokens"], usage["turns"], usage["cost_source"]) == (40, 3, "partly unknown")
 
 
-async def test_a_fork_whose_agent_was_killed_goes_on_in_the_fork():
+async def test_a_fork_whose_agent_was_killed_resumes_the_fork():
     async def copied(prompt, resume, options):
         yield ThreadStarted("the-copy")
         raise ConnectionError("the program was killed")

@@ -61,7 +61,7 @@ def killed(folder: Path, kind: str, times: int, seed: int) -> World:
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_what_is_killed_leaves_nothing_behind_and_goes_on(kind: str, tmp_path: Path) -> None:
+def test_killed_engines_leave_no_process_and_runs_resume(kind: str, tmp_path: Path) -> None:
     world = killed(tmp_path, kind, 3, seed=7)
     assert world.wrong == []
     assert world.kills.total() == 3
@@ -69,7 +69,7 @@ def test_what_is_killed_leaves_nothing_behind_and_goes_on(kind: str, tmp_path: P
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", AGENTS)
-def test_two_hundred_kills_leave_nothing_behind_and_all_goes_on(kind: str, tmp_path: Path) -> None:
+def test_two_hundred_kills_leave_no_process_and_all_runs_resume(kind: str, tmp_path: Path) -> None:
     times = -(-KILLS // len(THERE))
     seed = random.randrange(2**32)
     world = killed(tmp_path, kind, times, seed)

@@ -62,7 +62,7 @@ def options(place: Path, tag: str = "") -> QueryOptions:
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-async def test_a_prompt_that_looks_like_something_else_is_a_prompt(kind: str, place: Path) -> None:
+async def test_a_prompt_that_looks_like_an_option_is_passed_as_a_prompt(kind: str, place: Path) -> None:
     with APIS[kind].stub() as stub:
         provider = provider_of(kind, stub.url)
         alone = asyncio.Semaphore(2)
@@ -86,7 +86,7 @@ def said(kind: str, body: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-async def test_the_environment_of_the_program_is_what_was_allowed_and_declared(
+async def test_the_program_gets_only_allowed_and_declared_variables(
     kind: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in FOREIGN:
@@ -119,7 +119,7 @@ async def test_the_environment_of_the_program_is_what_was_allowed_and_declared(
         (CodexProvider, ("OPENAI_API_KEY", "HTTPS_PROXY", "SSL_CERT_FILE")),
     ],
 )
-async def test_what_is_passed_on_by_name_comes_beside_the_programs_own(
+async def test_variables_passed_by_name_are_added_to_the_programs_own(
     made: Any, own: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (*own, "HERON", "STORK"):
@@ -146,7 +146,7 @@ def names_of(pid: int) -> set[str]:
 
 
 @pytest.mark.parametrize("times", [200, pytest.param(1000, marks=pytest.mark.full)])
-async def test_any_prompt_reaches_a_command_as_it_is_and_by_its_input_alone(times: int, place: Path) -> None:
+async def test_any_prompt_reaches_a_command_unchanged_and_only_through_stdin(times: int, place: Path) -> None:
     draw = random.Random(49)
     parts = [*HOSTILE, " ", "\n", "\t", "ü🐦", "-", "a" * 5000, "\\", "'", '"', "$", "*", "~"]
     program = "cat; printf '|%s' \"$#\" \"$(tr '\\0' ' ' </proc/$$/cmdline | wc -c)\""

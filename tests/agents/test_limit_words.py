@@ -21,17 +21,17 @@ NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
         ("resets_at: 1794747600", "2026-11-15T13:00+00:00"),
     ],
 )
-def test_the_end_of_a_limit_is_read_from_words(said: str, at: str) -> None:
+def test_the_reset_time_is_parsed_from_text(said: str, at: str) -> None:
     assert parse_reset_time(said, NOW) == datetime.fromisoformat(at).timestamp()
 
 
 @pytest.mark.parametrize(
     "said", ["rate limit", "resets at 99:99", "resets 14", "resets soon", "try again later"]
 )
-def test_words_that_say_no_time_say_none(said: str) -> None:
+def test_text_without_a_time_has_no_reset_time(said: str) -> None:
     assert parse_reset_time(said, NOW) is None
 
 
-def test_a_time_of_day_without_a_zone_is_ours() -> None:
+def test_a_time_of_day_without_a_zone_is_local() -> None:
     here = datetime.fromtimestamp(NOW).replace(hour=23, minute=59)
     assert parse_reset_time("resets at 23:58", NOW) == here.timestamp()

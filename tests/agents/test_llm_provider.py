@@ -48,12 +48,14 @@ class LlmContract(ProviderContract):
         monkeypatch.setenv("STUB_KEY", KEY)
         return LlmProvider(self.model, stub.url + self.path, "STUB_KEY", tmp_path / "threads")
 
-    async def test_the_system_prompt_is_sent_apart_from_what_the_user_says(self, ask: Any, stub: Any) -> None:
+    async def test_the_system_prompt_is_sent_separately_from_user_messages(self, ask: Any, stub: Any) -> None:
         await ask("[[say yes]]", system="You know birds.")
         assert "You know birds." in stub.bodies
         assert text(await ask("[[say yes]]")) == "yes"
 
-    async def test_the_conversation_is_in_the_file_before_done(self, provider: Any, cwd: Path) -> None:
+    async def test_the_conversation_is_stored_before_the_turn_finishes(
+        self, provider: Any, cwd: Path
+    ) -> None:
         thread = str(uuid.uuid4())
         path = provider.thread_files.path(thread)
         turn = provider.query("[[say a heron]]", str(cwd), None, QueryOptions(thread=thread))
@@ -62,7 +64,7 @@ class LlmContract(ProviderContract):
         assert "a heron" in json.loads(seen[-1][1])[-1]["parts"][-1]["content"]
         assert path.stat().st_mode & 0o777 == 0o600
 
-    async def test_another_object_goes_on_with_the_thread(
+    async def test_another_provider_object_resumes_the_thread(
         self, ask: Any, provider: Any, stub: Any, cwd: Path
     ) -> None:
         first = done(await ask("[[say noted]] the bird is a heron"))
@@ -70,11 +72,11 @@ class LlmContract(ProviderContract):
         said = [chunk async for chunk in again.query("which?", str(cwd), first.thread, QueryOptions())]
         assert "the bird is a heron" in text(said)
 
-    async def test_a_thread_that_was_named_but_not_begun_is_begun(self, ask: Any) -> None:
+    async def test_a_thread_that_was_named_but_not_started_is_started(self, ask: Any) -> None:
         chunks = await ask("[[say hello]]", resume="one", thread="one")
         assert (text(chunks), done(chunks).thread) == ("hello", "one")
 
-    async def test_a_prompt_that_failed_is_there_once_when_it_is_asked_again(
+    async def test_a_failed_prompt_is_stored_once_when_it_is_retried(
         self, ask: Any, stub: Any, provider: Any
     ) -> None:
         first = done(await ask("[[limit 1]]"))
@@ -83,22 +85,24 @@ class LlmContract(ProviderContract):
         assert json.dumps(stub.heard[-1].body).count("[[limit 1]]") == 1
         assert provider.thread_files.path(first.thread).read_text().count("[[limit 1]]") == 1
 
-    async def test_an_api_is_asked_once_and_not_again_behind_our_back(self, ask: Any, stub: Any) -> None:
+    async def test_the_client_library_does_not_retry(self, ask: Any, stub: Any) -> None:
         assert done(await ask("[[error 503]]")).outcome == "failed"
         assert done(await ask("[[limit 30]]")).outcome == "limited"
         assert len(stub.heard) == 2
 
-    async def test_the_key_stands_in_no_file_and_no_error(self, ask: Any, provider: Any, stub: Any) -> None:
+    async def test_the_api_key_appears_in_no_file_and_no_error(
+        self, ask: Any, provider: Any, stub: Any
+    ) -> None:
         await ask("[[say yes]]")
         assert KEY not in done(await ask("[[error 401]]", thread="other")).error
         assert not [file for file in provider.thread_files.folder.iterdir() if KEY in file.read_text()]
         assert any(KEY in value for value in stub.heard[0].headers.values())
 
-    async def test_tokens_of_the_cache_are_apart_from_the_others(self, ask: Any) -> None:
+    async def test_cached_tokens_are_counted_separately(self, ask: Any) -> None:
         used = replace(self.used, model=self.model.partition(":")[2])
         assert usage(done(await ask("[[say one]]"))) == used
 
-    async def test_a_server_that_is_not_there_is_a_failure(
+    async def test_an_unreachable_server_is_a_failure(
         self, provider: Any, cwd: Path, options: QueryOptions
     ) -> None:
         with socket.socket() as nobody:
@@ -115,18 +119,18 @@ class TestAnthropic(LlmContract):
     thinks = True
     used = TurnUsage(100, 7, 20, 10)
 
-    async def test_a_rate_limit_tells_its_end(self, ask: Any) -> None:
+    async def test_a_rate_limit_has_its_reset_time(self, ask: Any) -> None:
         before = time.time()
         end = done(await ask("[[limit 3600]]"))
         assert end.resets_at
         assert before + 3599 < end.resets_at < time.time() + 3601
         assert done(await ask("[[limit ]]", thread="other")).resets_at is None
 
-    async def test_the_form_is_seen_to_by_the_api_where_it_can(self, ask: Any, stub: Any) -> None:
+    async def test_the_api_enforces_the_schema_if_it_can(self, ask: Any, stub: Any) -> None:
         await ask('[[json {"bird": "heron"}]]', schema=SCHEMA)
         assert "output_config" in stub.heard[-1].body or "output_format" in stub.heard[-1].body
 
-    async def test_a_model_without_forms_is_asked_for_json(self, ask: Any, stub: Any) -> None:
+    async def test_a_model_without_schema_support_is_asked_for_json(self, ask: Any, stub: Any) -> None:
         chunks = await ask(
             '[[say ```json\n{"bird": "heron"}\n```]]', schema=SCHEMA, model="claude-3-haiku-20240307"
         )
@@ -134,7 +138,7 @@ class TestAnthropic(LlmContract):
         assert "JSON Schema" in json.dumps(stub.heard[-1].body["system"])
         assert stub.heard[-1].body["model"] == "claude-3-haiku-20240307"
 
-    async def test_an_answer_that_is_no_json_has_no_structure(self, ask: Any) -> None:
+    async def test_an_answer_that_is_not_json_has_no_structured_value(self, ask: Any) -> None:
         end = done(await ask("[[say a heron]]", schema=SCHEMA))
         assert (end.outcome, end.structured) == ("completed", None)
 
@@ -197,7 +201,7 @@ class Broken(AnthropicStub):
 @pytest.mark.parametrize(
     ("stop", "why"), [(None, "broke off"), ("max_tokens", "cut off"), ("refusal", "filter")]
 )
-async def test_an_answer_that_is_not_whole_is_a_failure(stop: Any, why: str, tmp_path: Path) -> None:
+async def test_an_incomplete_answer_is_a_failure(stop: Any, why: str, tmp_path: Path) -> None:
     with Broken() as stub:
         stub.stop = stop
         provider = LlmProvider("anthropic:claude-sonnet-5", stub.url, "NO_KEY", tmp_path)
@@ -209,7 +213,7 @@ async def test_an_answer_that_is_not_whole_is_a_failure(stop: Any, why: str, tmp
     ]
 
 
-async def test_a_key_that_is_not_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_api_key_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     provider: Provider = LlmProvider("anthropic:claude-sonnet-5", threads=tmp_path)
     with pytest.raises(Unavailable, match="ANTHROPIC_API_KEY"):
@@ -224,7 +228,7 @@ async def test_a_model_without_a_vendor_is_refused(model: str | None, tmp_path: 
 
 
 @pytest.mark.parametrize("thread", ["../other", "a/b", "", ".hidden", "a" * 200, "x\0"])
-async def test_a_thread_names_a_file_in_its_folder_and_no_other(thread: str, tmp_path: Path) -> None:
+async def test_a_thread_id_cannot_name_a_file_outside_its_folder(thread: str, tmp_path: Path) -> None:
     history = LlmProvider("openai:heron", threads=tmp_path).thread_files
     with pytest.raises(ValueError, match="thread must consist of"):
         history.write(thread, b"[]")

@@ -21,7 +21,7 @@ from nerve.text.source import InvalidDefinition
         ("src/slug.py", "ask"),
     ],
 )
-def test_a_pattern_of_files_means_where_a_path_leads(path: str, verdict: str) -> None:
+def test_a_file_pattern_matches_the_resolved_path(path: str, verdict: str) -> None:
     permissions = Permissions(allow=("Write(/project/src/*)",))
     assert permissions.verdict("Write", {"file_path": path}) == verdict
 
@@ -40,11 +40,11 @@ def test_a_pattern_of_files_means_where_a_path_leads(path: str, verdict: str) ->
         ("bash -lc 'git status", "ask"),
     ],
 )
-def test_a_pattern_of_commands_means_one_command_however_it_is_told(command, verdict: str) -> None:
+def test_a_command_pattern_matches_one_command_however_it_is_reported(command, verdict: str) -> None:
     assert Permissions(allow=("shell(git *)",)).verdict("shell", {"command": command}) == verdict
 
 
-def test_a_question_says_in_its_first_line_what_is_to_be_run() -> None:
+def test_the_first_line_of_a_question_shows_what_will_run() -> None:
     action = ToolAction("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
     first, *rest = format_permission_question("dev", action, "it is done").splitlines()
     assert first == f"dev wants to use Bash(git push {'x' * 51}…):"
@@ -62,12 +62,12 @@ def test_a_question_without_an_input_names_the_tool() -> None:
     assert format_permission_question("dev", ToolAction("Look")).splitlines()[0] == "dev wants to use Look:"
 
 
-def test_what_the_agent_says_is_not_said_twice() -> None:
+def test_the_agents_reason_is_not_repeated() -> None:
     action = ToolAction("Bash", {"command": "ls", "description": "list files"})
     assert "The agent says" not in format_permission_question("dev", action, "list files")
 
 
-def test_no_text_of_an_agent_passes_for_another_field_or_moves_the_cursor() -> None:
+def test_agent_text_cannot_imitate_a_field_or_move_the_cursor() -> None:
     told = format_permission_question(
         "dev", ToolAction("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"})
     )
@@ -75,7 +75,7 @@ def test_no_text_of_an_agent_passes_for_another_field_or_moves_the_cursor() -> N
     assert told.endswith("            command: ls\\u001b[2A\\u000d")
 
 
-async def test_a_question_names_the_step_and_the_agent_that_does_it() -> None:
+async def test_a_question_names_the_step_and_its_agent() -> None:
     class Asking:
         name = "claude"
         capabilities = Capabilities(permissions=True)
@@ -130,7 +130,7 @@ async def test_a_question_names_the_step_and_the_agent_that_does_it() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["deny", "ask"])
-def test_what_is_denied_or_asked_is_so_in_whatever_the_command_is_wrapped(name: str, command) -> None:
+def test_deny_and_ask_patterns_match_wrapped_commands(name: str, command) -> None:
     permissions = Permissions(allow=("Bash",), **{name: ("Bash(rm *)",)})
     assert permissions.verdict("Bash", {"command": command}) == name
 
@@ -147,13 +147,13 @@ def test_what_is_denied_or_asked_is_so_in_whatever_the_command_is_wrapped(name: 
         "rmdir x",
     ],
 )
-def test_a_denied_command_leaves_others_alone(command: str) -> None:
+def test_a_denied_command_does_not_affect_others(command: str) -> None:
     permissions = Permissions(allow=("Bash",), deny=("Bash(rm *)", "Bash(git push*)", "Bash(curl:*)"))
     assert permissions.verdict("Bash", {"command": command}) == "allow"
 
 
 @pytest.mark.parametrize("command", ["git push --force && true", "git push --force", "git $WORD --force"])
-def test_a_pattern_may_fit_what_only_the_shell_knows(command: str) -> None:
+def test_a_deny_pattern_may_match_a_shell_expansion(command: str) -> None:
     permissions = Permissions(allow=("Bash",), deny=("Bash(git push --force*)",))
     assert permissions.verdict("Bash", {"command": command}) == "deny"
 
@@ -168,11 +168,11 @@ def test_a_pattern_may_fit_what_only_the_shell_knows(command: str) -> None:
         ("WebFetch(domain:evil.example)", "https://good.example/?evil.example", "allow"),
     ],
 )
-def test_an_address_is_denied_however_it_is_written(pattern: str, url: str, verdict: str) -> None:
+def test_a_url_is_denied_however_it_is_written(pattern: str, url: str, verdict: str) -> None:
     assert Permissions(allow=("*",), deny=(pattern,)).verdict("WebFetch", {"url": url}) == verdict
 
 
-def test_an_allowed_address_has_no_name_before_its_host() -> None:
+def test_an_allowed_url_must_not_contain_user_info() -> None:
     permissions = Permissions(allow=("WebFetch(https://good.example*)",))
     assert permissions.verdict("WebFetch", {"url": "https://good.example/?a=1&b=2"}) == "allow"
     assert permissions.verdict("WebFetch", {"url": "https://good.example@evil.example/"}) == "ask"
@@ -189,7 +189,7 @@ def test_a_file_is_denied_however_its_path_is_written(pattern: str, path: str, t
     assert permissions.verdict("Edit", {"file_path": "src/other"}, cwd) == "allow"
 
 
-def test_a_relative_pattern_allows_files_below_the_folder_and_none_that_a_link_leads_to(
+def test_a_relative_pattern_allows_files_below_the_folder_but_not_through_links(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "src").mkdir()
@@ -200,7 +200,7 @@ def test_a_relative_pattern_allows_files_below_the_folder_and_none_that_a_link_l
     assert permissions.verdict("Edit", {"file_path": f"{cwd}/srcs"}, cwd) == "ask"
 
 
-def test_a_patch_is_judged_by_every_file_in_it() -> None:
+def test_a_patch_is_checked_for_every_file_in_it() -> None:
     permissions = Permissions(allow=("apply_patch(src/*)",), deny=("apply_patch(secrets/*)",))
     moved = {"path": "/p/src/a", "kind": {"type": "update", "move_path": "/p/secrets/a"}}
     for paths, verdict in (
@@ -213,7 +213,7 @@ def test_a_patch_is_judged_by_every_file_in_it() -> None:
     assert permissions.verdict("apply_patch", {"changes": [moved]}, "/p") == "deny"
 
 
-def test_a_call_that_does_not_say_what_it_is_used_on_is_denied_and_not_allowed() -> None:
+def test_a_call_with_an_unknown_subject_is_denied_and_not_allowed() -> None:
     permissions = Permissions(allow=("edit(src/*)",), deny=("delete(secrets/*)",))
     assert permissions.verdict("delete", {"title": "Tidy up"}) == "deny"
     assert permissions.verdict("edit", {"title": "src/a"}) == "ask"
@@ -230,7 +230,7 @@ def test_a_call_that_does_not_say_what_it_is_used_on_is_denied_and_not_allowed()
         (["Bash"], "permissions must be a mapping"),
     ],
 )
-def test_permissions_of_the_wrong_shape_are_an_error(given, message: str) -> None:
+def test_invalid_permissions_are_an_error(given, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Permissions.of(given)
     if isinstance(given, dict) and "forbid" not in given:
@@ -249,9 +249,7 @@ def test_permissions_of_the_wrong_shape_are_an_error(given, message: str) -> Non
         ("forbid: [Bash]", r"5:19: unknown key 'forbid'.*"),
     ],
 )
-def test_a_file_with_permissions_of_the_wrong_shape_is_refused_with_their_place(
-    given: str, message: str
-) -> None:
+def test_a_file_with_invalid_permissions_is_refused_with_their_position(given: str, message: str) -> None:
     text = (
         f"name: work\ndescription: x\nnodes:\n  - prompt: Do it.\n    permissions: {{{given}}}\n    id: a\n"
     )

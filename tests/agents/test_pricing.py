@@ -28,7 +28,7 @@ def prices() -> None:
         (TurnUsage(1000, 100, model="openai:gpt-5"), "llm", 0.00225),
     ],
 )
-def test_a_turn_of_a_known_model(usage: TurnUsage, provider: str, dollars: float) -> None:
+def test_a_turn_of_a_known_model_is_priced(usage: TurnUsage, provider: str, dollars: float) -> None:
     assert cost_by_list_price(usage, provider) == pytest.approx(dollars)
 
 
@@ -47,10 +47,10 @@ def test_a_turn_of_a_known_model(usage: TurnUsage, provider: str, dollars: float
         (TurnUsage(1000, 100, model="gpt-5"), "command"),
     ],
 )
-def test_what_is_not_certain_has_no_price(usage: TurnUsage, provider: str) -> None:
+def test_an_uncertain_model_has_no_price(usage: TurnUsage, provider: str) -> None:
     assert cost_by_list_price(usage, provider) is None
 
 
-def test_without_the_prices_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_is_unknown_without_the_price_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     assert cost_by_list_price(TurnUsage(1000, 100, model="claude-opus-4-7"), "claude") is None

@@ -50,7 +50,7 @@ def at_once(session, agent, steps=10, **settings):
 
 @pytest.mark.parametrize("budget", [{"turns": 2}, {"agents": 2}])
 @pytest.mark.parametrize("slots", [1, 9])
-async def test_steps_at_once_take_no_more_turns_than_there_are(budget, slots):
+async def test_concurrent_steps_do_not_exceed_the_turn_budget(budget, slots):
     session, agent = Session(slots={"agent": slots}), Slow(most=min(slots, 2))
     at_once(session, agent)
     run = await session.start("body", limits=budget)
@@ -63,7 +63,7 @@ async def test_steps_at_once_take_no_more_turns_than_there_are(budget, slots):
 
 
 @pytest.mark.parametrize(("budget", "asked"), [({"cost": 2.0}, 2), ({"tokens": 300}, 2)])
-async def test_no_turn_begins_once_what_is_known_is_over(budget, asked):
+async def test_no_turn_starts_once_the_known_usage_exceeds_the_budget(budget, asked):
     session, agent = Session(slots={"agent": 1}), Slow(most=1)
     at_once(session, agent)
     run = await session.start("body", limits=budget)
@@ -73,7 +73,7 @@ async def test_no_turn_begins_once_what_is_known_is_over(budget, asked):
     await run.stop()
 
 
-async def test_a_run_is_not_held_while_the_last_turns_of_its_budget_are_under_way():
+async def test_a_run_is_not_held_while_its_last_turns_are_in_progress():
     session, agent = Session(), Slow()
     at_once(session, agent, steps=3)
     run = await session.start("body", limits={"turns": 2})
@@ -85,7 +85,7 @@ async def test_a_run_is_not_held_while_the_last_turns_of_its_budget_are_under_wa
     await run.stop()
 
 
-async def test_a_turn_that_was_refused_leaves_its_room_to_others():
+async def test_a_refused_turn_releases_its_reservation():
     refused = asyncio.Event()
 
     async def refuses(prompt, resume, options):
@@ -116,7 +116,7 @@ async def test_a_turn_that_was_refused_leaves_its_room_to_others():
 
 
 @pytest.mark.parametrize("slots", [1, 9])
-async def test_the_budget_of_the_day_holds_for_all_runs_at_once(slots):
+async def test_the_daily_budget_applies_to_all_concurrent_runs(slots):
     session, agent = Session(slots={"agent": slots}, budget={"turns": 3}), Slow(most=min(slots, 3))
     at_once(session, agent, steps=2)
     runs = [await session.start("body") for _ in range(4)]
@@ -141,7 +141,7 @@ def children(session, agent, **settings):
 
 
 @pytest.mark.parametrize("budget", [{"turns": 3}, {"agents": 3}])
-async def test_children_at_once_take_from_the_one_purse_of_their_parent(budget):
+async def test_concurrent_children_share_their_parents_budget(budget):
     session, agent = Session(), Slow(most=3)
     children(session, agent)
     run = await session.start("parent", limits=budget)
@@ -152,7 +152,7 @@ async def test_children_at_once_take_from_the_one_purse_of_their_parent(budget):
     await run.stop()
 
 
-async def test_what_a_child_took_counts_while_it_goes_on_and_once_afterwards():
+async def test_usage_of_a_child_counts_while_it_runs_and_once_afterwards():
     session = Session()
     AgentNode("dev", session, Slow(most=1), thread="fresh")
 
@@ -180,7 +180,7 @@ async def test_what_a_child_took_counts_while_it_goes_on_and_once_afterwards():
     assert await within(run.wait()) == "done"
 
 
-async def test_turns_that_were_cut_off_still_count_after_a_restart(tmp_path):
+async def test_interrupted_turns_still_count_after_a_restart(tmp_path):
     first, second = Slow(), Slow(most=1)
     async with Session(store=tmp_path / "n.db") as session:
         at_once(session, first, steps=3)
@@ -194,7 +194,7 @@ async def test_turns_that_were_cut_off_still_count_after_a_restart(tmp_path):
         assert second.calls == []
 
 
-async def test_children_of_a_session_that_is_opened_again_still_take_from_their_parent(tmp_path):
+async def test_children_still_share_their_parents_budget_after_a_restart(tmp_path):
     agent = Slow(most=3)
     async with Session(store=tmp_path / "n.db") as session:
         children(session, agent)
@@ -211,7 +211,7 @@ async def test_children_of_a_session_that_is_opened_again_still_take_from_their_
         assert agent.calls == []
 
 
-async def test_what_a_child_took_that_was_given_up_or_tried_again_counts_for_its_parent(tmp_path):
+async def test_usage_of_an_abandoned_or_retried_child_counts_for_its_parent(tmp_path):
     session = Session(store=tmp_path / "n.db", budget={"turns": 99})
     AgentNode("dev", session, Slow(most=1), thread="fresh")
 

@@ -68,7 +68,7 @@ async def test_a_parent_raises_the_budget_of_a_child_that_is_held_for_its_own(na
     assert await within(run.wait()) == "done"
 
 
-async def test_a_child_raises_the_budget_that_it_is_held_for_also_if_it_is_its_parents():
+async def test_a_child_raises_the_budget_it_is_held_for_even_if_it_is_its_parents():
     session = Session()
     spends(session)
     run = await held(await session.start("outside", limits={"turns": 2}))
@@ -88,7 +88,7 @@ async def test_a_budget_of_a_parent_that_is_not_raised_enough_holds_again():
     assert await within(run.wait()) == "done"
 
 
-async def test_raising_the_budget_of_a_parent_lets_all_its_children_go_on():
+async def test_raising_the_budget_of_a_parent_resumes_all_its_children():
     session, agent = Session(), Slow(most=2)
     AgentNode("dev", session, agent, thread="fresh")
 
@@ -123,7 +123,7 @@ async def test_a_raised_budget_of_a_parent_stays_raised_after_a_restart(tmp_path
         assert await within(run.wait()) == "done"
 
 
-async def test_a_run_that_goes_on_cannot_be_resumed():
+async def test_an_active_run_cannot_be_resumed():
     session, agent = Session(), Slow()
     at_once(session, agent, steps=1)
     run = await session.start("body")
@@ -133,7 +133,7 @@ async def test_a_run_that_goes_on_cannot_be_resumed():
     await run.stop()
 
 
-async def test_a_higher_budget_of_the_day_lets_all_runs_go_on_that_are_held_for_it():
+async def test_a_higher_daily_budget_resumes_all_runs_held_for_it():
     session = Session(budget={"turns": 1})
     spends(session)
     runs = [await held(await session.start(name)) for name in ("body", "around")]
@@ -144,7 +144,7 @@ async def test_a_higher_budget_of_the_day_lets_all_runs_go_on_that_are_held_for_
         assert await within(run.wait()) == "done"
 
 
-async def test_a_higher_budget_in_the_configuration_lets_runs_go_on_after_a_restart(tmp_path):
+async def test_a_higher_budget_in_the_configuration_resumes_runs_after_a_restart(tmp_path):
     (tmp_path / ".nerve").mkdir()
     config = tmp_path / ".nerve" / "config.json"
 
@@ -167,7 +167,7 @@ async def test_a_higher_budget_in_the_configuration_lets_runs_go_on_after_a_rest
         assert await within(run.wait()) == "done"
 
 
-async def test_runs_that_are_held_for_the_day_go_on_at_midnight(monkeypatch):
+async def test_runs_held_for_the_daily_budget_resume_at_midnight(monkeypatch):
     monkeypatch.setattr(session_budgets, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
     session = Session(budget={"turns": 2})
     spends(session)
@@ -191,7 +191,7 @@ def berlin():
 @pytest.mark.parametrize(
     ("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-11-15", 24)], ids=str
 )
-def test_a_day_is_from_midnight_to_midnight_also_when_the_clocks_are_changed(berlin, day, hours):
+def test_a_day_lasts_from_midnight_to_midnight_across_clock_changes(berlin, day, hours):
     for clock in ("00:30", "04:00", "23:30"):
         begins, ends = day_bounds(time.mktime(time.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M")))
         assert time.strftime("%Y-%m-%d %H:%M", time.localtime(begins)) == f"{day} 00:00"

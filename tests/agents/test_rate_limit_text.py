@@ -24,7 +24,7 @@ def register(session, agent, **policy):
         return (await ctx.run("dev", "x"))["output"]
 
 
-async def test_a_step_that_stands_for_a_limit_says_so_in_every_view_until_it_goes_on():
+async def test_a_rate_limited_step_is_shown_in_every_view_until_it_continues():
     session, soon = Session(), time.time() + 1
     register(session, limited(soon))
     run = await session.start("body")
@@ -47,7 +47,7 @@ async def test_a_step_that_stands_for_a_limit_says_so_in_every_view_until_it_goe
     assert types == ["provider_limited", "provider_open"]
 
 
-async def test_a_limit_is_remembered_over_a_restart_and_nobody_is_asked_before_it_ends(tmp_path):
+async def test_a_rate_limit_survives_a_restart_and_blocks_queries_until_it_ends(tmp_path):
     soon = time.time() + 1.5
     async with Session(store=tmp_path / "n.db") as session:
         register(session, limited(soon))
@@ -72,7 +72,7 @@ async def test_a_limit_is_remembered_over_a_restart_and_nobody_is_asked_before_i
     assert min(asked) >= soon
 
 
-async def test_a_limit_is_noted_although_another_provider_is_asked_instead(tmp_path):
+async def test_a_rate_limit_is_recorded_although_the_fallback_is_used(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         other = ScriptedProvider(["from the other"])
         register(session, limited(time.time() + 60), fallback=other)
@@ -87,7 +87,7 @@ async def test_a_limit_is_noted_although_another_provider_is_asked_instead(tmp_p
         assert run.view.limited_steps == {}
 
 
-async def test_the_other_provider_is_asked_at_once_also_when_the_limit_was_known_before():
+async def test_the_fallback_is_used_immediately_if_the_limit_is_already_known():
     session, first = Session(), limited(time.time() + 60)
     register(session, first, fallback=ScriptedProvider(["one", "two"]))
     assert await within((await session.start("body")).wait()) == "one"
@@ -95,7 +95,7 @@ async def test_the_other_provider_is_asked_at_once_also_when_the_limit_was_known
     assert len(first.calls) == 1
 
 
-async def test_the_other_provider_is_not_asked_for_a_model_of_the_first():
+async def test_the_fallback_does_not_get_the_model_of_the_first_provider():
     other = ScriptedProvider(["fine"])
     session = Session()
     register(session, limited(time.time() + 60), fallback=other, model="opus")
@@ -103,7 +103,7 @@ async def test_the_other_provider_is_not_asked_for_a_model_of_the_first():
     assert "model" not in other.calls[0].options
 
 
-async def test_a_turn_that_was_refused_is_not_spent():
+async def test_a_refused_turn_is_not_charged():
     session = Session()
     register(session, limited(time.time() + 0.2), limits={"turns": 1})
     run = await session.start("body")
@@ -111,13 +111,13 @@ async def test_a_turn_that_was_refused_is_not_spent():
     assert run.view.usage.turns == 1
 
 
-async def test_a_limit_takes_no_time_of_its_step():
+async def test_a_rate_limit_does_not_count_against_the_step_timeout():
     session = Session()
     register(session, limited(time.time() + 0.5), timeout=0.3)
     assert await within((await session.start("body")).wait()) == "fine"
 
 
-async def test_a_limit_is_over_for_everybody_when_the_provider_answers_again(tmp_path):
+async def test_a_rate_limit_ends_for_all_steps_when_the_provider_answers(tmp_path):
     go = asyncio.Event()
 
     async def long(prompt, resume, options):

@@ -51,7 +51,7 @@ async def ran(folder, provider, **settings):
     return result, events
 
 
-async def test_a_key_that_a_command_prints_is_told_by_its_name(tmp_path) -> None:
+async def test_a_secret_that_a_command_prints_is_replaced_by_its_name(tmp_path) -> None:
     argv = ["sh", "-c", "cat >/dev/null; echo The key is $CANARY_API_KEY."]
     result, _ = await ran(
         tmp_path, create_provider("command", {"argv": argv, "pass_env": ["CANARY_API_KEY"]})
@@ -59,7 +59,7 @@ async def test_a_key_that_a_command_prints_is_told_by_its_name(tmp_path) -> None
     assert result["output"].strip() == "The key is [CANARY_API_KEY]."
 
 
-async def test_so_is_one_in_the_reason_why_a_command_failed(tmp_path) -> None:
+async def test_a_secret_in_a_failure_message_is_redacted(tmp_path) -> None:
     argv = ["sh", "-c", "cat >/dev/null; echo $CANARY_API_KEY >&2; exit 3"]
     result, _ = await ran(
         tmp_path, create_provider("command", {"argv": argv, "pass_env": ["CANARY_API_KEY"]})
@@ -76,7 +76,7 @@ async def test_so_is_one_in_the_reason_why_a_command_failed(tmp_path) -> None:
         b64encode(KEY.encode()).decode().rstrip("="),
     ],
 )
-async def test_nothing_that_an_agent_says_has_it_in_any_form(tmp_path, told) -> None:
+async def test_no_output_of_an_agent_contains_a_secret_in_any_encoding(tmp_path, told) -> None:
     turn = saying(
         Reasoning(f"I found {told}"),
         ToolCall("Bash", {"command": f"curl -H 'x-api-key: {told}'", told: [told]}, "t1"),
@@ -89,7 +89,7 @@ async def test_nothing_that_an_agent_says_has_it_in_any_form(tmp_path, told) -> 
     assert told.encode() not in written(tmp_path)
 
 
-async def test_pieces_of_a_message_never_show_half_of_it(tmp_path, monkeypatch) -> None:
+async def test_partial_messages_never_contain_half_a_secret(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("nerve.agents.turn_output.PARTIAL_INTERVAL_S", 0.0)
     pieces = [AssistantText(letter, partial=True) for letter in f"so: {KEY}!"]
     turn = saying(*pieces, AssistantText(f"so: {KEY}!"), TurnFinished("t"))
@@ -98,7 +98,7 @@ async def test_pieces_of_a_message_never_show_half_of_it(tmp_path, monkeypatch) 
     assert "".join(shown) == "so: [CANARY_API_KEY]!"
 
 
-async def test_a_gate_shows_its_name_and_the_agent_is_bound_to_the_real_thing(tmp_path) -> None:
+async def test_a_gate_shows_the_redacted_input_and_the_answer_applies_to_the_real_one(tmp_path) -> None:
     asked = PermissionRequest("Bash", {"command": f"echo {KEY}"})
 
     async def turn(prompt, resume, options):
@@ -120,7 +120,7 @@ async def test_a_gate_shows_its_name_and_the_agent_is_bound_to_the_real_thing(tm
     assert KEY.encode() not in written(tmp_path)
 
 
-def test_only_variables_that_are_named_like_secrets_are_looked_for() -> None:
+def test_only_variables_with_secret_names_are_redacted() -> None:
     secrets = Redactor(
         {"HOME": "/home/somebody", "ANTHROPIC_BASE_URL": "http://localhost", "SHORT_KEY": "true"}
     )
@@ -133,7 +133,7 @@ def test_only_variables_that_are_named_like_secrets_are_looked_for() -> None:
     st.lists(st.integers(0, 50), max_size=6),
     st.lists(st.sampled_from(["abcabcab", "cab-cab-", "a", "b", "c-"])),
 )
-def test_however_a_text_is_cut_the_same_is_shown_of_it(cuts, words) -> None:
+def test_redaction_does_not_depend_on_how_a_text_is_split(cuts, words) -> None:
     secrets, whole = Redactor({"A_TOKEN": "abcabcab", "B_TOKEN": "cab-cab-"}), "".join(words)
     shown, rest, start = "", "", 0
     for cut in sorted(cuts):

@@ -54,13 +54,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_listing_finds_what_packages_offer_and_imports_none_of_it(package: Path) -> None:
+def test_listing_finds_installed_providers_without_importing_them(package: Path) -> None:
     assert {"heron", "stork", "gone", "wrong"} <= set(installed_provider_names())
     assert installed_provider_names() == sorted(installed_provider_names())
     assert "heron_provider" not in sys.modules
 
 
-def test_listing_imports_no_provider_of_ours() -> None:
+def test_listing_does_not_import_the_built_in_providers() -> None:
     code = (
         "import sys, json; from nerve.agents.registry import installed_provider_names as names; names();"
         "print(json.dumps([m for m in sys.modules if m.startswith('nerve')]))"
@@ -79,7 +79,7 @@ def test_listing_imports_no_provider_of_ours() -> None:
     }
 
 
-def test_ours_are_what_the_project_registers_and_each_of_them_loads() -> None:
+def test_every_built_in_provider_is_registered_and_loads() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     points = project["entry-points"]["nerve.providers"]
     assert {"acp", "claude", "codex", "command", "llm", "scripted"} <= set(points)
@@ -88,17 +88,17 @@ def test_ours_are_what_the_project_registers_and_each_of_them_loads() -> None:
         assert getattr(importlib.import_module(module), factory).__name__.lower() == f"{name}provider"
 
 
-def test_a_provider_is_made_with_its_settings(package: Path) -> None:
+def test_a_provider_is_created_with_its_settings(package: Path) -> None:
     bird: Any = create_provider("heron", {"feathers": 7})
     assert (bird.name, bird.feathers, bird.colour) == ("heron", 7, "grey")
 
 
-def test_a_provider_may_have_a_name_of_ones_own(package: Path) -> None:
+def test_a_provider_may_have_a_custom_name(package: Path) -> None:
     bird: Any = create_provider("egret", {"kind": "heron", "feathers": 7, "colour": "white"})
     assert (bird.name, bird.colour) == ("egret", "white")
 
 
-def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
+def test_a_factory_with_keyword_arguments_receives_all_settings(package: Path) -> None:
     bird: Any = create_provider("stork", {"nest": "high"})
     assert bird.feathers == {"nest": "high"}
 
@@ -129,12 +129,14 @@ def test_a_factory_that_takes_anything_is_given_it(package: Path) -> None:
         ("wrong", {}, "Cannot load provider .*NoSuchName"),
     ],
 )
-def test_what_is_wrong_is_said(package: Path, name: str, settings: dict[str, Any], message: str) -> None:
+def test_invalid_providers_and_settings_are_reported(
+    package: Path, name: str, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UnknownProvider, match=message):
         create_provider(name, settings)
 
 
-def test_a_provider_whose_program_is_missing_is_said_before_anything_runs(
+def test_a_missing_program_of_a_provider_is_reported_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -55,7 +55,7 @@ NOT_JSON = saying(AssistantText("no json"), TurnFinished("t", TurnUsage(10, 5, c
     [(YAML, "yaml"), (json.dumps(FULL), "json"), (LISP, "lisp"), (json.dumps(JSON), "json")],
     ids=["yaml", "full form", "lisp", "steps"],
 )
-async def test_every_notation_can_say_what_a_step_may_spend(text, notation):
+async def test_every_notation_can_set_step_limits(text, notation):
     session = Session(providers={"agent": Agent(NOT_JSON), "other": Agent(says)})
     session.load(text, notation)
     session.find("agent").output_schema = {"type": "object"}
@@ -71,7 +71,7 @@ async def test_every_notation_can_say_what_a_step_may_spend(text, notation):
     [(YAML, "yaml"), (json.dumps(FULL), "json"), (LISP, "lisp")],
     ids=["yaml", "full form", "lisp"],
 )
-async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, notation):
+async def test_tools_max_turns_and_fallback_of_a_prompt_reach_the_agent(text, notation):
     limited = Agent(saying(TurnFinished("t", outcome="limited", error="429")))
     other = Agent(says)
     other.name = "other"
@@ -92,7 +92,7 @@ async def test_tools_turns_and_the_fallback_of_a_prompt_reach_the_agent(text, no
         (("max_turns", "max_turn"), (9, 5), "unknown key 'max_turn'. Did you mean 'max_turns'?"),
     ],
 )
-def test_what_is_wrong_with_them_is_said_with_its_place(change, place, message):
+def test_invalid_limits_are_reported_with_their_position(change, place, message):
     try:
         problems = check_document(read_source(YAML.replace(*change), "flow.yaml")).errors
     except InvalidDefinition as error:
@@ -102,7 +102,7 @@ def test_what_is_wrong_with_them_is_said_with_its_place(change, place, message):
     assert message in problem.message
 
 
-async def test_a_fallback_that_there_is_not_is_said_before_anything_runs():
+async def test_an_unknown_fallback_is_reported_before_anything_runs():
     session = Session(providers={"agent": Agent(says)})
     session.load(YAML, "yaml")
     with pytest.raises(InvalidDefinition, match="Agent not found: other"):
@@ -115,7 +115,7 @@ def agent_file(folder, front):
     path.write_text(f"---\n{front}\n---\n\nYou develop.\n")
 
 
-async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
+async def test_an_agent_file_sets_tools_and_limits(tmp_path):
     agent_file(
         tmp_path, "provider: agent\ntools: Read, Edit\nmax_turns: 3\nfallback: other\nlimits: {turns: 1}"
     )
@@ -143,7 +143,7 @@ async def test_an_agent_file_says_what_its_agent_may_use_and_spend(tmp_path):
         ("limits: {tokens: -5}", "'limits' is wrong: The limit tokens must be a non-negative number"),
     ],
 )
-def test_what_is_wrong_in_an_agent_file_is_said_with_its_place(tmp_path, front, message):
+def test_errors_in_an_agent_file_are_reported_with_their_position(tmp_path, front, message):
     agent_file(tmp_path, f"name: dev\n{front}")
     [problem] = discover_agents(tmp_path).problems
     assert message in problem.message
@@ -155,7 +155,7 @@ def configured(folder, config):
     (folder / ".nerve" / "config.json").write_text(json.dumps(config))
 
 
-async def test_the_configuration_of_a_project_has_slots_and_the_budget_of_a_day(tmp_path):
+async def test_the_project_configuration_sets_slots_and_the_daily_budget(tmp_path):
     configured(tmp_path, {"slots": {"claude": 2, "codex": 3}, "budget": {"turns": 1}})
     session = Session(providers={"agent": Agent(says)}, project=tmp_path, slots={"codex": 9})
     assert session.provider_slots.slots == {"claude": 2, "codex": 9}
@@ -169,7 +169,7 @@ async def test_the_configuration_of_a_project_has_slots_and_the_budget_of_a_day(
     await within(run.wait())
 
 
-def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path):
+def test_the_session_budget_overrides_the_configuration(tmp_path):
     configured(tmp_path, {"budget": {"cost": 1}})
     session = Session(project=tmp_path, budget={"cost": 5})
     assert session.engine is not None
@@ -185,7 +185,7 @@ def test_the_budget_that_a_session_is_given_wins_over_the_configuration(tmp_path
         ('{"budget": {"costs": 5}}', 13, "'budget' has no key 'costs'. Did you mean 'cost'?"),
     ],
 )
-def test_what_is_wrong_in_the_configuration_is_said_with_its_place(text, column, message):
+def test_errors_in_the_configuration_are_reported_with_their_position(text, column, message):
     with pytest.raises(InvalidDefinition) as caught:
         read_config(text)
     [problem] = caught.value.problems

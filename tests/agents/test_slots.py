@@ -22,7 +22,7 @@ def register(session, agent, steps=1, **settings):
         return [result["output"] for result in await asyncio.gather(*steps_at_once)]
 
 
-async def test_a_limit_holds_those_too_who_queue_for_a_slot():
+async def test_a_rate_limit_also_blocks_steps_that_wait_for_a_slot():
     soon = time.time() + 0.6
 
     async def refuses(prompt, resume, options):
@@ -39,7 +39,7 @@ async def test_a_limit_holds_those_too_who_queue_for_a_slot():
 
 
 @pytest.mark.parametrize("ago", [0, 3600])
-async def test_a_limit_that_is_over_before_it_is_told_pauses_a_second(ago):
+async def test_a_rate_limit_that_has_already_ended_pauses_for_a_second(ago):
     session = Session()
     agent = Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() - ago)))
     register(session, agent)
@@ -51,7 +51,7 @@ async def test_a_limit_that_is_over_before_it_is_told_pauses_a_second(ago):
     await run.stop()
 
 
-def test_who_is_refused_together_waits_no_longer_than_one_and_who_is_refused_again_does():
+def test_concurrent_refusals_count_once_and_repeated_ones_lengthen_the_backoff():
     accounts = ProviderSlots()
     for pause in LIMIT_PAUSES_S:
         before = accounts.refusals("agent")
@@ -62,14 +62,14 @@ def test_who_is_refused_together_waits_no_longer_than_one_and_who_is_refused_aga
     assert accounts.mark_limited("agent", None, 4) - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=1)
 
 
-def test_a_limit_that_is_told_with_its_end_counts_also_if_it_comes_late():
+def test_a_late_rate_limit_with_a_reset_time_still_counts():
     accounts, end = ProviderSlots(), time.time() + 7200
     accounts.mark_limited("agent", None, 0)
     assert accounts.mark_limited("agent", end, 0) == end
     assert accounts.mark_limited("agent", None, 0) == end
 
 
-async def test_agents_that_are_refused_at_once_pause_for_a_minute():
+async def test_concurrently_refused_agents_pause_for_a_minute():
     together = asyncio.Barrier(4)
 
     async def refuses(prompt, resume, options):
@@ -89,7 +89,7 @@ def busy(session):
     return session.provider_slots.snapshot()["agent"]["busy"]
 
 
-async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
+async def test_an_agent_with_several_open_questions_releases_its_slot_once():
     most = 0
     go = asyncio.Event()
 
@@ -122,7 +122,7 @@ async def test_an_agent_with_several_questions_gives_back_the_one_slot_it_has():
     assert (most, busy(session)) == (1, 0)
 
 
-async def test_a_run_that_is_stopped_at_a_question_waits_for_nobody():
+async def test_a_run_stopped_at_a_question_does_not_wait_for_a_slot():
     async def works(prompt, resume, options):
         if prompt == "ask":
             await options.ask(PermissionRequest("Bash", {"command": "rm x"}))
@@ -142,7 +142,7 @@ async def test_a_run_that_is_stopped_at_a_question_waits_for_nobody():
 
 
 @pytest.mark.parametrize("policy", [{"timeout": 0.4}, {"idle_timeout": 0.4}])
-async def test_the_time_of_a_step_stands_still_while_it_waits_for_a_slot(policy):
+async def test_step_timers_pause_while_it_waits_for_a_slot(policy):
     async def works(prompt, resume, options):
         await asyncio.sleep(0.25)
         yield AssistantText("fine")
@@ -153,7 +153,7 @@ async def test_the_time_of_a_step_stands_still_while_it_waits_for_a_slot(policy)
     assert await within((await session.start("body")).wait()) == ["fine"] * 3
 
 
-async def test_the_time_of_a_step_stands_still_while_it_waits_for_its_slot_again():
+async def test_step_timers_pause_while_it_waits_to_reacquire_its_slot():
     session = Session(slots={"agent": 1})
     go = asyncio.Event()
 
@@ -182,7 +182,7 @@ async def test_the_time_of_a_step_stands_still_while_it_waits_for_its_slot_again
 
 
 @pytest.mark.parametrize("number", [0, -1, True, 1.5])
-def test_slots_are_a_whole_number_from_1_on(number):
+def test_slots_must_be_a_positive_integer(number):
     session = Session(slots={"x": number})
     with pytest.raises(ValueError, match="slots of 'x' must be an integer of at least 1"):
         _ = session.provider_slots

@@ -45,7 +45,7 @@ async def started(agent):
     return session, run
 
 
-async def test_a_provider_that_can_hears_it_in_the_middle_of_its_turn():
+async def test_a_provider_that_can_steer_receives_a_message_during_its_turn():
     agent = Working(resume=True, steer=True)
     _, run = await started(agent)
     assert await run.steer("Use tabs", by="kim") == "/dev"
@@ -55,7 +55,7 @@ async def test_a_provider_that_can_hears_it_in_the_middle_of_its_turn():
     assert (event.path, event.data) == ("/dev", {"text": "Use tabs", "by": "kim"})
 
 
-async def test_another_hears_it_as_the_next_turn_of_the_same_step():
+async def test_other_providers_receive_a_message_in_the_next_turn_of_the_step():
     agent = Working(resume=True)
     _, run = await started(agent)
     await run.steer("Use tabs")
@@ -66,7 +66,7 @@ async def test_another_hears_it_as_the_next_turn_of_the_same_step():
     assert run.view.usage.turns == 2
 
 
-async def test_an_agent_that_keeps_no_conversation_does_not_listen():
+async def test_an_agent_without_conversations_rejects_steering():
     agent = Working()
     _, run = await started(agent)
     with pytest.raises(RuntimeError, match="steps with a listening agent: none"):
@@ -75,7 +75,7 @@ async def test_an_agent_that_keeps_no_conversation_does_not_listen():
     await within(run.wait())
 
 
-async def test_nobody_listens_who_is_no_agent_or_is_done():
+async def test_steering_a_finished_step_or_a_non_agent_is_refused():
     session, go = Session(), asyncio.Event()
 
     async def work(context):
@@ -100,7 +100,7 @@ async def test_nobody_listens_who_is_no_agent_or_is_done():
         await run.steer("Use tabs")
 
 
-async def test_the_api_can_and_with_a_key_says_it_once():
+async def test_the_api_steers_once_per_key():
     agent = Working(resume=True)
     session, run = await started(agent)
     for _ in range(2):
@@ -110,7 +110,7 @@ async def test_the_api_can_and_with_a_key_says_it_once():
     assert await within(run.wait()) == "Use tabs, []"
 
 
-async def test_what_is_said_while_the_turn_ends_is_heard(monkeypatch: pytest.MonkeyPatch):
+async def test_a_message_at_the_end_of_a_turn_is_received(monkeypatch: pytest.MonkeyPatch):
     agent = Working(resume=True)
     session, run = await started(agent)
     journal = session.engine.executors[run.run_id].journal
@@ -128,7 +128,7 @@ async def test_what_is_said_while_the_turn_ends_is_heard(monkeypatch: pytest.Mon
     assert agent.prompts == ["Build it", "Use tabs"]
 
 
-async def test_what_was_said_before_a_crash_is_said_again_after_it(tmp_path):
+async def test_messages_before_a_crash_are_repeated_after_it(tmp_path):
     def session_with(agent):
         session = Session(store=tmp_path / "n.db")
         AgentNode("dev", session, agent)

@@ -38,7 +38,7 @@ def steps(session, *prompts, pause=0.0):
         return last["attributes"]
 
 
-async def test_each_provider_goes_on_with_its_own_conversation():
+async def test_each_provider_resumes_its_own_conversation():
     session = Session()
     first, other = named("first", says, limited(0.2), says), named("other", says)
     AgentNode("dev", session, first, fallback=other)
@@ -50,7 +50,7 @@ async def test_each_provider_goes_on_with_its_own_conversation():
     assert (told["provider"], told["thread"]) == ("first", own)
 
 
-async def test_the_other_provider_goes_on_with_its_own_conversation_as_well():
+async def test_the_fallback_resumes_its_own_conversation():
     session = Session()
     first, other = named("first", says, limited(60)), named("other", says)
     AgentNode("dev", session, first, fallback=other)
@@ -60,7 +60,7 @@ async def test_the_other_provider_goes_on_with_its_own_conversation_as_well():
     assert [prompt for prompt, _, _ in other.calls] == ["two", "three"]
 
 
-async def test_a_prompt_of_a_file_goes_on_with_the_conversation_of_its_provider():
+async def test_a_prompt_of_a_file_resumes_the_conversation_of_its_provider():
     first, other = named("first", says, limited(0.2), says), named("other", says)
     session = Session(providers={"first": first, "other": other})
     prompts = [
@@ -74,7 +74,7 @@ async def test_a_prompt_of_a_file_goes_on_with_the_conversation_of_its_provider(
     assert [resume for _, resume, _ in first.calls] == [None, own, own]
 
 
-async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_asking_again():
+async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_retry():
     first = named("first", saying(AssistantText("no json"), TurnFinished("t")), limited(60))
     other = named("other", saying(AssistantText('{"ok": true}'), TurnFinished("u")))
     session = Session()
@@ -90,7 +90,7 @@ async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_askin
     assert prompt.count("JSON Schema") == 1
 
 
-async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_a_word_in_between():
+async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_steering_message():
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def works(prompt, resume, options):
@@ -113,7 +113,7 @@ async def test_a_fallback_is_told_the_whole_task_when_the_limit_comes_with_a_wor
     assert prompt.count("And the toads.") == 1
 
 
-async def test_a_fallback_that_was_cut_off_goes_on_in_its_own_conversation(tmp_path):
+async def test_an_interrupted_fallback_resumes_its_own_conversation(tmp_path):
     begun = asyncio.Event()
 
     async def hangs(prompt, resume, options):
@@ -177,7 +177,7 @@ def as_often(session, agent):
 
 
 @pytest.mark.parametrize("names", [True, False])
-async def test_the_fork_of_a_run_goes_on_in_a_fork_of_the_conversation_and_pays_for_its_own_turns(names):
+async def test_a_forked_run_forks_the_conversation_and_is_charged_for_its_own_turns(names):
     session, agent = Session(), Counting(names_threads=names)
     as_often(session, agent)
     run = await session.start("body", 2)
@@ -192,7 +192,7 @@ async def test_the_fork_of_a_run_goes_on_in_a_fork_of_the_conversation_and_pays_
     assert logs(fork) == []
 
 
-async def test_the_fork_of_a_run_pays_for_no_turn_that_the_run_went_on_with():
+async def test_a_forked_run_is_not_charged_for_later_turns_of_the_original():
     session, agent = Session(), Counting()
     as_often(session, agent)
     run = await session.start("body", 3)
@@ -211,7 +211,7 @@ async def test_the_fork_of_a_run_pays_for_no_turn_that_the_run_went_on_with():
     assert costs(again) == [1.0] * 3
 
 
-async def test_the_fork_of_a_run_begins_anew_where_the_provider_cannot_fork_and_says_so():
+async def test_a_forked_run_starts_a_new_conversation_and_logs_it_if_the_provider_cannot_fork():
     session, agent = Session(), Counting(fork=False)
     AgentNode("dev", session, agent)
     steps(session, "one", "two")
@@ -228,7 +228,7 @@ async def test_the_fork_of_a_run_begins_anew_where_the_provider_cannot_fork_and_
     assert logs(fork) == [told]
 
 
-async def test_the_fork_of_a_run_has_its_budget_to_itself():
+async def test_a_forked_run_has_its_own_budget():
     session, agent = Session(), Counting()
     AgentNode("dev", session, agent)
     steps(session, "one", "two")
@@ -239,7 +239,7 @@ async def test_the_fork_of_a_run_has_its_budget_to_itself():
     assert fork.view.usage.turns == 1
 
 
-async def test_a_fork_has_its_name_on_disk_before_it_begins(tmp_path):
+async def test_a_fork_has_its_thread_id_on_disk_before_it_starts(tmp_path):
     seen = []
 
     async def look(prompt, resume, options):
@@ -261,7 +261,7 @@ async def test_a_fork_has_its_name_on_disk_before_it_begins(tmp_path):
     assert second.thread in seen[1]
 
 
-async def test_a_fork_that_was_cut_off_before_it_was_there_is_forked_again(tmp_path):
+async def test_a_fork_interrupted_before_it_existed_is_forked_again(tmp_path):
     asked = asyncio.Event()
 
     async def hangs(prompt, resume, options):
@@ -296,7 +296,7 @@ async def test_a_fork_that_was_cut_off_before_it_was_there_is_forked_again(tmp_p
         None,
     ],
 )
-async def test_a_turn_that_was_refused_is_no_turn_whatever_its_figures_look_like(usage):
+async def test_a_refused_turn_does_not_count_whatever_usage_it_reports(usage):
     session = Session()
     agent = Agent(saying(TurnFinished("t", usage, outcome="limited", resets_at=time.time() + 0.1)), says)
     AgentNode("dev", session, agent, limits={"turns": 1})
@@ -307,7 +307,7 @@ async def test_a_turn_that_was_refused_is_no_turn_whatever_its_figures_look_like
     assert [event.data for event in run.events if event.event_type == "usage"] == []
 
 
-async def test_a_turn_that_was_limited_after_it_had_begun_to_answer_is_spent():
+async def test_a_turn_limited_after_its_first_output_is_charged():
     session = Session()
     half = (
         AssistantText("I"),

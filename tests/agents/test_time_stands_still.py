@@ -44,7 +44,7 @@ async def passed(seconds):
 
 
 @AROUND
-async def test_while_a_budget_is_spent(register):
+async def test_timers_pause_while_a_budget_is_exhausted(register):
     session = Session()
     register(session, answers("no json", '{"ok": true}'), output_schema=SCHEMA)
     run = await session.start("flow", "Decide.")
@@ -54,7 +54,7 @@ async def test_while_a_budget_is_spent(register):
     assert await within(run.wait()) == {"ok": True}
 
 
-async def test_before_a_step_for_which_the_budget_of_the_run_is_spent():
+async def test_timers_pause_before_a_step_if_the_run_budget_is_exhausted():
     session = Session()
     dev, coach = (AgentNode(name, session, answers("fine")) for name in ("dev", "coach"))
     Graph("around", session).chain(dev, coach)
@@ -72,7 +72,7 @@ async def test_before_a_step_for_which_the_budget_of_the_run_is_spent():
 
 
 @AROUND
-async def test_while_a_provider_is_limited(register):
+async def test_timers_pause_while_a_provider_is_limited(register):
     session = Session()
     register(
         session, Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() + LONGER)), says)
@@ -81,7 +81,7 @@ async def test_while_a_provider_is_limited(register):
 
 
 @AROUND
-async def test_while_a_person_is_asked(register):
+async def test_timers_pause_while_a_person_is_asked(register):
     session = Session()
     register(session, Agent(asking))
     run = await session.start("flow", "Decide.")
@@ -92,7 +92,7 @@ async def test_while_a_person_is_asked(register):
 
 
 @AROUND
-async def test_through_a_restart(register, tmp_path):
+async def test_timers_stay_paused_through_a_restart(register, tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         register(session, answers("no json"), output_schema=SCHEMA)
         run = await session.start("flow", "Decide.")
@@ -108,7 +108,7 @@ async def test_through_a_restart(register, tmp_path):
 
 
 @AROUND
-async def test_and_goes_on_afterwards(register):
+async def test_timers_continue_afterwards(register):
     async def hangs(prompt, resume, options):
         yield AssistantText("wait")
         await asyncio.Event().wait()
@@ -121,7 +121,7 @@ async def test_and_goes_on_afterwards(register):
 
 
 @AROUND
-async def test_what_does_not_wait_is_not_told(register):
+async def test_a_step_that_does_not_wait_records_no_paused_timer(register):
     session = Session()
     register(session, answers("fine"))
     run = await session.start("flow", "Decide.")

@@ -51,7 +51,7 @@ CHEAP_TOLD = {"turns": 1, "input_tokens": 1, "output_tokens": 2, "inferred_cost"
 NOBODY_TOLD = {"turns": 1, "turns_without_tokens": 1, "turns_without_cost": 1}
 
 
-async def test_what_a_run_took_is_told_by_model_and_by_step_and_unknown_is_unknown():
+async def test_usage_of_a_run_is_reported_by_model_and_step_and_unknown_stays_unknown():
     session = Session()
     register(session, DEAR, CHEAP, SILENT, None)
     run = await session.start("body")
@@ -69,7 +69,7 @@ async def test_what_a_run_took_is_told_by_model_and_by_step_and_unknown_is_unkno
     assert told.tree[1].usage == CHEAP_TOLD
 
 
-async def test_what_a_child_took_is_in_the_ledger_of_its_parent_and_once_in_that_of_the_day():
+async def test_usage_of_a_child_is_in_its_parents_ledger_and_once_in_the_daily_one():
     session = Session()
     register(session, DEAR, CHEAP)
     run = await session.start("parent")
@@ -81,7 +81,7 @@ async def test_what_a_child_took_is_in_the_ledger_of_its_parent_and_once_in_that
     assert (await queries.usage(session, models.EmptyRequest())).models == {"dear": told, "cheap": CHEAP_TOLD}
 
 
-async def test_the_ledger_of_the_day_is_kept_as_events_come_and_read_again_after_a_restart(tmp_path):
+async def test_the_daily_ledger_is_updated_by_events_and_restored_after_a_restart(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         register(session, CHEAP)
         assert (await queries.usage(session, models.EmptyRequest())).models == {}
@@ -93,7 +93,7 @@ async def test_the_ledger_of_the_day_is_kept_as_events_come_and_read_again_after
         assert (await queries.usage(session, models.EmptyRequest())).models == told
 
 
-async def test_what_a_fork_took_over_was_not_spent_again(tmp_path):
+async def test_usage_inherited_by_a_fork_is_not_charged_again(tmp_path):
     async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
         register(session, CHEAP, CHEAP)
         run = await session.start("body")
@@ -109,7 +109,7 @@ async def test_what_a_fork_took_over_was_not_spent_again(tmp_path):
 
 
 @pytest.mark.parametrize("late", range(6))
-async def test_what_is_spent_while_the_journals_are_read_is_counted_once(monkeypatch, late):
+async def test_usage_during_the_reading_of_journals_is_counted_once(monkeypatch, late):
     monkeypatch.setattr(budget, "JOURNALS_PER_TURN", 1)
     session = Session()
     FunctionNode("ask", session, lambda context: Result.ok("fine", {"usage": {"tokens": 1}}))
@@ -136,7 +136,7 @@ async def test_what_is_spent_while_the_journals_are_read_is_counted_once(monkeyp
     await session.close()
 
 
-async def test_what_a_function_says_it_used_is_in_the_ledger_too():
+async def test_usage_reported_by_a_function_is_in_the_ledger():
     session = Session()
     used = {"usage": {"tokens": 70, "cost": 0.1, "model": "own"}}
     FunctionNode("ask", session, lambda context: Result.ok("fine", used))
@@ -166,7 +166,7 @@ def turn(line, totals, resumed):
     return lines.done
 
 
-def test_the_models_of_one_turn_of_claude_are_told_apart():
+def test_the_models_of_one_claude_turn_are_listed_separately():
     first = turn(result(haiku=(5, 0.1), opus=(10, 1.0)), {}, False)
     assert [(part.model, part.input_tokens, part.cost) for part in first.usage.parts] == [
         ("opus", 10, 1.0),
@@ -182,7 +182,7 @@ def test_the_models_of_one_turn_of_claude_are_told_apart():
     assert third.usage.parts == ()
 
 
-async def test_the_models_of_one_turn_are_entries_of_their_own():
+async def test_the_models_of_one_turn_are_separate_entries():
     session = Session()
     register(
         session,
@@ -206,12 +206,12 @@ async def test_the_models_of_one_turn_are_entries_of_their_own():
         (("unknown", "unknown"), "unknown"),
     ],
 )
-def test_the_least_certain_source_is_that_of_the_sum(sources, told):
+def test_a_sum_has_the_least_certain_cost_source(sources, told):
     first, second = ({"cost_source": source} for source in sources)
     assert add_usage(first, second)["cost_source"] == add_usage(second, first)["cost_source"] == told
 
 
-def test_an_inferred_cost_is_told_as_such():
+def test_an_inferred_cost_is_marked_as_inferred():
     assert usage_entry(CHEAP, "acp", None)["cost_source"] == "inferred"
 
 
@@ -221,7 +221,7 @@ NONSENSE = [-200, -0.5, float("nan"), float("inf"), float("-inf"), "many", "-7",
 @pytest.mark.parametrize("value", NONSENSE)
 @pytest.mark.parametrize("name", ["input_tokens", "cost"])
 @pytest.mark.parametrize("form", [TurnUsage, dict])
-async def test_a_nonsense_amount_counts_as_unknown_and_gives_nothing_back(form, name, value, caplog):
+async def test_an_invalid_amount_counts_as_unknown_and_refunds_nothing(form, name, value, caplog):
     session = Session()
     register(
         session, TurnUsage(input_tokens=10, cost=0.5, model="dear"), form(**{name: value, "model": "dear"})
@@ -235,7 +235,7 @@ async def test_a_nonsense_amount_counts_as_unknown_and_gives_nothing_back(form, 
     assert f"agent reported {name}=" in caplog.text
 
 
-async def test_an_amount_that_is_written_as_text_counts():
+async def test_an_amount_given_as_a_string_counts():
     session = Session()
     register(session, TurnUsage(input_tokens="100", output_tokens=" 7 ", cost="0.25", model="dear"))
     run = await session.start("body", limits={"tokens": 50})
@@ -244,7 +244,7 @@ async def test_an_amount_that_is_written_as_text_counts():
     assert run.view.ledger.by_model()["dear"]["input_tokens"] == 100
 
 
-async def test_negative_usage_of_a_node_gives_no_budget_back():
+async def test_negative_usage_of_a_node_refunds_no_budget():
     session, asked = Session(), []
 
     def greedy(context):

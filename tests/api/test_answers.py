@@ -16,7 +16,7 @@ def answers_in(api: Api, run_id: str) -> list[Any]:
     return [row for row in api.session.engine.store.events(run_id) if row.type == "gate_answered"]
 
 
-async def test_an_answer_is_told_as_it_was_recorded(api: Api) -> None:
+async def test_an_answer_is_returned_as_recorded(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     assert run.state == "waiting"
     told = await api.answer(run=run.run_id, gate=run.gates[0].gate_id, answer="yes", key="k")
@@ -36,7 +36,7 @@ async def test_an_answer_is_told_as_it_was_recorded(api: Api) -> None:
     assert await api.session.get_workflow_run(run.run_id).wait() == "yes"
 
 
-async def test_a_gate_alone_is_enough_to_be_answered(api: Api) -> None:
+async def test_a_gate_can_be_answered_without_naming_the_run(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     told = await api.answer(gate=run.gates[0].gate_id, answer="no")
     assert (told.run_id, told.answer) == (run.run_id, "no")
@@ -58,7 +58,9 @@ async def test_a_gate_is_found_by_its_path_in_a_run_and_by_its_path_alone_if_onl
 
 
 @pytest.mark.parametrize("by_gate", [False, True])
-async def test_of_fifty_who_race_for_a_gate_one_wins_and_the_others_hear_who(api: Api, by_gate: bool) -> None:
+async def test_one_of_fifty_concurrent_answers_wins_and_the_others_learn_which(
+    api: Api, by_gate: bool
+) -> None:
     run = await api.start(workflow="ask", wait=True)
     name = {"gate": run.gates[0].gate_id} if by_gate else {"run": run.run_id}
     racers = [api.answer(**name, answer=("yes", "no")[n % 2], key=f"k{n}") for n in range(50)]
@@ -140,7 +142,7 @@ async def test_a_gate_of_a_child_run_is_answered_through_its_parent_or_itself(
         assert again == told
 
 
-async def test_a_gate_that_never_was_is_not_found(api: Api) -> None:
+async def test_an_unknown_gate_is_not_found(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     assert (await refusal(api.answer(run=run.run_id, gate="nobody", answer="yes"))).code == "not_found"
     assert (await refusal(api.answer(gate="nobody", answer="yes"))).code == "not_found"
@@ -149,7 +151,7 @@ async def test_a_gate_that_never_was_is_not_found(api: Api) -> None:
     assert (await api.run(run=run.run_id)).state == "waiting"
 
 
-async def test_a_gate_whose_time_is_up_is_gone(api: Api) -> None:
+async def test_a_gate_that_timed_out_is_gone(api: Api) -> None:
     @api.session.workflow
     async def hurry(ctx: Any) -> Any:
         try:
@@ -172,7 +174,7 @@ async def test_a_gate_of_a_cancelled_run_takes_no_answer(api: Api) -> None:
     assert (await api.run(run=run.run_id)).state == "cancelled"
 
 
-async def test_a_gate_that_the_run_gave_up_takes_no_answer(api: Api) -> None:
+async def test_a_gate_that_the_run_abandoned_takes_no_answer(api: Api) -> None:
     @api.session.workflow
     async def either(ctx: Any) -> Any:
         slow = asyncio.ensure_future(ctx.gate("First?"))
@@ -190,7 +192,7 @@ async def test_a_gate_that_the_run_gave_up_takes_no_answer(api: Api) -> None:
     assert "abandoned" in error.message
 
 
-async def test_who_won_is_told_although_the_run_has_an_event_that_is_called_like_those_of_gates(
+async def test_the_winning_answer_is_found_despite_a_custom_event_with_a_gate_event_name(
     api: Api,
 ) -> None:
     @api.session.workflow
@@ -216,13 +218,13 @@ async def settled(api: Api, run_id: str, gates: int, but: str = "") -> Any:
 
 
 @pytest.mark.requirement("S0-58")
-async def test_a_run_that_asks_nothing_says_its_state(api: Api) -> None:
+async def test_answering_a_run_without_gates_reports_its_state(api: Api) -> None:
     run = await api.start(workflow="hello", wait=True)
     error = await refusal(api.answer(run=run.run_id, answer="yes"))
     assert (error.code, error.message) == ("gone", "Run is not waiting for input (state: completed)")
 
 
-async def test_answers_that_no_gate_takes_are_refused_and_change_nothing(api: Api) -> None:
+async def test_invalid_answers_are_refused_and_change_nothing(api: Api) -> None:
     asks = await api.start(workflow="ask", wait=True)
     wonders = await api.start(workflow="open_question", wait=True)
     refused = {
@@ -239,7 +241,7 @@ async def test_answers_that_no_gate_takes_are_refused_and_change_nothing(api: Ap
         assert answers_in(api, run.run_id) == []
 
 
-async def test_an_answer_counts_when_whoever_gave_it_has_gone(api: Api) -> None:
+async def test_an_answer_counts_after_its_caller_disconnected(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     giving = asyncio.ensure_future(api.answer(run=run.run_id, answer="yes", key="k"))
     await asyncio.sleep(0)
@@ -285,7 +287,7 @@ async def test_many_gates_are_answered_at_once_and_no_answer_is_lost(
     assert (await api.gates()).gates == []
 
 
-async def test_a_form_is_told_and_takes_the_same_text_with_the_same_key_once(api: Api) -> None:
+async def test_a_form_takes_the_same_text_with_the_same_key_once(api: Api) -> None:
     form = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     @api.session.workflow
@@ -301,7 +303,7 @@ async def test_a_form_is_told_and_takes_the_same_text_with_the_same_key_once(api
     assert len(answers_in(api, run.run_id)) == 1
 
 
-async def test_a_form_is_not_answered_by_what_is_nested_so_deep_that_nobody_can_be_told(api: Api) -> None:
+async def test_a_form_rejects_an_answer_that_is_nested_too_deep(api: Api) -> None:
     @api.session.workflow
     async def formed(ctx: Any) -> Any:
         return await ctx.gate("Which?", form={"type": "array"})
@@ -315,7 +317,7 @@ async def test_a_form_is_not_answered_by_what_is_nested_so_deep_that_nobody_can_
         assert each.model_dump_json()
 
 
-async def test_a_key_is_for_one_answer_though_another_run_has_a_gate_of_that_name_now(
+async def test_a_key_belongs_to_one_answer_even_if_another_run_has_a_gate_with_that_name(
     api: Api, file: Path
 ) -> None:
     first = await api.start(workflow="ask", wait=True)
@@ -332,7 +334,7 @@ async def test_a_key_is_for_one_answer_though_another_run_has_a_gate_of_that_nam
         assert answers_in(again, other.run_id) == []
 
 
-async def test_a_key_of_another_command_is_none_for_an_answer(api: Api) -> None:
+async def test_a_key_of_another_command_cannot_be_used_for_an_answer(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     await api.pause(run=run.run_id, key="k")
     error = await refusal(api.answer(gate=run.gates[0].gate_id, answer="yes", key="k"))
@@ -340,7 +342,7 @@ async def test_a_key_of_another_command_is_none_for_an_answer(api: Api) -> None:
 
 
 @pytest.mark.requirement("D0-15")
-async def test_a_gate_is_named_by_any_beginning_that_only_one_has(api: Api) -> None:
+async def test_a_gate_can_be_named_by_a_unique_prefix(api: Api) -> None:
     for name in ("review", "review_final", "ready"):
         GateNode(name, api.session, "Well?")
 
@@ -368,7 +370,7 @@ async def test_a_gate_is_named_by_any_beginning_that_only_one_has(api: Api) -> N
     assert (await refusal(api.answer(gate="rev", answer="b"))).code == "not_found"
 
 
-async def test_what_a_gate_asks_about_is_told_with_it(api: Api) -> None:
+async def test_a_gate_is_returned_with_its_content_to_review(api: Api) -> None:
     gate = GateNode("judge", api.session, "Approve?")
     api.session.register_workflow(Graph("g", api.session).chain(MockNode("w", api.session, ["draft"]), gate))
     run = await api.start(workflow="g", wait=True)
@@ -378,7 +380,7 @@ async def test_what_a_gate_asks_about_is_told_with_it(api: Api) -> None:
 
 
 @pytest.mark.parametrize("answer", [5, None])
-async def test_an_answer_that_is_not_text_is_refused_where_no_form_asks_for_it(api: Api, answer: Any) -> None:
+async def test_an_answer_that_is_not_text_is_refused_without_a_form(api: Api, answer: Any) -> None:
     run = await api.start(workflow="open_question", wait=True)
     with pytest.raises(ApiError, match="takes text, not"):
         await api.answer(run=run.run_id, answer=answer)

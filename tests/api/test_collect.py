@@ -47,7 +47,7 @@ async def opened(folder: Path) -> AsyncIterator[Api]:
         yield with_workflows(session)
 
 
-async def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_dry_run_lists_what_would_be_deleted_and_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as api:
         store = api.session.engine.store
         add(store, "older-run", 60)
@@ -63,7 +63,7 @@ async def test_a_dry_run_says_what_would_go_and_changes_nothing(tmp_path: Path) 
         assert (await api.collect(dry_run=False)).runs == 0
 
 
-async def test_open_runs_stay_and_keys_are_good_for_a_day(tmp_path: Path) -> None:
+async def test_open_runs_stay_and_keys_are_valid_for_a_day(tmp_path: Path) -> None:
     async with opened(tmp_path) as api:
         run = await api.start(workflow="hello", key="k", wait=True)
         store = api.session.engine.store
@@ -74,7 +74,9 @@ async def test_open_runs_stay_and_keys_are_good_for_a_day(tmp_path: Path) -> Non
         assert (await api.start(workflow="hello", key="k")).run_id == run.run_id
 
 
-async def test_logs_and_artifacts_go_with_their_runs_and_links_lead_nowhere(tmp_path: Path) -> None:
+async def test_logs_and_artifacts_are_deleted_with_their_runs_and_links_are_not_followed(
+    tmp_path: Path,
+) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "kept.txt").write_text("kept")
@@ -103,7 +105,7 @@ async def test_logs_and_artifacts_go_with_their_runs_and_links_lead_nowhere(tmp_
     assert {path.name for path in precious.rglob("*")} == {"kept.txt", "logs", "old-run-1.jsonl"}
 
 
-async def test_old_output_is_emptied_and_number_and_chain_hold(tmp_path: Path) -> None:
+async def test_old_output_is_emptied_and_numbers_and_hash_chain_stay_valid(tmp_path: Path) -> None:
     async with opened(tmp_path) as api:
         store = api.session.engine.store
         add(store, "waits-still", 10, "waiting", events=5)
@@ -114,7 +116,7 @@ async def test_old_output_is_emptied_and_number_and_chain_hold(tmp_path: Path) -
         ]
 
 
-async def test_a_stream_of_all_runs_goes_on_when_a_run_it_told_of_is_gone(tmp_path: Path) -> None:
+async def test_a_stream_of_all_runs_continues_when_one_of_them_is_deleted(tmp_path: Path) -> None:
     async with opened(tmp_path) as api:
         watching = api.hub.watch_all()
         mark, _ = await anext(watching)
@@ -130,7 +132,7 @@ async def test_a_stream_of_all_runs_goes_on_when_a_run_it_told_of_is_gone(tmp_pa
 @pytest.mark.parametrize(
     ("runs", "events"), [(1000, 10_000), pytest.param(10_000, 50_000, marks=pytest.mark.full)]
 )
-async def test_a_running_engine_is_never_held_up_for_a_quarter_of_a_second(
+async def test_a_running_engine_is_never_blocked_for_a_quarter_of_a_second(
     tmp_path: Path, runs: int, events: int
 ) -> None:
     """Starts while old runs and one very long one are deleted, beside starts while nothing is."""
@@ -165,7 +167,7 @@ async def slowest(api: Api, meanwhile: "asyncio.Future[Any]") -> float:
     return worst
 
 
-async def test_what_is_cut_off_between_files_and_runs_is_gone_on_with(
+async def test_a_deletion_interrupted_between_files_and_runs_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path) as api:

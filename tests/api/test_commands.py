@@ -27,7 +27,7 @@ async def over(api: Api, run_id: str) -> Any:
     return await api.run(run=run_id)
 
 
-async def test_a_workflow_is_defined_from_its_text_and_started(api: Api) -> None:
+async def test_a_workflow_is_defined_from_source_and_started(api: Api) -> None:
     told = await api.define(source=ASKS)
     assert (told.id, told.kind, told.description) == ("written", "yaml", "Asks in YAML")
     assert [(given.name, given.required) for given in told.inputs] == [("tone", True)]
@@ -38,7 +38,7 @@ async def test_a_workflow_is_defined_from_its_text_and_started(api: Api) -> None
     assert "tone" in error.message
 
 
-async def test_a_text_is_never_taken_for_a_file(api: Api, tmp_path: Path) -> None:
+async def test_source_text_is_never_read_as_a_file_name(api: Api, tmp_path: Path) -> None:
     secret = tmp_path / "secret.yaml"
     secret.write_text(ASKS)
     error = await refusal(api.define(source=str(secret)))
@@ -48,7 +48,7 @@ async def test_a_text_is_never_taken_for_a_file(api: Api, tmp_path: Path) -> Non
     assert api.session.get_workflow("written") is None
 
 
-async def test_a_definition_that_cannot_be_says_where(api: Api) -> None:
+async def test_an_invalid_definition_reports_its_position(api: Api) -> None:
     error = await refusal(api.define(source="name: x\nbody: {kind: nothing}\n", notation="yaml"))
     assert (error.code, error.status) == ("refused", 422)
     assert error.details["problems"][0]["line"] == 2
@@ -58,7 +58,7 @@ async def test_a_definition_that_cannot_be_says_where(api: Api) -> None:
     assert error.code == "refused"  # that name is taken by a function
 
 
-async def test_a_definition_is_kept_with_its_key_and_in_force_after_a_restart(api: Api, file: Path) -> None:
+async def test_a_definition_is_stored_with_its_key_and_active_after_a_restart(api: Api, file: Path) -> None:
     told = await api.define(source=ASKS, key="k")
     await api.define(source=ASKS.replace("Asks", "Begs"))
     await api.session.close()
@@ -71,9 +71,7 @@ async def test_a_definition_is_kept_with_its_key_and_in_force_after_a_restart(ap
         assert run.gates[0].prompt == "Calm?"
 
 
-async def test_a_definition_that_is_not_kept_is_for_runs_that_name_it_and_replaces_nothing(
-    api: Api, file: Path
-) -> None:
+async def test_an_unregistered_definition_is_only_for_runs_that_name_it(api: Api, file: Path) -> None:
     await api.define(source=ASKS)
     told = await api.define(source=ASKS.replace("{{ inputs.tone }}?", "Mine?"), keep=False)
     given = {"workflow": "written", "params": {"tone": "Calm"}, "wait": True}
@@ -94,7 +92,7 @@ async def test_a_definition_that_is_not_kept_is_for_runs_that_name_it_and_replac
         assert (await over(again, own.run_id)).result == "yes"
 
 
-async def test_a_definition_is_refused_where_a_file_has_its_name(memory: Api) -> None:
+async def test_a_definition_with_the_name_of_a_file_is_refused(memory: Api) -> None:
     folder = memory.session.project / ".nerve" / "workflows"
     folder.mkdir(parents=True)
     (folder / "it.yaml").write_text(ASKS)
@@ -111,7 +109,7 @@ async def test_a_definition_is_refused_where_a_file_has_its_name(memory: Api) ->
     assert (await memory.define(source=ASKS)).id == "written"
 
 
-async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_kept(api: Api) -> None:
+async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_stored(api: Api) -> None:
     source = "name: careful\nbody: {kind: gate, id: g}\n"
     for refused in (
         api.define(source=source),
@@ -131,7 +129,7 @@ async def test_a_run_is_started_and_waited_for(api: Api) -> None:
 
 
 @pytest.mark.requirement("D0-15")
-async def test_waiting_ends_where_somebody_must_do_something_and_not_where_time_passes(api: Api) -> None:
+async def test_waiting_ends_if_a_user_must_act_and_not_during_a_sleep(api: Api) -> None:
     @api.session.workflow
     async def naps(ctx: Any) -> str:
         await ctx.sleep(0.01)
@@ -155,7 +153,7 @@ async def test_waiting_ends_where_somebody_must_do_something_and_not_where_time_
 
 
 @pytest.mark.requirement("D0-15")
-async def test_waiting_ends_when_a_run_or_one_it_has_called_is_paused_at_work(api: Api) -> None:
+async def test_waiting_ends_when_a_run_or_its_child_is_paused(api: Api) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     @api.session.node
@@ -207,7 +205,7 @@ async def test_a_node_that_was_started_is_still_a_node_for_workflows(api: Api) -
     assert "careful" not in [each.id for each in (await api.workflows()).workflows]
 
 
-async def test_the_run_of_a_node_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_the_run_of_a_node_continues_after_a_restart(tmp_path: Path) -> None:
     async with Session("test", tmp_path / "nerve.db") as session:
         GateNode("sure", session, "Sure?")
         await Api(session).start(workflow="sure", wait=True)
@@ -218,7 +216,7 @@ async def test_the_run_of_a_node_goes_on_after_a_restart(tmp_path: Path) -> None
         assert await run.wait() == "yes"
 
 
-async def test_a_run_whose_code_is_not_here_is_told_of_and_does_not_go_on(tmp_path: Path) -> None:
+async def test_a_run_without_its_code_is_listed_and_does_not_continue(tmp_path: Path) -> None:
     async with Session("test", tmp_path / "nerve.db") as session:
         with_workflows(session)
         begun = await Api(session).start(workflow="ask", wait=True)
@@ -236,7 +234,7 @@ async def test_a_run_whose_code_is_not_here_is_told_of_and_does_not_go_on(tmp_pa
         assert (await over(api, begun.run_id)).state == "completed"
 
 
-async def test_a_run_whose_code_is_not_here_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_run_without_its_code_can_be_stopped(tmp_path: Path) -> None:
     async with Session("test", tmp_path / "nerve.db") as session:
         with_workflows(session)
         begun = await Api(session).start(workflow="ask", wait=True)
@@ -244,7 +242,7 @@ async def test_a_run_whose_code_is_not_here_can_be_stopped(tmp_path: Path) -> No
         assert (await Api(session).stop(run=begun.run_id)).state == "cancelled"
 
 
-async def test_names_are_taken_by_their_beginnings_if_only_one_fits(api: Api) -> None:
+async def test_names_are_completed_from_a_unique_prefix(api: Api) -> None:
     run = await api.start(workflow="hel", input="x", wait=True)
     assert run.workflow == "hello"
     await api.define(source=ASKS.replace("written", "help"))
@@ -255,7 +253,7 @@ async def test_names_are_taken_by_their_beginnings_if_only_one_fits(api: Api) ->
     assert (await refusal(api.run(run="0"))).code == "conflict"
 
 
-async def test_what_cannot_be_started_is_said(api: Api) -> None:
+async def test_an_invalid_start_is_reported(api: Api) -> None:
     error = await refusal(api.start(workflow="nobody"))
     assert error.to_dict() == {
         "code": "not_found",
@@ -291,7 +289,7 @@ async def test_a_key_is_remembered_across_a_restart(file: Path) -> None:
         assert len((await api.runs()).runs) == 1
 
 
-async def test_signals_and_facts_come_and_go(api: Api) -> None:
+async def test_signals_and_facts_are_asserted_and_retracted(api: Api) -> None:
     assert (await api.signal(label="go", key="a", value={"n": 1})).done
     fact = await api.assert_fact(fact=["colour", "red"])
     assert (fact.record, fact.by) == (["colour", "red"], "api")
@@ -359,7 +357,7 @@ async def test_a_finished_run_is_retried_from_its_first_failure_and_forked(api: 
     assert events[0].data["limits"]["steps"] == 77
 
 
-async def test_a_run_that_failed_outside_of_its_steps_is_tried_again_with_what_they_have_done(
+async def test_a_run_that_failed_outside_its_steps_is_retried_with_their_results(
     api: Api,
 ) -> None:
     done: list[str] = []
@@ -384,7 +382,7 @@ async def test_a_run_that_failed_outside_of_its_steps_is_tried_again_with_what_t
     assert done == ["paid", "stumbled"]
 
 
-async def test_a_step_of_a_run_that_is_over_is_tried_again_by_its_path(api: Api) -> None:
+async def test_a_step_of_a_finished_run_is_retried_by_its_path(api: Api) -> None:
     done: list[str] = []
 
     @api.session.node
@@ -403,7 +401,7 @@ async def test_a_step_of_a_run_that_is_over_is_tried_again_by_its_path(api: Api)
     assert (await refusal(api.retry(run=first.run_id, path="/step[9]"))).code == "refused"
 
 
-async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:
+async def test_a_message_is_routed_to_a_workflow_and_started(api: Api) -> None:
     decided = await api.route(text="hello: say it")
     assert (decided.kind, decided.workflow, decided.run) == ("workflow", "hello", None)
     started = await api.route(text="hello: say it", start=True, conversation="c")
@@ -414,7 +412,7 @@ async def test_a_text_is_routed_to_a_workflow_and_started(api: Api) -> None:
 
 
 @pytest.mark.requirement("S3-09")
-async def test_the_definitions_of_a_project_are_read_again_with_an_error_for_each_bad_file(
+async def test_the_definitions_of_a_project_are_reloaded_with_an_error_for_each_bad_file(
     memory: Api, tmp_path: Path
 ) -> None:
     folder = tmp_path / ".archon" / "workflows"
@@ -434,7 +432,7 @@ async def test_the_definitions_of_a_project_are_read_again_with_an_error_for_eac
     assert (await over(memory, run.run_id)).result == "yes"
 
 
-async def test_workflows_whose_files_are_gone_are_dropped_and_their_open_runs_go_on(
+async def test_workflows_without_files_are_dropped_and_their_open_runs_continue(
     memory: Api, tmp_path: Path
 ) -> None:
     folder = tmp_path / ".nerve" / "workflows"
@@ -463,7 +461,7 @@ async def test_workflows_whose_files_are_gone_are_dropped_and_their_open_runs_go
     assert (await memory.reload()).removed == ["written"]
 
 
-async def test_what_was_defined_otherwise_is_not_dropped_with_a_file(memory: Api, tmp_path: Path) -> None:
+async def test_workflows_from_other_sources_are_not_dropped_with_a_file(memory: Api, tmp_path: Path) -> None:
     folder = tmp_path / ".nerve" / "workflows"
     folder.mkdir(parents=True)
     (folder / "a.yaml").write_text(ASKS)
@@ -475,7 +473,7 @@ async def test_what_was_defined_otherwise_is_not_dropped_with_a_file(memory: Api
     assert run.gates[0].prompt == "Calm!"
 
 
-async def test_an_operation_that_is_not_in_the_table_is_not_there(api: Api) -> None:
+async def test_an_unknown_operation_is_refused(api: Api) -> None:
     error = await refusal(api.perform("explode", {}))
     assert error.code == "not_found"
     assert all(name in error.fix for name in OPERATIONS)
@@ -483,7 +481,7 @@ async def test_an_operation_that_is_not_in_the_table_is_not_there(api: Api) -> N
         _ = api.explode
 
 
-async def test_a_run_that_is_over_stays_so_when_it_is_stopped_and_is_neither_paused_nor_resumed(
+async def test_a_finished_run_stays_finished_when_it_is_stopped_paused_or_resumed(
     api: Api,
 ) -> None:
     run = await api.start(workflow="hello", input="you", wait=True)

@@ -53,7 +53,7 @@ def texts(said: list[Any]) -> list[str]:
 
 @pytest.mark.requirement("S3-30")
 @pytest.mark.parametrize("mode", ["stream", "batch"])
-async def test_a_text_starts_a_run_whose_messages_can_be_read(api: Api, mode: Any) -> None:
+async def test_a_message_starts_a_run_whose_messages_can_be_read(api: Api, mode: Any) -> None:
     answered = await receive_message(api, "c", "feature work: dark mode")
     assert [each.role for each in answered] == ["user", "assistant"]
     assert answered[1].text.startswith("**Starting workflow**: feature-work")
@@ -71,7 +71,7 @@ async def test_a_text_starts_a_run_whose_messages_can_be_read(api: Api, mode: An
 
 
 @pytest.mark.requirement("S3-30")
-async def test_what_runs_say_is_there_after_a_restart(project: Path) -> None:
+async def test_messages_of_runs_survive_a_restart(project: Path) -> None:
     async with session_of(project) as session:
         api = Api(session)
         await api.reload()
@@ -107,7 +107,7 @@ async def test_a_command_answers_the_gate_of_a_run_of_the_conversation(api: Api,
     assert (await api.session.get_workflow_run(run or "").wait()) == "yes"  # type: ignore[union-attr]
 
 
-async def test_an_answer_that_is_wrong_or_open_to_doubt_is_none(api: Api) -> None:
+async def test_an_invalid_or_ambiguous_answer_is_refused(api: Api) -> None:
     await receive_message(api, "c", "ship")
     assert "Invalid choice 'perhaps'" in texts(await receive_message(api, "c", "/answer perhaps"))[1]
     assert "Usage: /answer [GATE] TEXT" in texts(await receive_message(api, "c", "/answer"))[1]
@@ -127,13 +127,13 @@ async def test_a_workflow_named_by_its_prefix_starts_although_a_gate_waits(api: 
     assert (await api.run(run=started[1].run)).input == "again"
 
 
-async def test_a_gate_of_another_conversation_keeps_nothing_from_starting(api: Api) -> None:
+async def test_a_gate_of_another_conversation_does_not_block_a_start(api: Api) -> None:
     await receive_message(api, "c", "ship")
     assert (await receive_message(api, "other", "ship"))[1].run is not None
     assert len((await api.gates()).gates) == 2
 
 
-async def test_a_text_that_means_no_workflow_is_answered(api: Api) -> None:
+async def test_a_message_that_matches_no_workflow_is_answered(api: Api) -> None:
     asked, answered = await receive_message(api, "c", "good morning")
     assert (asked.role, answered.role, answered.run) == ("user", "assistant", None)
     assert (await api.runs()).runs == []
@@ -162,7 +162,7 @@ async def test_other_commands_start_nothing(api: Api) -> None:
 
 
 @pytest.mark.requirement("S3-25")
-async def test_what_is_missing_is_said_first(tmp_path: Path) -> None:
+async def test_a_missing_project_is_reported_first(tmp_path: Path) -> None:
     async with Session(project=tmp_path / "gone") as session:
         assert (await receive_message(Api(session), "c", "/workflow list"))[1].text == "Codebase not found."
     async with Session(project=tmp_path) as session:
@@ -179,7 +179,7 @@ async def test_a_run_that_cannot_start_says_why_in_the_conversation(api: Api) ->
     assert "could not be started" in answered[1].text
 
 
-async def test_what_is_no_text_is_refused_and_not_kept(api: Api) -> None:
+async def test_invalid_text_is_refused_and_not_stored(api: Api) -> None:
     assert (await refusal(receive_message(api, "c", "\ud800"))).code == "refused"
     assert (await refusal(receive_message(api, "c", "x" * 1_000_001))).code == "too_large"
     assert (await refusal(receive_message(api, "", "hello"))).code == "bad_request"

@@ -66,7 +66,7 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "operation", [each for each in COMMANDS if each.name not in ("skip", "steer")], ids=lambda o: o.name
 )
-async def test_the_same_command_with_the_same_key_is_told_the_same_and_done_once(
+async def test_a_repeated_key_returns_the_same_reply_and_runs_the_command_once(
     api: Api, file: Path, operation: Any
 ) -> None:
     given = await asked(api, operation.name)
@@ -87,7 +87,7 @@ async def test_the_same_command_with_the_same_key_is_told_the_same_and_done_once
     assert len({each.model_dump_json(include=same) for each in [*told, again, later]}) == 1
 
 
-async def test_a_signal_is_not_sent_again_over_a_newer_one(api: Api) -> None:
+async def test_a_repeated_signal_does_not_overwrite_a_newer_one(api: Api) -> None:
     first = {"label": "go", "value": 1, "idempotency_key": "a"}
     await api.signal(**first)
     await api.signal(label="go", value=2)
@@ -96,7 +96,7 @@ async def test_a_signal_is_not_sent_again_over_a_newer_one(api: Api) -> None:
     assert fact.record[-1]["value"] == 2
 
 
-async def test_a_fact_that_was_retracted_stays_so(api: Api) -> None:
+async def test_a_repeated_assert_does_not_restore_a_retracted_fact(api: Api) -> None:
     told = await api.assert_fact(fact="(note 1)", key="a")
     await api.retract(fact="(note _)", key="b")
     assert await api.assert_fact(fact="(note 1)", key="a") == told
@@ -106,7 +106,7 @@ async def test_a_fact_that_was_retracted_stays_so(api: Api) -> None:
     assert len((await api.facts(pattern="(note _)")).facts) == 1
 
 
-async def test_a_key_is_for_one_command(api: Api) -> None:
+async def test_a_key_is_valid_for_one_command(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     await api.assert_fact(fact="(note 1)", key="k")
     for other in (
@@ -124,7 +124,7 @@ async def test_a_key_is_for_one_command(api: Api) -> None:
     assert (await api.start(workflow="ask", key="s")).run_id == started.run_id
 
 
-async def test_a_command_that_was_refused_may_be_sent_again(api: Api) -> None:
+async def test_a_refused_command_may_be_repeated(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     assert (await refusal(api.resume(run=run.run_id, key="k"))).code == "conflict"
     await api.pause(run=run.run_id)
@@ -132,14 +132,14 @@ async def test_a_command_that_was_refused_may_be_sent_again(api: Api) -> None:
     assert (await api.resume(run=run.run_id, key="k")).run_id == run.run_id
 
 
-async def test_a_fork_whose_reply_was_lost_in_a_crash_is_not_made_again(api: Api) -> None:
+async def test_a_fork_whose_reply_was_lost_in_a_crash_is_not_repeated(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     forked = await api.fork(run=run.run_id, key="k")
     assert api.session.engine.store.forget_replies("default", float("inf")) == 1
     assert (await api.fork(run=run.run_id, key="k")).run_id == forked.run_id
 
 
-async def test_whoever_goes_away_finds_the_command_done(api: Api) -> None:
+async def test_a_command_completes_after_its_caller_disconnected(api: Api) -> None:
     asking = asyncio.ensure_future(api.assert_fact(fact="(note 1)", key="k"))
     await asyncio.sleep(0)
     asking.cancel()
@@ -148,7 +148,7 @@ async def test_whoever_goes_away_finds_the_command_done(api: Api) -> None:
     assert len((await api.facts(pattern="(note _)")).facts) == 1
 
 
-async def test_who_says_something_is_kept_with_it_and_cannot_be_said(api: Api) -> None:
+async def test_the_caller_is_recorded_and_cannot_be_set_by_the_request(api: Api) -> None:
     ann = api.as_caller(Caller("token:answer", "http", "answer"))
     run = await api.start(workflow="ask", wait=True)
     assert (await refusal(ann.answer(run=run.run_id, answer="yes", by="ben"))).code == "bad_request"
@@ -173,7 +173,7 @@ class Died(BaseException):
     ("name", "driven"),
     [("pause", True), ("resume", True), ("resume", False), ("retry", False), ("fork", True)],
 )
-async def test_what_was_done_before_a_crash_is_not_refused_after_it(
+async def test_a_command_completed_before_a_crash_is_not_refused_after_it(
     file: Path, monkeypatch: pytest.MonkeyPatch, name: str, driven: bool
 ) -> None:
     async def dies(*_: Any) -> None:
@@ -205,7 +205,7 @@ async def test_what_was_done_before_a_crash_is_not_refused_after_it(
         assert error.code == "conflict"
 
 
-async def test_a_word_to_an_agent_is_kept_together_with_its_key(api: Api) -> None:
+async def test_a_steering_message_is_stored_together_with_its_key(api: Api) -> None:
     agent = Working(resume=True)
     AgentNode("dev", api.session, agent)
 
@@ -231,7 +231,7 @@ async def test_a_word_to_an_agent_is_kept_together_with_its_key(api: Api) -> Non
     await api.session.get_workflow_run(run.run_id).wait()
 
 
-async def test_a_key_is_for_one_start_with_one_input(api: Api) -> None:
+async def test_a_key_is_valid_for_one_start_with_one_input(api: Api) -> None:
     for given in ({"input": {"a": [1], "b": 2}, "params": {"n": 1}}, {}):
         key = str(given)
         run = await api.start(workflow="hello", key=key, **given)
@@ -244,7 +244,7 @@ async def test_a_key_is_for_one_start_with_one_input(api: Api) -> None:
     assert (await api.start(workflow="small", key="d")).run_id == run.run_id
 
 
-async def test_of_two_starts_at_once_with_one_key_one_is_refused_if_they_differ(api: Api) -> None:
+async def test_one_of_two_different_concurrent_starts_with_one_key_is_refused(api: Api) -> None:
     starts = [api.start(workflow="hello", input=name, key="k") for name in ("a", "b")]
     told = await asyncio.gather(*starts, return_exceptions=True)
     assert [getattr(each, "code", "started") for each in told] == ["started", "conflict"]
@@ -260,7 +260,7 @@ def there(api: Api) -> list[str]:
 
 
 @pytest.mark.parametrize("operation", FIRST, ids=lambda operation: operation.name)
-async def test_a_key_of_one_command_is_none_for_any_other_also_after_a_restart(
+async def test_a_key_cannot_be_reused_for_another_command_even_after_a_restart(
     api: Api, file: Path, operation: Any
 ) -> None:
     given = await asked(api, operation.name)
@@ -285,7 +285,7 @@ async def test_a_key_of_one_command_is_none_for_any_other_also_after_a_restart(
     await api.session.close()
 
 
-async def test_the_key_of_a_start_that_is_on_its_way_is_none_for_another_command(api: Api) -> None:
+async def test_the_key_of_a_start_in_progress_cannot_be_reused_for_another_command(api: Api) -> None:
     told = await asyncio.gather(
         api.start(workflow="ask", key="k"),
         api.signal(label="go", idempotency_key="k"),
@@ -304,7 +304,7 @@ async def test_one_key_does_not_answer_the_gates_of_two_runs(api: Api) -> None:
     assert await api.answer(run=first.run_id, answer="yes", key="k") == told
 
 
-async def test_an_answer_that_names_the_beginning_of_a_gate_can_be_repeated(api: Api) -> None:
+async def test_an_answer_to_a_gate_prefix_can_be_repeated(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     given = {"run": run.run_id, "gate": run.gates[0].gate_id[:-1], "answer": "yes", "key": "k"}
     assert await api.answer(**given) == await api.answer(**given)
@@ -315,7 +315,9 @@ async def test_an_answer_that_names_the_beginning_of_a_gate_can_be_repeated(api:
     [{"label": "b"}, {"label": None}, {"branch": "b"}, {"conversation": "b"}, {"limits": {"steps": 7}}],
     ids=str,
 )
-async def test_a_key_is_for_one_start_under_one_name(api: Api, file: Path, other: dict[str, Any]) -> None:
+async def test_a_key_is_valid_for_one_start_under_one_name(
+    api: Api, file: Path, other: dict[str, Any]
+) -> None:
     given = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
     run = await api.start(**given)
     await api.session.close()
@@ -326,7 +328,7 @@ async def test_a_key_is_for_one_start_under_one_name(api: Api, file: Path, other
         assert (await restarted.start(**given, wait=True)).run_id == run.run_id
 
 
-async def test_a_parameter_that_is_left_out_is_its_default_and_no_other(api: Api) -> None:
+async def test_an_omitted_parameter_equals_its_default(api: Api) -> None:
     await api.define(source=WITH_DEFAULT)
     run = await api.start(workflow="small", params={"n": "y"}, key="k")
     assert (await refusal(api.start(workflow="small", key="k"))).details == {"run_id": run.run_id}
@@ -334,7 +336,7 @@ async def test_a_parameter_that_is_left_out_is_its_default_and_no_other(api: Api
     assert (await api.start(workflow="small", params={"n": "x"}, key="d")).run_id == run.run_id
 
 
-async def test_a_fork_that_was_made_before_a_crash_is_not_taken_for_another(
+async def test_a_fork_created_before_a_crash_is_not_reused_for_another_command(
     api: Api, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(*_: Any) -> None:

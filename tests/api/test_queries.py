@@ -59,7 +59,7 @@ async def test_runs_are_listed_newest_first_page_by_page(api: Api) -> None:
     assert (await refusal(api.runs(before="nobody"))).code == "not_found"
 
 
-async def test_a_list_tells_the_same_of_runs_that_are_not_in_memory_without_their_journals(
+async def test_a_list_shows_runs_outside_memory_the_same_without_reading_their_journals(
     file: Path,
 ) -> None:
     async with Session(store=file) as session:
@@ -92,7 +92,7 @@ async def test_a_list_tells_the_same_of_runs_that_are_not_in_memory_without_thei
         assert set(read) == {waits.run_id}
 
 
-async def test_a_journal_that_was_changed_hides_no_other_run(file: Path) -> None:
+async def test_a_modified_journal_does_not_hide_other_runs(file: Path) -> None:
     async with Session(store=file) as session:
         api = with_workflows(session)
         runs = [await api.start(workflow=name, wait=True) for name in ("hello", "ask", "hello", "ask")]
@@ -109,7 +109,7 @@ async def test_a_journal_that_was_changed_hides_no_other_run(file: Path) -> None
         assert (await refusal(api.run(run=runs[1].run_id))).code == "internal"
 
 
-async def test_runs_are_found_by_what_they_are(api: Api) -> None:
+async def test_runs_are_found_by_their_fields(api: Api) -> None:
     one = await api.start(workflow="hello", label="a", conversation="c", wait=True)
     two = await api.start(workflow="ask", label="b", wait=True)
 
@@ -138,7 +138,7 @@ async def test_a_run_is_shown_with_its_input_its_tree_and_its_gates(api: Api) ->
     assert [gate.prompt for gate in waiting.gates] == ["Go on?"]
 
 
-async def test_events_are_told_page_by_page(api: Api) -> None:
+async def test_events_are_returned_page_by_page(api: Api) -> None:
     run = await api.start(workflow="broken", input="x", wait=True)
     everything = await api.events(run=run.run_id)
     assert not everything.more
@@ -166,7 +166,7 @@ async def test_open_gates_are_listed_with_their_runs(api: Api) -> None:
     assert (await api.gates()).gates == []
 
 
-async def test_what_runs_have_spent_today_is_told_after_a_restart_and_costs_nothing_of_the_others(
+async def test_todays_usage_is_available_after_a_restart_without_reading_other_runs(
     tmp_path: Path,
 ) -> None:
     async with Session(store=tmp_path / "nerve.db") as session:
@@ -184,7 +184,7 @@ async def test_what_runs_have_spent_today_is_told_after_a_restart_and_costs_noth
         assert (await Api(session).usage()).runs == told.runs
 
 
-async def test_the_conversations_with_agents_of_open_runs_are_told(memory: Api) -> None:
+async def test_agent_threads_of_open_runs_are_listed(memory: Api) -> None:
     @memory.session.workflow
     async def talk(ctx: Any) -> Any:
         for thread in "t1", "t2":
@@ -197,7 +197,7 @@ async def test_the_conversations_with_agents_of_open_runs_are_told(memory: Api) 
     assert [(each.run_id, each.thread) for each in told] == [(run.run_id, "t1"), (run.run_id, "t2")]
 
 
-async def test_usage_threads_and_health_are_told_of_an_empty_session(memory: Api) -> None:
+async def test_usage_threads_and_health_work_for_an_empty_session(memory: Api) -> None:
     usage = await memory.usage()
     assert (usage.today, usage.budget, usage.runs) == ({}, None, {})
     assert (await memory.threads()).threads == []
@@ -205,7 +205,7 @@ async def test_usage_threads_and_health_are_told_of_an_empty_session(memory: Api
     assert (health.status, health.store, health.runs, health.held) == ("ok", "MemoryStore", {}, {})
 
 
-async def test_health_says_which_runs_are_held_and_why(api: Api) -> None:
+async def test_health_lists_held_runs_with_their_reason(api: Api) -> None:
     gone = {"gone": False}
 
     @api.session.workflow
@@ -271,14 +271,14 @@ def test_every_code_has_a_status_and_every_error_a_code() -> None:
     assert "secret" not in to_api_error(OSError("path of a secret")).message
 
 
-def test_an_error_comes_back_as_it_was_told() -> None:
+def test_an_error_survives_serialization() -> None:
     error = ApiError("gone", "it is over", "Start again.", {"a": 1})
     again = ApiError.from_dict(error.to_dict())
     assert (again.to_dict(), again.status) == (error.to_dict(), 410)
     assert ApiError.from_dict({"code": "strange"}).code == "internal"
 
 
-async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
+async def test_a_value_that_cannot_be_encoded_does_not_hide_the_others(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @api.session.workflow
@@ -299,7 +299,7 @@ async def test_a_value_that_cannot_be_told_does_not_hide_the_others(
         assert each.model_dump_json()
 
 
-async def test_definitions_are_told_as_runs_were_started_from_them(api: Api) -> None:
+async def test_definitions_are_listed_as_runs_were_started_from_them(api: Api) -> None:
     text = "name: said\nbody: {kind: transform, expression: \"'one'\"}\n"
     await api.define(source=text)
     await api.start(workflow="said", wait=True)
@@ -313,13 +313,13 @@ async def test_definitions_are_told_as_runs_were_started_from_them(api: Api) -> 
     ]
 
 
-async def test_sessions_are_told_with_how_their_runs_stand(api: Api) -> None:
+async def test_sessions_are_listed_with_the_states_of_their_runs(api: Api) -> None:
     await api.start(workflow="ask", wait=True)
     (told,) = (await api.sessions()).sessions
     assert (told.name, told.current, told.runs) == (api.session.name, True, {"waiting": 1})
 
 
-async def test_health_tells_what_is_driven_and_how_providers_are(api: Api) -> None:
+async def test_health_reports_active_runs_and_providers(api: Api) -> None:
     await api.start(workflow="ask", wait=True)
     api.session.provider_slots.mark_limited("claude", 2_000_000_000.0)
     health = await api.health()
@@ -327,7 +327,7 @@ async def test_health_tells_what_is_driven_and_how_providers_are(api: Api) -> No
     assert health.providers["claude"] == {"slots": 4, "busy": 0, "limited_until": 2_000_000_000.0}
 
 
-async def test_labels_and_gates_are_taken_by_their_beginnings_if_only_one_fits(api: Api) -> None:
+async def test_labels_and_gates_are_completed_from_a_unique_prefix(api: Api) -> None:
     first = await api.start(workflow="ask", label="feature-42", wait=True)
     await api.start(workflow="ask", label="feature-43", wait=True)
     assert (await api.run(run="feature-42")).run_id == (await api.run(run=first.run_id)).run_id
@@ -335,7 +335,7 @@ async def test_labels_and_gates_are_taken_by_their_beginnings_if_only_one_fits(a
     await api.answer(run="feature-42", gate=first.gates[0].gate_id[:4], answer="yes")
 
 
-async def test_a_label_of_several_runs_means_the_one_that_is_open_and_else_none(api: Api) -> None:
+async def test_a_label_of_several_runs_means_the_open_one_or_is_ambiguous(api: Api) -> None:
     over = await api.start(workflow="hello", label="dup", wait=True)
     first = await api.start(workflow="ask", label="dup", wait=True)
     assert (await api.run(run="dup")).run_id == first.run_id
@@ -366,7 +366,7 @@ async def test_a_label_of_several_runs_means_the_one_that_is_open_and_else_none(
     assert await api.answer(**given) == answered
 
 
-async def test_an_exact_id_counts_more_than_a_label_and_a_label_as_much_as_a_beginning(api: Api) -> None:
+async def test_an_exact_id_precedes_a_label_and_a_label_equals_an_id_prefix(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     other = await api.start(workflow="ask", label=run.run_id, wait=True)
     assert (await api.run(run=run.run_id)).run_id == run.run_id
@@ -377,7 +377,7 @@ async def test_an_exact_id_counts_more_than_a_label_and_a_label_as_much_as_a_beg
     assert (await api.run(run=other.run_id)).label == run.run_id
 
 
-async def test_a_fork_has_the_label_of_the_run_that_has_ended(api: Api) -> None:
+async def test_a_fork_takes_the_label_of_a_finished_run(api: Api) -> None:
     run = await api.start(workflow="ask", label="v1", wait=True)
     await api.stop(run="v1")
     fork = await api.fork(run="v1")
@@ -386,14 +386,14 @@ async def test_a_fork_has_the_label_of_the_run_that_has_ended(api: Api) -> None:
     assert (await api.run(run=run.run_id)).label == "v1"
 
 
-def test_every_error_has_a_code_a_sentence_and_a_fix() -> None:
+def test_every_error_has_a_code_a_message_and_a_fix() -> None:
     assert DEFAULT_FIXES.keys() == STATUS_BY_CODE.keys()
     for code in STATUS_BY_CODE:
         assert ApiError(code, "no").to_dict() == {"code": code, "message": "no", "fix": DEFAULT_FIXES[code]}
     assert ApiError("busy", "no", "Wait.").fix == "Wait."
 
 
-async def test_workflows_and_their_runs_are_named_by_any_beginning_that_only_one_has(api: Api) -> None:
+async def test_workflows_and_their_runs_can_be_named_by_a_unique_prefix(api: Api) -> None:
     assert (await api.workflow(workflow="hel")).id == "hello"
     await api.start(workflow="hello", wait=True)
     await api.define(source="name: gone\nbody: {kind: transform, expression: '1'}\n")

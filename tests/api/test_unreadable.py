@@ -73,7 +73,7 @@ async def started(file: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("which", EVENTS)
 @pytest.mark.parametrize("name", ["open", "over", "child"])
-async def test_one_damaged_journal_fails_no_list(file: Path, name: str, which: str) -> None:
+async def test_a_damaged_journal_does_not_break_a_list(file: Path, name: str, which: str) -> None:
     runs = await started(file)
     damage(file, runs[name], which)
     async with Session(store=file, budget={"tokens": 1000}) as session:
@@ -133,7 +133,7 @@ async def test_a_finished_run_with_a_damaged_end_is_not_shown_as_completed(file:
         assert told.ended_at is not None
 
 
-async def test_a_held_run_with_a_damaged_journal_lets_the_others_recover(file: Path) -> None:
+async def test_a_held_run_with_a_damaged_journal_does_not_block_recovery_of_others(file: Path) -> None:
     runs = await started(file)
     async with Session(store=file) as session:
         with_workflows(session)
@@ -182,7 +182,7 @@ def test_the_command_line_lists_a_damaged_run_as_held(tmp_path: Path, monkeypatc
     assert f"held: {runs['open']}" in capsys.readouterr().out
 
 
-async def test_health_says_what_a_damaged_log_has_lost(file: Path, tmp_path: Path) -> None:
+async def test_health_reports_what_a_damaged_log_has_lost(file: Path, tmp_path: Path) -> None:
     left = tmp_path / "left"
     left.mkdir()
     async with Session(store=file) as session:
@@ -197,7 +197,7 @@ async def test_health_says_what_a_damaged_log_has_lost(file: Path, tmp_path: Pat
         assert "has lost writes that were acknowledged" in health.loss
 
 
-async def test_asking_for_a_damaged_run_gives_one_error_and_no_traceback(file: Path, caplog) -> None:
+async def test_querying_a_damaged_run_returns_one_error_and_no_traceback(file: Path, caplog) -> None:
     runs = await started(file)
     damage(file, runs["open"], "min")
     async with Session(store=file) as session:

@@ -38,7 +38,7 @@ def steps(api: Api) -> asyncio.Queue[int | None]:
     return queue
 
 
-async def test_history_comes_first_and_then_what_happens_in_order_and_once_each(
+async def test_history_precedes_live_events_in_order_and_without_duplicates(
     api: Api, steps: asyncio.Queue[int | None]
 ) -> None:
     run = await api.start(workflow="stepping")
@@ -55,7 +55,7 @@ async def test_history_comes_first_and_then_what_happens_in_order_and_once_each(
     assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
 
 
-async def test_what_happens_while_history_is_read_is_not_lost_even_if_the_run_ends(
+async def test_events_during_the_reading_of_history_are_not_lost_even_if_the_run_ends(
     api: Api, steps: asyncio.Queue[int | None]
 ) -> None:
     run = await api.start(workflow="stepping")
@@ -69,7 +69,7 @@ async def test_what_happens_while_history_is_read_is_not_lost_even_if_the_run_en
     assert seen == (await api.events(run=run.run_id)).events
 
 
-async def test_watching_goes_on_behind_a_number(api: Api) -> None:
+async def test_watching_continues_after_a_number(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     all_of_it = (await api.events(run=run.run_id)).events
     for after in range(len(all_of_it) + 1):
@@ -83,7 +83,7 @@ async def test_watching_goes_on_behind_a_number(api: Api) -> None:
     assert [event.event_type for event in await watching] == ["gate_answered", "workflow_completed"]
 
 
-async def test_of_a_run_that_is_over_there_is_only_history(api: Api) -> None:
+async def test_a_finished_run_has_only_history(api: Api) -> None:
     run = await api.start(workflow="hello", wait=True)
     seen = await collected(api.hub.watch(run.run_id))
     assert [event.event_type for event in seen] == ["workflow_started", "workflow_completed"]
@@ -102,7 +102,9 @@ async def test_without_a_run_all_runs_are_watched_from_now_on(api: Api) -> None:
     await watching.aclose()
 
 
-async def test_who_lags_is_cut_off_and_the_others_are_not(api: Api, steps: asyncio.Queue[int | None]) -> None:
+async def test_a_lagging_subscriber_is_dropped_and_the_others_are_not(
+    api: Api, steps: asyncio.Queue[int | None]
+) -> None:
     run = await api.start(workflow="stepping")
     slow = api.hub.watch(run.run_id)
     first = await anext(slow)
@@ -128,7 +130,7 @@ async def test_who_lags_is_cut_off_and_the_others_are_not(api: Api, steps: async
     assert [event.seq for event in rest] == list(range(last + 1, rest[-1].seq + 1))
 
 
-async def test_whoever_stops_watching_is_forgotten(api: Api) -> None:
+async def test_a_closed_subscription_is_removed(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     watching = asyncio.ensure_future(collected(api.hub.watch(run.run_id, 2)))
     await asyncio.sleep(0)
@@ -138,7 +140,7 @@ async def test_whoever_stops_watching_is_forgotten(api: Api) -> None:
     assert api.hub._subscriptions == set()
 
 
-async def test_a_watcher_is_behind_by_so_many_bytes_and_no_more() -> None:
+async def test_a_subscriber_queue_is_limited_in_bytes() -> None:
     event = WorkflowEvent("r", "w", "said", {"text": "x"}, seq=1)
     watcher = EventSubscription(None)
     watcher.push(1, event, 5 * MAX_QUEUED_BYTES)
@@ -153,7 +155,7 @@ async def test_a_watcher_is_behind_by_so_many_bytes_and_no_more() -> None:
     assert (await refusal(watcher.next_event())).code == "conflict"
 
 
-async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is kept for a watcher who has not come to the present."""
     monkeypatch.setattr(event_hub, "HISTORY_PAGE_SIZE", 10)
 
@@ -178,7 +180,7 @@ async def test_a_long_past_is_read_as_it_is_told(api: Api, monkeypatch: pytest.M
 @pytest.mark.requirement("S1-36")
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("by_parent", [False, True])
-async def test_gates_of_child_runs_are_in_the_stream_of_their_parent(
+async def test_gate_events_of_child_runs_are_in_the_stream_of_their_parent(
     api: Api, late: bool, by_parent: bool
 ) -> None:
     @api.session.workflow
@@ -203,7 +205,7 @@ async def test_gates_of_child_runs_are_in_the_stream_of_their_parent(
     assert own == (await api.events(run=run.run_id)).events
 
 
-async def test_the_client_comes_back_to_a_stream_with_gates_of_child_runs(
+async def test_the_client_reconnects_to_a_stream_with_gates_of_child_runs(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_hub, "MAX_QUEUED_EVENTS", 1)

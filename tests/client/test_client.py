@@ -81,7 +81,7 @@ async def test_a_run_is_started_watched_and_answered(client: Client) -> None:
     assert ([event.seq for event in page.events], page.more) == ([3], True)
 
 
-async def test_errors_are_the_same_everywhere(client: Client) -> None:
+async def test_errors_are_the_same_over_every_transport(client: Client) -> None:
     with pytest.raises(ApiError) as error:
         await client.run(run="gone/../x y")
     assert error.value.to_dict() == {
@@ -123,7 +123,9 @@ def nested(deep: int) -> object:
     ],
     ids=["nan", "inf", "set", "bytes", "path", "time", "twice", "large", "small", "deep", "very deep"],
 )
-async def test_what_is_no_json_is_refused_alike_everywhere(client: Client, value: object, said: str) -> None:
+async def test_arguments_that_are_not_json_are_refused_by_every_transport(
+    client: Client, value: object, said: str
+) -> None:
     for operation, field, other in (
         (client.start, "input", {"workflow": "hello"}),
         (client.signal, "value", {"label": "x"}),
@@ -141,13 +143,13 @@ async def test_what_is_no_json_is_refused_alike_everywhere(client: Client, value
     [None, 2**53, 1.5, (1, 2), {1: 2}, nested(63), "\x00é", {"": []}],
     ids=["nothing", "large", "half", "tuple", "key", "deep", "text", "empty"],
 )
-async def test_what_is_json_arrives_alike_everywhere(client: Client, value: object) -> None:
+async def test_json_arrives_unchanged_over_every_transport(client: Client, value: object) -> None:
     run = await client.start(workflow="hello", input=value)
     assert (await client.run(run=run.run_id)).input == json.loads(json.dumps(value))
 
 
 @pytest.mark.parametrize("pattern", [5, {"a": 1}, [], [5], "(x", "", True])
-async def test_what_is_no_pattern_is_refused_alike_everywhere(
+async def test_invalid_patterns_are_refused_by_every_transport(
     client: Client, api: Api, pattern: object
 ) -> None:
     with pytest.raises(ApiError) as here:
@@ -158,7 +160,7 @@ async def test_what_is_no_pattern_is_refused_alike_everywhere(
 
 
 @pytest.mark.parametrize("name", [".", "..", "...", "a/..", "%2E%2E", "?", "#", " ", "é"])
-async def test_a_run_of_any_name_is_found_everywhere(client: Client, name: str) -> None:
+async def test_a_run_with_any_name_is_found_over_every_transport(client: Client, name: str) -> None:
     run = await client.start(workflow="asks", label=name, wait=True)
     assert (await client.run(run=name)).run_id == run.run_id
     assert (await client.events(run=name)).events[0].run_id == run.run_id
@@ -171,7 +173,7 @@ async def test_a_run_of_any_name_is_found_everywhere(client: Client, name: str) 
     assert error.value.message == f"Workflow '{name}' not found"
 
 
-async def test_facts_go_in_and_out_as_text_and_as_json(client: Client) -> None:
+async def test_facts_can_be_sent_as_text_and_as_json(client: Client) -> None:
     await client.assert_fact(fact=["colour", "red"])
     await client.signal(label="go", value={"n": 1})
     assert {"colour", "signal"} <= {fact.record[0] for fact in (await client.facts()).facts}
@@ -194,7 +196,7 @@ async def test_all_runs_are_watched_from_now_on(client: Client) -> None:
     await events.aclose()
 
 
-async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Served) -> None:
+async def test_a_broken_stream_continues_where_it_was(api: Api, served: Served) -> None:
     run = await api.start(workflow="asks", wait=True)
     served.cuts, served.refusing = [1, 2, 0, 1], 1
     async with serving(served) as url, Client(url, token=TOKEN) as client:
@@ -206,7 +208,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_was(api: Api, served: Serve
     assert served.asked[:4] == ["", "1", "3", "3"]
 
 
-async def test_a_server_that_comes_back_is_found_again(api: Api, served: Served, tmp_path) -> None:
+async def test_a_restarted_server_is_found_again(api: Api, served: Served, tmp_path) -> None:
     run = await api.start(workflow="asks", wait=True)
     told(tmp_path, os.getpid())
     async with serving(served, ProjectPaths.of(tmp_path).socket):
@@ -222,7 +224,7 @@ async def test_a_server_that_comes_back_is_found_again(api: Api, served: Served,
     assert seqs == list(range(1, len(seqs) + 1))
 
 
-async def test_what_was_missed_of_all_runs_while_a_server_was_gone_is_told_as_a_gap(
+async def test_events_of_all_runs_missed_during_a_restart_are_reported_as_a_gap(
     api: Api, served: Served, tmp_path: Path
 ) -> None:
     told(tmp_path, os.getpid())
@@ -251,14 +253,14 @@ async def test_what_was_missed_of_all_runs_while_a_server_was_gone_is_told_as_a_
     await client.close()
 
 
-async def test_a_number_that_a_run_has_not_reached_is_told_as_a_gap(api: Api, served: Served) -> None:
+async def test_a_number_that_a_run_has_not_reached_is_reported_as_a_gap(api: Api, served: Served) -> None:
     run = await api.start(workflow="hello", wait=True)
     async with serving(served) as url, Client(url, token=TOKEN) as client:
         [gap] = [event async for event in client.watch(run.run_id, after=99)]
     assert (gap.event_type, gap.run_id, gap.data["state"]) == ("gap", run.run_id, "completed")
 
 
-async def test_a_server_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_one_clear_error(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -269,14 +271,14 @@ async def test_a_server_that_is_gone_is_one_clear_error(tmp_path: Path) -> None:
                 assert (error.value.code, error.value.fix) == ("busy", "Start it: nerve serve")
 
 
-async def test_a_silent_server_is_given_up() -> None:
+async def test_a_silent_server_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1) as client:
             with pytest.raises(ApiError, match=r"no answer within 0\.1 seconds"):
                 await client.health()
 
 
-async def test_an_agent_that_routes_may_take_its_time(api: Api, served: Served, tmp_path: Path) -> None:
+async def test_routing_by_an_agent_has_no_timeout(api: Api, served: Served, tmp_path: Path) -> None:
     (tmp_path / ".nerve").mkdir()
     (tmp_path / ".nerve/config.json").write_text('{"router": "slow"}')
     api.session.project = tmp_path
@@ -286,7 +288,7 @@ async def test_an_agent_that_routes_may_take_its_time(api: Api, served: Served, 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_command_whose_connection_was_closed_is_done_once(when: str, served: Served) -> None:
+async def test_a_command_retried_after_a_closed_connection_runs_once(when: str, served: Served) -> None:
     """A server closes connections that were kept open; it may do so in the moment in which one is used."""
     async with serving(served) as url, Client(url, token=TOKEN) as client:
         await client.health()
@@ -306,7 +308,7 @@ async def test_a_command_whose_connection_was_closed_is_done_once(when: str, ser
         assert {each.run_id for each in (await client.runs()).runs} == {run.run_id, copy.run_id}
 
 
-async def test_a_connection_that_is_closed_again_and_again_is_one_clear_error(served: Served) -> None:
+async def test_a_repeatedly_closed_connection_is_one_clear_error(served: Served) -> None:
     async with serving(served) as url, Client(url, token=TOKEN) as client:
         served.drops = ["before"] * 3
         with pytest.raises(ApiError, match=r"Cannot reach the server: \w") as error:
@@ -321,13 +323,13 @@ async def test_a_run_is_found_by_a_label_that_looks_like_a_path(client: Client) 
     assert [event async for event in client.watch("feature/../42")]
 
 
-async def test_what_is_over_and_seen_is_not_watched_again(client: Client) -> None:
+async def test_a_finished_run_that_was_fully_read_is_not_watched_again(client: Client) -> None:
     run = await client.start(workflow="hello", wait=True)
     seen = [event async for event in client.watch(run.run_id)]
     assert [event async for event in client.watch(run.run_id, after=seen[-1].seq)] == []
 
 
-async def test_a_token_is_needed(served: Served) -> None:
+async def test_a_token_is_required(served: Served) -> None:
     async with serving(served) as url, Client(url, token="wrong") as client:
         with pytest.raises(ApiError, match="a token is needed") as error:
             await client.runs()
@@ -377,14 +379,16 @@ def forged(tmp_path: Path, how: str) -> None:
         ("a folder elsewhere", False),
     ],
 )
-def test_a_server_is_believed_only_where_ours_would_be(how: str, believed: bool, tmp_path: Path) -> None:
+def test_a_server_is_trusted_only_at_the_expected_socket_path(
+    how: str, believed: bool, tmp_path: Path
+) -> None:
     told(tmp_path, os.getpid())
     with bind_unix(ProjectPaths.of(tmp_path).socket):
         forged(tmp_path, how)
         assert (find_server(tmp_path) is not None) == believed
 
 
-def test_no_token_and_no_socket_that_a_project_names_is_used(tmp_path: Path) -> None:
+def test_a_token_or_socket_named_by_a_project_is_not_used(tmp_path: Path) -> None:
     told(tmp_path, os.getpid())
     places = ProjectPaths.of(tmp_path)
     about = {"pid": os.getpid(), "socket": str(tmp_path / "evil"), "token_file": "/etc/hostname"}
@@ -405,7 +409,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_who_has_seen_the_end_is_told_of_it(client: Client) -> None:
+async def test_a_query_after_the_end_event_returns_the_final_state(client: Client) -> None:
     for _ in range(20):
         run = await client.start(workflow="hello", input="you")
         async for _ in client.watch(run.run_id):
@@ -415,7 +419,7 @@ async def test_who_has_seen_the_end_is_told_of_it(client: Client) -> None:
 
 
 @pytest.mark.requirement("S1-46")
-async def test_commands_are_sent_by_their_names(client: Client) -> None:
+async def test_commands_are_sent_by_name(client: Client) -> None:
     started = await client.send_command(
         Command(type=CommandType.START_WORKFLOW, params={"workflow_id": "hello", "input": "you"})
     )
@@ -436,7 +440,7 @@ async def test_commands_are_sent_by_their_names(client: Client) -> None:
         ({"type": "LIST_WORKFLOWS", "params": {"x": 1}}, "does not take 'x'"),
     ],
 )
-async def test_a_command_that_is_refused_says_why(client: Client, command: dict, error: str) -> None:
+async def test_a_refused_command_has_an_error(client: Client, command: dict, error: str) -> None:
     reply = await client.send_command(command)
     assert (reply.success, reply.data) == (False, {})
     assert error in str(reply.error)

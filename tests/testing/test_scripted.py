@@ -14,7 +14,7 @@ async def say(provider, prompt="hello", resume=None, cwd=None, **options):
     return [chunk async for chunk in provider.query(prompt, cwd, resume, QueryOptions(**options))]
 
 
-async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_prompt():
+async def test_answers_of_a_list_are_used_in_order_and_its_end_is_an_error_with_the_prompt():
     provider = ScriptedProvider(["one", "two"])
     assert await say(provider) == [AssistantText("one"), TurnFinished("thread-1")]
     assert await say(provider) == [AssistantText("two"), TurnFinished("thread-2")]
@@ -23,14 +23,14 @@ async def test_a_list_is_given_in_turn_and_its_end_is_an_error_that_names_the_pr
     assert len(provider.calls) == 3
 
 
-async def test_the_first_pattern_that_is_found_in_the_prompt_answers():
+async def test_the_first_pattern_that_matches_the_prompt_answers():
     provider = ScriptedProvider({r"^Plan\b": "a plan", "(?i)review": "a review", "": "anything"})
     assert (await say(provider, "Plan the review"))[0] == AssistantText("a plan")
     assert (await say(provider, "Please REVIEW"))[0] == AssistantText("a review")
     assert (await say(provider, "Planning"))[0] == AssistantText("anything")
 
 
-async def test_a_prompt_that_no_pattern_matches_is_an_error_that_names_both():
+async def test_a_prompt_without_a_matching_pattern_is_an_error_with_both():
     with pytest.raises(LookupError, match=r"'Plan', 'Review'\. The prompt was: Implement"):
         await say(ScriptedProvider({"Plan": "a", "Review": "b"}), "Implement")
 
@@ -43,7 +43,7 @@ async def test_a_function_answers_sync_or_async():
     assert (await say(ScriptedProvider(lambda call: call.cwd), cwd="/tmp"))[0] == AssistantText("/tmp")
 
 
-async def test_a_call_is_noted_before_it_is_answered():
+async def test_a_call_is_recorded_before_it_is_answered():
     seen = []
     provider = ScriptedProvider(lambda call: str(seen.append(call is provider.calls[-1])))
     await say(provider, "hi", resume="thread-4", cwd="/tmp", model="opus")
@@ -82,19 +82,19 @@ async def test_an_answer_can_be_chunks():
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("no"), ["first", RuntimeError("no")]])
-async def test_an_exception_is_raised_in_its_place(answer):
+async def test_a_scripted_exception_is_raised(answer):
     with pytest.raises(RuntimeError, match="no"):
         await say(ScriptedProvider([answer]))
 
 
 @pytest.mark.parametrize("answer", [None, 3, {"verdict": "ok"}, {"text": "a", "tool": "b"}, [["nested"]]])
-async def test_an_answer_of_another_shape_is_refused_with_what_to_do(answer):
+async def test_an_invalid_answer_is_refused_with_a_fix(answer):
     with pytest.raises(TypeError, match="answers with JSON, pass the JSON text"):
         await say(ScriptedProvider([answer]))
 
 
 @pytest.mark.parametrize("answers", ["text", 3, None])
-def test_answers_of_another_shape_are_refused_at_once(answers):
+def test_invalid_answers_are_refused_immediately(answers):
     with pytest.raises(TypeError, match="answers must be a list"):
         ScriptedProvider(answers)
 
@@ -105,14 +105,14 @@ def test_importing_it_loads_neither_the_core_nor_pytest():
     assert done.stdout.strip() == "[]", done.stderr
 
 
-async def test_an_answer_can_take_its_time():
+async def test_an_answer_can_be_delayed():
     provider = ScriptedProvider([["one", {"delay": 0.01}, "two"]])
     began = asyncio.get_running_loop().time()
     assert await say(provider) == [AssistantText("one"), AssistantText("two"), TurnFinished("thread-1")]
     assert asyncio.get_running_loop().time() - began >= 0.01
 
 
-async def test_a_fork_has_a_thread_of_its_own():
+async def test_a_fork_has_its_own_thread():
     provider = ScriptedProvider(["a", "b"])
     await say(provider)
     assert (await say(provider, resume="thread-1", fork=True))[-1].thread == "thread-2"

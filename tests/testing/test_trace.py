@@ -67,7 +67,7 @@ async def test_a_file_and_a_function_leave_the_same_trace() -> None:
     assert await done(made, "same_in_python", "yes") == EXPECTED
 
 
-async def test_what_is_open_has_no_outcome() -> None:
+async def test_an_open_entry_has_no_outcome() -> None:
     made = session()
     made.load(YAML)
     run = await made.start("same", 2)
@@ -76,7 +76,7 @@ async def test_what_is_open_has_no_outcome() -> None:
     await run.stop()
 
 
-async def test_the_calls_of_a_child_stand_where_it_was_called() -> None:
+async def test_the_calls_of_a_child_appear_where_it_was_called() -> None:
     made = session()
     made.load(YAML)
     made.load(
@@ -94,7 +94,7 @@ async def test_the_calls_of_a_child_stand_where_it_was_called() -> None:
     assert [entry["call"] for entry in alone] == ["same", "double"]
 
 
-async def test_a_prompt_is_traced_by_its_text_and_what_a_notation_needs_is_not() -> None:
+async def test_a_prompt_is_traced_by_its_text_and_internal_leaves_are_omitted() -> None:
     made = session()
     made.load(
         "name: asks\ndescription: d\nbody: {kind: prompt, id: p, text: 'Say {{ input }}', provider: claude,"
