@@ -1,4 +1,4 @@
-"""What the tests of agents are given."""
+"""Fixtures of the agent tests."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from nerve.agents.codex.executable import CODEX_KEY_VARIABLES, NETWORK_VARIABLES
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs get their own variables of our environment: none of them is set, unless a test does it."""
+def unset_provider_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset all variables that providers pass to their programs, unless a test sets them."""
     for name in {*PASSED_VARIABLES, *CODEX_KEY_VARIABLES, *NETWORK_VARIABLES}:
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def session() -> Session:
-    """A session in memory."""
+    """Return a session in memory."""
     return Session(name="test")

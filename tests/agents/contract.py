@@ -1,7 +1,7 @@
-"""What every provider does, whatever agent it drives: the program is real, the API behind it a stub.
+"""Tests that every provider must pass: the agent program is real, its API is a stub.
 
-Subclass `ProviderContract` and give the fixtures `provider` and `stub`; the stub takes the orders of
-`agents.stubs.steer`. What a provider cannot do, its capabilities say, and the tests of it are skipped.
+Subclass `ProviderContract` and define the fixtures `provider` and `stub`; the stub follows the orders of
+`agents.stubs.steer`. Tests of features that the capabilities exclude are skipped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def allow(permission: PermissionRequest) -> PermissionDecision:
 
 
 class Judged:
-    """Decides by a policy, and allows what is to be asked."""
+    """Decides by a policy, and allows every request that the policy asks about."""
 
     def __init__(self, policy: dict[str, Any]) -> None:
         self.permissions = Permissions.of(policy)
@@ -63,17 +63,17 @@ class Judged:
 
 class ProviderContract:
     processes: ClassVar[bool] = True
-    """Whether a program is started: its processes, environment and arguments are looked at."""
+    """Whether a program is started: the tests inspect its processes, environment and arguments."""
     streams: ClassVar[bool] = True
-    """Whether messages come in pieces."""
+    """Whether messages are streamed in parts."""
     shell: ClassVar[bool] = True
     """Whether the agent has a tool that runs a command."""
     thinks: ClassVar[bool] = False
     allowed: ClassVar[Sequence[str]] = ()
-    """Names for `Options.tools` that allow the shell; none skips the test of it."""
+    """Names for `QueryOptions.tools` that allow the shell; empty skips the test."""
     engine_secret: ClassVar[str] = "not for agents"
 
-    # -- what the tests stand on -------------------------------------------------------------------
+    # -- fixtures ----------------------------------------------------------------------------------
 
     @pytest.fixture
     def provider(self) -> Provider:
@@ -85,7 +85,7 @@ class ProviderContract:
 
     @pytest.fixture
     def tag(self) -> str:
-        """A mark in the environment of the agent's processes, by which they are found."""
+        """Return a marker in the environment of the agent's processes, to find them by."""
         return uuid.uuid4().hex
 
     @pytest.fixture
@@ -96,7 +96,7 @@ class ProviderContract:
 
     @pytest.fixture
     def options(self, tmp_path: Path, tag: str, provider: Provider) -> QueryOptions:
-        """Settings for a program that has never run: a home of its own, and the mark."""
+        """Return settings for a program that has never run: its own home, and the marker."""
         home = tmp_path / "home"
         home.mkdir()
         thread = str(uuid.uuid4()) if provider.capabilities.names_threads else None
@@ -106,7 +106,7 @@ class ProviderContract:
     def ask(
         self, provider: Provider, cwd: Path, options: QueryOptions
     ) -> Callable[..., Awaitable[list[Chunk]]]:
-        """Ask and hand back every chunk; keywords are changes to the options."""
+        """Query and return every chunk; keywords change the options."""
 
         async def ask(prompt: str, resume: str | None = None, **changes: Any) -> list[Chunk]:
             changed = replace(options, **{"thread": None if resume else options.thread, **changes})
@@ -117,14 +117,14 @@ class ProviderContract:
 
     @pytest.fixture(autouse=True)
     def nothing_is_left(self, tag: str) -> Any:
-        """After every test: no process of the agent, however the test ended."""
+        """Check after every test that no process of the agent is left."""
         yield
         deadline = time.monotonic() + 5
         while self.processes and tagged(tag):
             assert time.monotonic() < deadline, f"left behind: {[command(pid) for pid in tagged(tag)]}"
             time.sleep(0.01)
 
-    # -- answering ---------------------------------------------------------------------------------
+    # -- answers -----------------------------------------------------------------------------------
 
     async def test_an_answer_ends_with_turn_finished(self, ask: Any) -> None:
         chunks = await ask("[[say hello there]]")
@@ -309,7 +309,7 @@ class ProviderContract:
         try:
             chunks = await ask("[[say hello]]", resume=str(uuid.uuid4()))
         except Exception:
-            return  # it may also be an error that it raises
+            return  # the provider may raise instead
         assert done(chunks).outcome == "failed"
         assert done(chunks).error
 
@@ -358,7 +358,7 @@ class ProviderContract:
         assert done(chunks).outcome == "completed"
         assert "look at the heron too" in text(chunks)
 
-    # -- interrupting ------------------------------------------------------------------------------
+    # -- interruption ------------------------------------------------------------------------------
 
     async def test_closing_during_output_ends_the_agent(
         self, ask: Any, provider: Provider, cwd: Path, options: QueryOptions, stub: Any, tag: str
@@ -443,7 +443,7 @@ class ProviderContract:
         await turn.aclose()
         await self.goes_on(ask, provider, thread)
 
-    # -- failing -----------------------------------------------------------------------------------
+    # -- failures ----------------------------------------------------------------------------------
 
     async def test_an_api_error_is_a_failure(self, ask: Any) -> None:
         end = done(await ask("[[error 400]]"))
@@ -457,7 +457,7 @@ class ProviderContract:
         assert end.error
         assert end.resets_at is None or before + 3500 < end.resets_at < time.time() + 3700
 
-    # -- form --------------------------------------------------------------------------------------
+    # -- structured answers ------------------------------------------------------------------------
 
     async def test_an_answer_matches_the_requested_schema(self, ask: Any, provider: Provider) -> None:
         needs(provider.capabilities, "schema")
@@ -471,7 +471,7 @@ class ProviderContract:
         assert done(chunks).outcome == "completed"
         assert done(chunks).structured == {"verdict": "good", "score": 3}
 
-    # -- what the program is given -----------------------------------------------------------------
+    # -- environment of the program ----------------------------------------------------------------
 
     async def test_the_program_gets_neither_our_environment_nor_the_prompt_as_an_argument(
         self,
@@ -503,7 +503,7 @@ class ProviderContract:
             pytest.skip("it has no shell")
 
     async def until_held(self, turn: AsyncIterator[Chunk], stub: Any) -> str:
-        """Listen until the API keeps the agent waiting; the thread it said it is."""
+        """Read chunks until the API blocks, and return the thread id."""
         thread = ""
 
         async def listen() -> None:
@@ -511,7 +511,7 @@ class ProviderContract:
             async for chunk in turn:
                 if isinstance(chunk, ThreadStarted):
                     thread = chunk.thread
-                if isinstance(chunk, AssistantText):  # the piece before the silence
+                if isinstance(chunk, AssistantText):  # the part before the API blocks
                     return
 
         if self.streams:
@@ -524,9 +524,9 @@ class ProviderContract:
         raise AssertionError("it ended without saying that it began")
 
     async def goes_on(self, ask: Any, provider: Provider, thread: str) -> None:
-        """A conversation that was cut off: resumed, or begun where nothing of it was kept.
+        """Check that an interrupted conversation can be resumed, or started if nothing of it was stored.
 
-        Naming it twice says that it may be begun; a provider that does not name threads cannot do that.
+        Passing its id twice allows a start; a provider that does not choose thread ids cannot do that.
         """
         if provider.capabilities.resume:
             named = thread if provider.capabilities.names_threads else None
@@ -536,7 +536,7 @@ class ProviderContract:
 
 
 def started(turn: AsyncIterator[Chunk]) -> Any:
-    """The iterator, which for a provider is a generator that can be closed."""
+    """Return the iterator, which for a provider is a generator that can be closed."""
     assert hasattr(turn, "aclose")
     return turn
 
@@ -552,7 +552,7 @@ def needs(capabilities: Capabilities, name: str) -> None:
 
 
 def text(chunks: list[Chunk]) -> str:
-    """The last whole message."""
+    """Return the last complete message."""
     return [chunk.content for chunk in chunks if isinstance(chunk, AssistantText) and not chunk.partial][-1]
 
 
@@ -568,7 +568,7 @@ def usage(end: TurnFinished) -> TurnUsage:
 
 
 def strings(value: Any) -> list[str]:
-    """Every string in a JSON value."""
+    """Return every string in a JSON value."""
     match value:
         case str():
             return [value]

@@ -1,4 +1,4 @@
-"""Records anew what the real Claude Code prints: `PYTHONPATH=tests python -m agents.record_claude`."""
+"""Record the output of the real Claude Code again: `PYTHONPATH=tests python -m agents.record_claude`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def heard(stub: AnthropicStub, prompt: str, changes: dict[str, Any]) -> li
 
 
 def bare(line: dict[str, Any]) -> dict[str, Any]:
-    """Without what is long, changes every time, and means nothing to us."""
+    """Return the line without long, variable and irrelevant fields."""
     if line.get("subtype") == "init":
         return {key: line[key] for key in ("type", "subtype", "session_id", "model", "claude_code_version")}
     if line["type"] == "control_response":

@@ -1,4 +1,4 @@
-"""Agents that speak ACP: a small one of ours, and Claude's adapter where it is installed."""
+"""ACP agents: a small test agent, and Claude's adapter if it is installed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TestSmallAgent(ProviderContract):
 
 
 class TestAgentThatLoads:
-    """It cannot resume a session, only load it, and then tells all of it again; and it prints a banner."""
+    """The agent cannot resume a session but only load it, which replays all of it; and it prints a banner."""
 
     async def test_earlier_messages_of_a_resumed_session_are_not_emitted_again(self, tmp_path: Path) -> None:
         with ChatStub() as stub:
@@ -148,7 +148,7 @@ class TestAgentThatLoads:
 
 
 class TestClaudeAgentAcp(ProviderContract):
-    """The real adapter, of npm's @agentclientprotocol/claude-agent-acp; it needs Node 22."""
+    """The real adapter, npm package @agentclientprotocol/claude-agent-acp; it needs Node 22."""
 
     allowed = ("Bash",)
 
@@ -157,7 +157,7 @@ class TestClaudeAgentAcp(ProviderContract):
         self.sessions = tmp_path / "home" / ".claude" / "projects"
 
     async def until_held(self, turn: Any, stub: Any) -> str:
-        """It says its first words before it writes the session down."""
+        """Wait longer, because the adapter emits its first output before it stores the session."""
         thread = await super().until_held(turn, stub)
         await eventually(lambda: any(self.sessions.glob(f"*/{thread}.jsonl")))
         return thread
@@ -184,7 +184,7 @@ class TestClaudeAgentAcp(ProviderContract):
         return AcpProvider([program], env)
 
 
-# -- what goes wrong before a turn -----------------------------------------------------------------
+# -- failures before a turn ------------------------------------------------------------------------
 
 
 async def test_a_missing_agent_raises_unavailable() -> None:

@@ -1,4 +1,4 @@
-"""AgentNode: prompts go out, messages and tool calls come back, and the end is told truthfully."""
+"""AgentNode: sends prompts, emits messages and tool calls, and reports the real outcome."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from nerve.testing import ScriptedProvider
 
 
 class Speaking:
-    """Says what it is given, and notes when its iterator is closed."""
+    """Emits the given chunks, and records when its iterator is closed."""
 
     name = "speaking"
 
@@ -40,7 +40,7 @@ class Speaking:
 
 
 async def asked(provider, given="Plan it", **settings):
-    """The result of one execution, and the events it told."""
+    """Return the result of one execution, and its events."""
     heard = []
     context = ExecutionContext(input=given, event_sink=heard.append)
     result = await AgentNode("planner", provider=provider, **settings).execute(context)

@@ -1,4 +1,4 @@
-"""Budgets of single steps: what they bound, how they hold the run, and how they are raised."""
+"""Budgets of single steps: what they limit, how they hold the run, and how they are raised."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 
 
 def answers(*texts):
-    """An agent that answers one text after the other, each for 15 tokens and half a dollar."""
+    """Return an agent that gives the texts in order, each for 15 tokens and half a dollar."""
     return Agent(
         *(saying(AssistantText(text), TurnFinished("t", TurnUsage(10, 5, cost=0.5))) for text in texts)
     )

@@ -51,7 +51,7 @@ def provider(stub: AnthropicStub) -> ClaudeProvider:
 
 
 def made(stub: AnthropicStub, **changes: Any) -> ClaudeProvider:
-    """A provider that knows nothing of this machine, and asks the stub."""
+    """Return a provider isolated from this machine, which queries the stub."""
     env = {"ANTHROPIC_BASE_URL": stub.url, "ANTHROPIC_API_KEY": "sk-ant-dummy", **changes.pop("env", {})}
     return ClaudeProvider(**{"env": env, "retries": 0, **changes})
 
@@ -85,7 +85,7 @@ async def ask(
     return [chunk async for chunk in turn]
 
 
-# -- what the program is told ----------------------------------------------------------------------
+# -- settings of the program -----------------------------------------------------------------------
 
 
 @needs_program
@@ -281,7 +281,7 @@ for line in program.stdout:
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
 """
-"""Claude Code, killed when it has said how its turn ended, and before it has written down what it took."""
+"""Claude Code, killed after it reported the end of its turn and before it saved its usage."""
 
 
 @needs_program
@@ -378,7 +378,7 @@ for line in sys.stdin:
         response = {"subtype": "success", "request_id": heard["request_id"], "response": {}}
         print(json.dumps({"type": "control_response", "response": response}), flush=True)
 """
-"""A program of an earlier version, which says nothing of hooks that block."""
+"""An earlier version of the program, which does not report blocking hooks."""
 
 
 async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Path) -> None:
@@ -391,7 +391,7 @@ async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Pa
     assert not (place / "work" / "asked.txt").exists()
 
 
-# -- tools of ours ---------------------------------------------------------------------------------
+# -- host tools ------------------------------------------------------------------------------------
 
 
 @needs_program
@@ -418,7 +418,7 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
     assert text(chunks) == "tool said: the left one"
 
 
-# -- cut off at any moment -------------------------------------------------------------------------
+# -- interrupted at any moment ---------------------------------------------------------------------
 
 
 @needs_program
@@ -437,7 +437,7 @@ async def test_a_turn_interrupted_at_any_moment_leaves_no_process_and_resumes(
         listening = asyncio.create_task(until_done(turn))
         await asyncio.wait([listening], timeout=draw.random() * 1.2)
         for pid in tagged(tag) if draw.random() < 0.5 else ():
-            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            with contextlib.suppress(ProcessLookupError):  # it may have exited
                 os.kill(pid, signal.SIGKILL)
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Codex itself, where it is installed, against a stub of its API."""
+"""The real Codex, if it is installed, against a stub of its API."""
 
 from __future__ import annotations
 

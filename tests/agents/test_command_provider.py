@@ -1,4 +1,4 @@
-"""Any command line as an agent."""
+"""CommandProvider: any command as an agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A talk with an agent: conversations that go on, answers in a form, permissions, limits, and restarts."""
+"""Conversations with an agent: resuming, structured answers, permissions, limits, and restarts."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 
 
 class Agent:
-    """A provider whose turns are functions of (prompt, resume, options), each giving chunks."""
+    """A provider whose turns are functions of (prompt, resume, options) that yield chunks."""
 
     name = "agent"
     capabilities = Capabilities(resume=True, fork=True, names_threads=True, permissions=True)
@@ -224,7 +224,10 @@ async def test_a_gate_opened_by_an_agent_reopens_after_a_restart(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         register(session)
         [run] = await session.recover()
-        assert [gate.path for gate in run.pending_gates] in ([], ["/dev/permission[2]"])  # never the old one
+        assert [gate.path for gate in run.pending_gates] in (
+            [],
+            ["/dev/permission[2]"],
+        )  # never the first one
         await until(lambda: [gate.path for gate in run.pending_gates] == ["/dev/permission[2]"])
         await run.answer("deny")
         assert await within(run.wait()) == "False a person said no"

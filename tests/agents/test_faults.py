@@ -17,13 +17,13 @@ from nerve.agents.codex import executable
 from nerve.agents.provider import Unavailable
 
 KILLS = 200
-"""Of the full figures, over all agents that are installed."""
+"""Kills in the full test, over all installed agents."""
 TURN = {"claude": 2.5, "codex": 1.2, "acp": 2.0, "command": 0.8}
-"""Seconds that a turn takes, about: what is killed is anywhere in one."""
+"""Approximate seconds of a turn: a kill hits any moment of one."""
 
 
 def missing(kind: str) -> str:
-    """Why an agent cannot be killed here."""
+    """Return why an agent cannot be tested here."""
     if kind == "claude" and find_program() is None:
         return "Claude Code is not installed: pip install 'nerve[claude]'"
     if kind == "acp" and importlib.util.find_spec("acp") is None:
@@ -43,7 +43,7 @@ AGENTS = [
 
 
 def killed(folder: Path, kind: str, times: int, seed: int) -> World:
-    """What is left of a world in which something was killed so many times."""
+    """Return the world after that many kills."""
     (folder / "home").mkdir()
     (folder / "work").mkdir()
     with watched(APIS[kind]) as stub:

@@ -1,4 +1,4 @@
-"""A model behind an API: Anthropic's, OpenAI's, and one of another that speaks like OpenAI's."""
+"""LlmProvider with the APIs of Anthropic and OpenAI, and a compatible API."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class TestChat(LlmContract):
 
 
 class Broken(AnthropicStub):
-    """Stops in the middle of an answer, as a connection does that is cut."""
+    """Stops during an answer, like a broken connection."""
 
     stop: Any = None
 

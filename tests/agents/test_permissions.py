@@ -1,4 +1,4 @@
-"""Permissions: what patterns mean, and what a person is shown."""
+"""Permissions: what patterns match, and what a person is shown."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What turns cost by the list prices."""
+"""The cost of turns at list prices."""
 
 from __future__ import annotations
 

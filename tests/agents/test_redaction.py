@@ -1,4 +1,4 @@
-"""Keys and tokens of our environment: whatever an agent does with one, it is not written down."""
+"""Secrets of the environment are never stored, whatever an agent does with them."""
 
 from base64 import b64encode
 from urllib.parse import quote
@@ -36,7 +36,7 @@ def written(folder) -> bytes:
 
 
 async def ran(folder, provider, **settings):
-    """The result of a step of an agent, and the events that tell of it; nothing on disk has the key."""
+    """Return the result of an agent step and its events, after checking that no file contains the secret."""
     async with Session(store=folder / "n.db") as session:
         AgentNode("dev", session, provider, **settings)
 

@@ -1,4 +1,4 @@
-"""Providers by name: those of installed packages, loaded when one is made."""
+"""Providers by name: offered by installed packages, and loaded on creation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ wrong = heron_provider:NoSuchName
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package that offers providers."""
+    """Return an installed package that offers providers."""
     info = tmp_path / "heron_provider-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: heron-provider\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""The scripted agent does what every provider does, as far as canned answers go."""
+"""The scripted agent fulfils the provider contract, as far as scripted answers can."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOK = TurnUsage(100, 12)
 
 
 class Script:
-    """Answers by the orders in a prompt, and remembers what was said in each conversation."""
+    """Answers by the orders in a prompt, and remembers the messages of each conversation."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []

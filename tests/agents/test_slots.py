@@ -1,4 +1,4 @@
-"""Slots and limits of providers while several ask at once: who is asked, when, and for how long not."""
+"""Provider slots and rate limits with concurrent queries."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from agents.test_conversation import Agent, asking, saying, says
-from agents.test_purses import quiet
+from agents.test_shared_budgets import quiet
 from core.workflow.support import until, within
 from nerve import Session
 from nerve.agents import AgentNode, AssistantText, PermissionRequest, ThreadStarted, TurnFinished
@@ -57,7 +57,7 @@ def test_concurrent_refusals_count_once_and_repeated_ones_lengthen_the_backoff()
         before = accounts.refusals("agent")
         for _ in range(4):
             assert accounts.mark_limited("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
-        accounts.limited.clear()  # as when the time is over
+        accounts.limited.clear()  # as if the limit had ended
     accounts.mark_available("agent")
     assert accounts.mark_limited("agent", None, 4) - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=1)
 

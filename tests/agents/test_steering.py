@@ -1,4 +1,4 @@
-"""Steering: a word to an agent at work."""
+"""Steering: user messages to a running agent."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from nerve.client import Client
 
 
 class Working:
-    """Turns that end when they are let go; what it hears meanwhile is part of its answer."""
+    """Turns that end when the test releases them; messages received during a turn are part of its answer."""
 
     name = "working"
 

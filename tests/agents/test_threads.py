@@ -1,4 +1,4 @@
-"""Threads: whose they are, who goes on with which, and what another agent is told that takes over."""
+"""Threads: which provider resumes which one, and what a fallback is told."""
 
 import asyncio
 import time
@@ -142,7 +142,7 @@ async def test_an_interrupted_fallback_resumes_its_own_conversation(tmp_path):
 
 
 class Counting(Agent):
-    """Counts a dollar for each turn, over the conversation and what it was forked from."""
+    """Counts a dollar per turn, over the conversation and the one it was forked from."""
 
     def __init__(self, **can):
         super().__init__(self.answers)

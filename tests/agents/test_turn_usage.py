@@ -1,4 +1,4 @@
-"""The ledger: what agents took, by step, run, day and model."""
+"""The ledger: usage of agents by step, run, day and model."""
 
 import asyncio
 import json

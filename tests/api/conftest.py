@@ -1,4 +1,4 @@
-"""What the tests of the api are given."""
+"""Fixtures of the API tests."""
 
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +14,7 @@ from nerve.api import Api
 
 @pytest.fixture(autouse=True)
 def deadline() -> Iterator[None]:
-    """A test that hangs fails."""
+    """Fail a test that hangs."""
 
     def fail(*_: Any) -> None:
         pytest.fail("the test took more than 60 s")
@@ -33,13 +33,13 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def api(file: Path) -> AsyncIterator[Api]:
-    """The api of a session with a file."""
+    """Return the API of a session with a file."""
     async with Session(store=file) as session:
         yield with_workflows(session)
 
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Api]:
-    """The api of a session that forgets."""
+    """Return the API of a session in memory."""
     async with Session(project=tmp_path) as session:
         yield with_workflows(session)

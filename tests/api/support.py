@@ -1,4 +1,4 @@
-"""What the tests of the api use."""
+"""Helpers of the API tests."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from nerve.api import Api, ApiError
 
 
 def with_workflows(session: Session) -> Api:
-    """An api with a workflow for everything that is asked of it."""
+    """Return an API with the workflows that the tests use."""
 
     @session.workflow
     async def hello(ctx: Any) -> str:
@@ -45,7 +45,7 @@ def with_workflows(session: Session) -> Api:
 
 
 async def refusal(operation: Any) -> ApiError:
-    """The error with which an operation ends."""
+    """Return the error of an operation."""
     with pytest.raises(ApiError) as caught:
         await operation
     return caught.value

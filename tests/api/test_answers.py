@@ -1,4 +1,4 @@
-"""Answers through the api: each gate takes one, and everybody hears which."""
+"""Answers through the API: each gate takes one, and later ones learn which."""
 
 import asyncio
 from pathlib import Path
@@ -209,7 +209,7 @@ async def test_the_winning_answer_is_found_despite_a_custom_event_with_a_gate_ev
 
 
 async def settled(api: Api, run_id: str, gates: int, but: str = "") -> Any:
-    """The run, when it has so many gates open."""
+    """Return the run when it has that many open gates."""
     while True:
         run = await api.run(run=run_id)
         if len(run.gates) == gates and but not in [gate.gate_id for gate in run.gates]:
@@ -356,7 +356,7 @@ async def test_a_gate_can_be_named_by_a_unique_prefix(api: Api) -> None:
     assert (await api.answer(run=run.run_id, gate="rev", answer="a", key="k")).node_id == "review"
     while len((await api.run(run=run.run_id)).gates) < 2:  # noqa: ASYNC110 - they open one after the other
         await asyncio.sleep(0.01)
-    # What comes late for a gate by its whole name is not taken for another that only begins so.
+    # A late answer to a gate by its full name must not go to another gate with that prefix.
     assert (
         "already answered" in (await refusal(api.answer(run=run.run_id, gate="review", answer="b"))).message
     )

@@ -1,4 +1,4 @@
-"""Every command of the api: what it does, and why it is not done."""
+"""Every command of the API: its effect and its errors."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ body: {kind: gate, id: g, prompt: "{{ inputs.tone }}?", choices: [yes, no]}
 
 
 async def over(api: Api, run_id: str) -> Any:
-    """The run, when it has ended."""
+    """Return the run when it has ended."""
     run = api.session.get_workflow_run(run_id)
     assert run is not None
     await run._wait_until_ended()
@@ -55,7 +55,7 @@ async def test_an_invalid_definition_reports_its_position(api: Api) -> None:
     assert (await refusal(api.define(source="x", notation="toml"))).code == "bad_request"
     assert (await refusal(api.define(source="x" * 1_000_001))).code == "too_large"
     error = await refusal(api.define(source="name: hello\nbody: {kind: gate, id: g}\n"))
-    assert error.code == "refused"  # that name is taken by a function
+    assert error.code == "refused"  # a function already has that name
 
 
 async def test_a_definition_is_stored_with_its_key_and_active_after_a_restart(api: Api, file: Path) -> None:
@@ -445,7 +445,7 @@ async def test_workflows_without_files_are_dropped_and_their_open_runs_continue(
     text = (folder / "a.yaml").read_text()
     (folder / "a.yaml").write_text("name: [")
     torn = await memory.reload()
-    assert (torn.removed, len(torn.problems)) == ([], 1)  # half an edit takes nothing away
+    assert (torn.removed, len(torn.problems)) == ([], 1)  # a half-written file removes nothing
     (folder / "a.yaml").unlink()
     assert (await memory.reload()).removed == ["written"]
     assert (await memory.reload()).removed == []

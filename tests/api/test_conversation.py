@@ -1,4 +1,4 @@
-"""Conversations: texts become runs and answers, and what runs say is read back as messages."""
+"""Conversations: messages start runs and answer gates, and runs are read as messages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A command with a key is done once: repeated at once, later, or after a restart."""
+"""A command with a key runs once: repeated concurrently, later, or after a restart."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ WITH_DEFAULT = (
 
 
 def seen(api: Api) -> list[str]:
-    """The facts and runs there are, and how far they have come."""
+    """Return the facts and runs with their progress."""
     facts = [f"{fact.id} {fact.version}" for fact in api.session.engine.dataspace.space.facts()]
     return facts + [f"{row.run} {row.state}" for row in api.session.engine.store.runs()]
 
@@ -33,7 +33,7 @@ def test_every_command_takes_a_key(operation: Any) -> None:
 
 
 async def asked(api: Api, name: str) -> dict[str, Any]:
-    """What a command needs to be done, and to leave something behind."""
+    """Return the arguments of a command that has an effect."""
     key = {"key": "k"} if name != "signal" else {"idempotency_key": "k"}
     match name:
         case "define":
@@ -83,7 +83,7 @@ async def test_a_repeated_key_returns_the_same_reply_and_runs_the_command_once(
         assert sorted(line.split()[0] for line in seen(restarted)) == sorted(
             line.split()[0] for line in after
         )
-    same = {"run_id"} if operation.name == "start" else None  # a run is told as it stands
+    same = {"run_id"} if operation.name == "start" else None  # the reply shows the current state of the run
     assert len({each.model_dump_json(include=same) for each in [*told, again, later]}) == 1
 
 
@@ -166,7 +166,7 @@ async def test_the_caller_is_recorded_and_cannot_be_set_by_the_request(api: Api)
 
 
 class Died(BaseException):
-    """In the place of the end of the process."""
+    """Stands for the end of the process."""
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ FIRST = [each for each in COMMANDS if each.name not in ("skip", "steer")]
 
 
 def there(api: Api) -> list[str]:
-    """The runs and facts in the store."""
+    """Return the runs and facts in the store."""
     store = api.session.engine.store
     return [row.run for row in store.runs()] + [row.id for row in store.facts("default")]
 

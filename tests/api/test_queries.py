@@ -1,4 +1,4 @@
-"""Every query of the api, and what people put into its parameters."""
+"""Every query of the API, and hostile values for its parameters."""
 
 import asyncio
 from datetime import datetime
@@ -79,9 +79,7 @@ async def test_a_list_shows_runs_outside_memory_the_same_without_reading_their_j
 
         def trace(_: Any, sql: str, values: Any) -> bool:
             if sql == SQL["select_events"] and values[1] == 0 and values[2] > 1:
-                read.append(
-                    values[0]
-                )  # the first event alone has the input, of which a list tells the beginning
+                read.append(values[0])  # a list reads the input from the first event
             return True
 
         session.engine.store._reader.set_exec_trace(trace)  # type: ignore[attr-defined]
@@ -249,7 +247,7 @@ async def test_what_looks_like_sql_is_plain_data_in_every_parameter(api: Api, te
 
 
 async def outcome(query: Any) -> str:
-    """The code of the error, or whether something was found."""
+    """Return the error code, or whether the query returned something."""
     try:
         shown = (await query).model_dump()
     except ApiError as error:
@@ -288,7 +286,7 @@ async def test_a_value_that_cannot_be_encoded_does_not_hide_the_others(
             value = [value]
         return value
 
-    with monkeypatch.context() as before:  # as a journal of an earlier version has it
+    with monkeypatch.context() as before:  # as in a journal of an earlier version
         before.setattr(json_codec, "is_too_deep", lambda value, deep: False)
         run = await api.start(workflow="deep", wait=True)
     assert run.state == "completed"

@@ -1,4 +1,4 @@
-"""Watching through the hub: history, then what comes, in order, once each; who lags is cut off."""
+"""Subscriptions to the hub: history, then live events, in order and once each; lagging ones are dropped."""
 
 import asyncio
 from contextlib import aclosing
@@ -19,7 +19,7 @@ async def collected(events: Any) -> list[Any]:
 
 @pytest.fixture
 def steps(api: Api) -> asyncio.Queue[int | None]:
-    """Makes a workflow `stepping` that emits as many events as each number that is put in here says."""
+    """Define a workflow `stepping` that emits as many events as each number in the returned queue says."""
     queue: asyncio.Queue[int | None] = asyncio.Queue()
 
     @api.session.node
@@ -144,7 +144,7 @@ async def test_a_subscriber_queue_is_limited_in_bytes() -> None:
     event = WorkflowEvent("r", "w", "said", {"text": "x"}, seq=1)
     watcher = EventSubscription(None)
     watcher.push(1, event, 5 * MAX_QUEUED_BYTES)
-    assert await watcher.next_event() == (1, event)  # one event alone is told, whatever its size
+    assert await watcher.next_event() == (1, event)  # a single event is delivered whatever its size
     for number in range(4):
         watcher.push(number, event, MAX_QUEUED_BYTES // 4)
     assert (watcher.queued_bytes, watcher.has_lagged) == (MAX_QUEUED_BYTES, False)
@@ -156,7 +156,7 @@ async def test_a_subscriber_queue_is_limited_in_bytes() -> None:
 
 
 async def test_a_long_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept for a watcher who has not come to the present."""
+    """Nothing is queued for a subscriber that still reads the history."""
     monkeypatch.setattr(event_hub, "HISTORY_PAGE_SIZE", 10)
 
     @api.session.workflow

@@ -1,4 +1,4 @@
-"""The real server on a free port of loopback or on a Unix socket, with streams that can be cut."""
+"""The real server on a free loopback port or a Unix socket, with streams that can be cut."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,9 +18,9 @@ TOKEN = "secret-" * 6 + "1"
 
 
 class Served(ServerApp):
-    """`cuts` says after how many events each stream breaks off, `refusing` how many are not taken at all.
+    """`cuts` sets after how many events each stream breaks, `refusing` how many streams are refused.
 
-    `drops` says of each request whether its connection is cut `before` it is heard, or `after` it was done.
+    `drops` sets for each request whether its connection is cut `before` it is read or `after` it is executed.
     """
 
     def __init__(self, api: Api) -> None:
@@ -68,14 +68,14 @@ class Served(ServerApp):
 
 @asynccontextmanager
 async def serving(app: ServerApp, at: Path | None = None) -> AsyncIterator[str]:
-    """Serve, and give the address."""
+    """Serve the app and yield its address."""
     bound = bind_unix(at) if at else bind_tcp("127.0.0.1", 0)
     async with run_server(app, [bound]):
         yield "http://localhost" if at else f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def told(path: Path, pid: int) -> None:
-    """Write what the server of a project writes."""
+    """Write the files that a project's server writes."""
     places = ProjectPaths.of(path)
     places.private.mkdir(exist_ok=True, parents=True, mode=0o700)
     about = {"url": "http://127.0.0.1:1", "socket": str(places.socket), "pid": pid}

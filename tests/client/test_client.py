@@ -1,4 +1,4 @@
-"""One client: in process, over TCP and over a Unix socket, the same methods, replies and errors."""
+"""The client in process, over TCP and over a Unix socket: the same methods, replies and errors."""
 
 import asyncio
 import json
@@ -289,7 +289,7 @@ async def test_routing_by_an_agent_has_no_timeout(api: Api, served: Served, tmp_
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_command_retried_after_a_closed_connection_runs_once(when: str, served: Served) -> None:
-    """A server closes connections that were kept open; it may do so in the moment in which one is used."""
+    """A server closes idle connections, possibly at the moment one is used."""
     async with serving(served) as url, Client(url, token=TOKEN) as client:
         await client.health()
         served.drops = [when]
@@ -346,7 +346,7 @@ def test_a_project_without_a_server_has_no_client(text: str, tmp_path: Path) -> 
 
 
 def forged(tmp_path: Path, how: str) -> None:
-    """A project in which something is not as a server of ours leaves it."""
+    """Make a project in which one file differs from what a server writes."""
     places, other = ProjectPaths.of(tmp_path), tmp_path / "other"
     told(tmp_path, 0 if how == "nobody's number" else os.getpid())
     match how:

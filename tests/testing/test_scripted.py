@@ -1,4 +1,4 @@
-"""ScriptedProvider: canned answers, and a note of every call."""
+"""ScriptedProvider: scripted answers, and a record of every call."""
 
 import asyncio
 import subprocess

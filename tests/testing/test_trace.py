@@ -1,4 +1,4 @@
-"""Traces: the same workflow gives the same trace, however it was written down."""
+"""Traces: the same workflow gives the same trace in every notation."""
 
 from nerve import Session
 from nerve.core.nodes import FunctionNode

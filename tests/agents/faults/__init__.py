@@ -1,1 +1,1 @@
-"""Engines and agents that are killed at random moments, and what must be true all the same."""
+"""Engines and agents that are killed at random moments, and the invariants that must hold."""

@@ -1,8 +1,8 @@
-"""An engine to be killed: it takes up the runs it finds, and starts new ones until there are enough.
+"""An engine to be killed: it recovers open runs, and starts new ones until there are enough.
 
     python -m agents.faults.engine '{"folder": …, "kind": …, "url": …, "tag": …}'
 
-There are enough when the file `enough` is in the folder; then it finishes what is open, and ends.
+The file `enough` in the folder ends the starts; the engine then finishes the open runs and exits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STUBS = Path(__file__).parent.parent / "stubs"
 AGENTS = ("dev", "coach")
 ROUNDS = 2
 AT_ONCE = 2
-"""Runs that are open at a time."""
+"""Concurrently open runs."""
 TAG = "NERVE_TEST_TAG"
 PATIENT = Retry(attempts=1000, delay=0.05, factor=1)
 WORK = "[[run echo at work; sleep 0.1; true]]"
-"""What the agents are told to run first, where they have a shell."""
+"""The command that agents with a shell run first."""
 
 
 def provider_of(kind: str, url: str) -> Provider:
@@ -54,7 +54,7 @@ def provider_of(kind: str, url: str) -> Provider:
 
 
 def prompt(kind: str, run: int, agent: str, round: int) -> str:
-    """What a step is asked; the mark says which step it is, wherever the prompt is found."""
+    """Return the prompt of a step; its marker identifies the step wherever the prompt appears."""
     mark = f"{run}/{agent}/{round}"
     work = "" if kind == "command" else WORK
     return f"{work}[[say answer to {mark}, in several pieces]] <{mark}>"
@@ -91,7 +91,7 @@ async def main(given: dict[str, Any]) -> None:
         open = await session.recover()
         for run in open:
             if run.held is not None and run.held["reason"] == "quarantine":
-                await run.retry()  # it was not the run that ended the process; a person would say so
+                await run.retry()  # not the cause of the crash, so a user would retry it
         started = 0
 
         async def one_after_the_other() -> None:

@@ -1,4 +1,4 @@
-"""What must be true of the journal and of the API's own log, whatever was killed."""
+"""Invariants of the journal and of the API log, whatever was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problems(folder: Path, kind: str, requests: list[Request], agents_killed: in
             failed += [told for told in map(retry_of, rows) if told]
             for agent in AGENTS:
                 yield from Conversation(kind, f"{number}/{agent}", rows, requests).problems()
-        # Steps are tried again until they succeed: a conversation that cannot be gone on with would not show.
+        # Steps are retried until they succeed, which would hide a conversation that cannot be resumed.
         if len(failed) > agents_killed:
             yield f"{agents_killed} agents were killed, but {len(failed)} attempts failed: {failed}"
     finally:
@@ -37,13 +37,13 @@ def problems(folder: Path, kind: str, requests: list[Request], agents_killed: in
 
 
 def retry_of(row: EventRow) -> str:
-    """Why an attempt failed in an engine that lived; empty for any other event."""
+    """Return why an attempt failed in a live engine; empty for any other event."""
     told = json.loads(row.data) if row.type == "node_retrying" else {"recovered": True}
     return "" if told.get("recovered") else str(told.get("error"))[:200]
 
 
 class Conversation:
-    """One agent in one run, as the journal tells it and as the API has seen it."""
+    """One agent in one run, as recorded by the journal and by the API."""
 
     def __init__(self, kind: str, name: str, rows: list[EventRow], requests: list[Request]) -> None:
         self.kind, self.name = kind, name
@@ -76,7 +76,7 @@ class Conversation:
     def charged(
         self, name: str, usage: dict[str, Any], told: dict[str, float], asked: list[Request]
     ) -> Iterator[str]:
-        """At least the turn that ended it, at most every answer; what is missing is told as unknown."""
+        """Charged: at least the turn that ended it, at most every answer; the rest is reported as unknown."""
         if usage["turns"] != told["turns"] or usage.get("input_tokens") != told.get("input_tokens"):
             yield f"{name}: the ledger has {told}, the result {usage}"
         if self.kind not in RESUMED:
@@ -119,4 +119,4 @@ def ledger_of(rows: list[EventRow]) -> UsageLedger:
 
 
 CALLS = 2
-"""Answers that a turn takes: one that calls the tool, and the last."""
+"""Answers in a turn: one that calls the tool, and the last one."""

@@ -1,4 +1,4 @@
-"""A world of one stub API, one engine at a time, and a killer; and everything that is wrong in it."""
+"""A stub API, one engine at a time, and a process that kills them; collects every violated invariant."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ MARK = re.compile(r"<(\d+/\w+/\d+)>")
 PACE = 0.01
 """Seconds between two events of an answer."""
 AT_WORK = 0.5
-"""Seconds from a request, within which a turn is still at work."""
+"""Seconds after a request in which a turn counts as active."""
 GONE = 5.0
-"""Seconds within which everything that belonged to what was killed is gone: 3, and more on a busy machine."""
+"""Seconds until everything that belonged to a killed process must be gone: 3, more on a busy machine."""
 TESTS = Path(__file__).parent.parent.parent
 
 
 @dataclass(slots=True)
 class Request:
-    """What the API was asked: for which step, in which thread, and when."""
+    """A request to the API: its step, its thread and its time."""
 
     step: str
     thread: str
     before: list[str]
-    """The steps that the conversation knew of."""
+    """The steps in the conversation so far."""
     began: float
     beside: list[str] = field(default_factory=list)
-    """What was still there of an engine that had died, when a conversation was gone on with."""
+    """Remaining processes of a dead engine when a conversation was resumed."""
     ended: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """How a stub is read: what the user said, and the thread that it was said in."""
+    """How to read a stub: the user's messages, and their thread."""
 
     stub: type[StubServer]
     said: Callable[[Any], list[str]]
     thread: Callable[[Any], str]
     tokens: int
-    """Input tokens, as we count them, of one answer."""
+    """Input tokens of one answer."""
 
 
 def claudes_session(body: Any) -> str:
@@ -78,7 +78,7 @@ APIS = {
 
 
 def watched(api: Api) -> Any:
-    """The stub, at the pace of a model, noting what it is asked."""
+    """Return the stub, at the pace of a model, recording its requests."""
 
     class Watched(api.stub):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
@@ -106,14 +106,14 @@ def watched(api: Api) -> Any:
 
 
 def steps_of(body: Any, api: Api) -> list[str]:
-    """The steps that the user speaks of, one after the other."""
+    """Return the steps in the user's messages, in order."""
     if not isinstance(body, dict) or not ("messages" in body or "input" in body):
         return []
     return [mark for text in api.said(body) for mark in MARK.findall(text)[-1:]]
 
 
 def pace(reply: Reply) -> None:
-    """Say a word at a time, and notice between them that nobody listens any more."""
+    """Send one word at a time, to notice when the client has disconnected."""
     event = reply.event
 
     def slowly(name: str | None, data: Any) -> None:
@@ -131,10 +131,10 @@ class World:
     draw: random.Random
     stub: Any
     slowest: float = 0.0
-    """Seconds that anything killed was still there, at most."""
+    """Maximum seconds that anything killed was still running."""
     kills: Counter[str] = field(default_factory=Counter)
     at_work: int = 0
-    """Kills that came while the API was answering an agent."""
+    """Kills while the API was answering an agent."""
     wrong: list[str] = field(default_factory=list)
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     generation: int = 0
@@ -166,7 +166,7 @@ class World:
 
     @property
     def mark(self) -> str:
-        """The tag of the agents of the engine that runs now."""
+        """The tag of the agents of the current engine."""
         return f"{self.tag}-{self.generation}"
 
     @property
@@ -174,7 +174,7 @@ class World:
         return self.engine is not None and self.engine.poll() is None
 
     def finish(self, within: float) -> None:
-        """Let the engine do the rest."""
+        """Let the engine finish the open runs."""
         (self.folder / "enough").touch()
         if not self.running:
             self.start()
@@ -201,7 +201,7 @@ class World:
     # -- killing -----------------------------------------------------------------------------------
 
     def kill(self, most: float) -> None:
-        """Kill something at a random moment, and see that what belonged to it goes too."""
+        """Kill something at a random moment, and check that everything that belonged to it ends."""
         if not self.running:
             self.wrong.append(f"the engine ended by itself: {self.log}")
             return
@@ -215,7 +215,7 @@ class World:
         self.kills[what] += 1
 
     def wait_for_a_moment(self, most: float, started: bool) -> None:
-        """Most often one in the middle of a turn; else any, also while engine or agents start."""
+        """Wait for a moment, mostly during a turn, sometimes while engine or agents start."""
         if self.draw.random() < 0.6:
             heard, deadline = len(self.stub.requests), time.monotonic() + 20
             while len(self.stub.requests) == heard and time.monotonic() < deadline:
@@ -266,11 +266,11 @@ class World:
         self.slowest = max(self.slowest, time.monotonic() - began)
 
     def leftovers(self, generation: int) -> list[str]:
-        """The agents of engines that were killed before that one started."""
+        """Return the agents of engines that were killed before that one started."""
         return [f"{pid} of {of}" for pid, of in self.agents() if of < generation and born(pid)]
 
     def agents(self) -> Iterator[tuple[int, int]]:
-        """Every process of an agent, and the engine it was started by."""
+        """Yield every process of an agent, with the engine that started it."""
         wanted = re.compile(rf"(?:^|\0){TAG}={self.tag}-(\d+)\0".encode())
         for pid in pids():
             if found := wanted.search(read(pid, "environ")):
@@ -278,7 +278,7 @@ class World:
 
 
 def born(pid: int) -> bytes:
-    """When a process started; empty if it is gone, or dead and not yet reaped."""
+    """Return when a process started; empty if it is gone or a zombie."""
     fields = stat(pid)
     return fields[19] if len(fields) > 19 and fields[0] != b"Z" else b""
 

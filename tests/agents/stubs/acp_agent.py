@@ -1,9 +1,9 @@
-"""A small agent that speaks ACP: it asks a Chat Completions API, has a shell, and keeps its sessions at home.
+"""A small ACP agent: it queries a Chat Completions API, has a shell, and stores its sessions in its home.
 
     python acp_agent.py BASE_URL [--load] [--rude]
 
-With `--load` a session can only be loaded, which tells all of it again, and not resumed. With `--rude` it
-prints a banner on its output first.
+With `--load` a session cannot be resumed but only loaded, which replays all of it. With `--rude` the agent
+prints a banner on stdout first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import acp
 from acp import schema
 
 PRICE = 0.0005
-"""What every request to the API costs."""
+"""The cost of every API request."""
 MODELS = ("heron", "stork")
 SHELL = {
     "type": "function",
@@ -36,7 +36,7 @@ SHELL = {
 
 
 class Refused(Exception):
-    """The API said no."""
+    """The API returned an error."""
 
     def __init__(self, status: int, body: str, headers: dict[str, str]) -> None:
         super().__init__(f"{status} {body}")
@@ -129,7 +129,7 @@ class SmallAgent(acp.Agent):
         return {"stopReason": "end_turn", "usage": used}
 
     async def ask(self, session_id: str, messages: list[Any]) -> tuple[dict[str, Any], dict[str, int]]:
-        """One request, told on while it streams."""
+        """Send one request, and forward the answer while it streams."""
         queue: asyncio.Queue[Any] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -142,7 +142,7 @@ class SmallAgent(acp.Agent):
             except Exception as error:
                 loop.call_soon_threadsafe(queue.put_nowait, error)
 
-        # A thread that is waited for by nobody: a turn that is cancelled does not wait for the API.
+        # A thread that is never joined: a cancelled turn does not wait for the API.
         threading.Thread(target=stream, daemon=True).start()
         message: dict[str, Any] = {"role": "assistant", "content": ""}
         usage: dict[str, int] = {}
@@ -172,7 +172,7 @@ class SmallAgent(acp.Agent):
         shown = {"toolCallId": call["id"], "title": f"`{given['command']}`", "kind": "execute"}
         meta = {"small": {"toolName": "shell"}}
         start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
-        await self.tell(session_id, start)  # as others do, before its input is known
+        await self.tell(session_id, start)  # like other agents, before its input is known
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call["id"]}
         await self.tell(session_id, {**update, "rawInput": given})
         if session.get("mode") != "yolo" and not await self.allowed(session_id, {**shown, "rawInput": given}):
@@ -246,4 +246,4 @@ if __name__ == "__main__":
         print("a warning", file=sys.stderr, flush=True)  # noqa: T201
     agent = SmallAgent(sys.argv[1], "--load" in sys.argv)
     asyncio.run(acp.run_agent(agent, use_unstable_protocol=True))
-    os._exit(0)  # a request that the API holds must not hold the process
+    os._exit(0)  # a blocked API request must not block the exit

@@ -1,4 +1,4 @@
-"""A stub of the Anthropic Messages API, streaming and not."""
+"""A stub of the Anthropic Messages API, streaming and non-streaming."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ERRORS = {400: "invalid_request_error", 401: "authentication_error", 529: "overl
 
 
 class AnthropicStub(StubServer):
-    """Every answer takes 100 tokens in, 7 out, 20 from the cache and 10 into it."""
+    """Every answer uses 100 input and 7 output tokens, 20 read from the cache and 10 written to it."""
 
     tool = "Bash"
     subscription = False
-    """Whether a limit is told as the one of a subscription: by headers that say when it resets."""
+    """Whether a rate limit looks like that of a subscription, with reset time headers."""
 
     def answer(self, heard: Heard, reply: Reply) -> None:
         if not heard.path.startswith("/v1/messages") or heard.method != "POST":
@@ -62,7 +62,7 @@ class AnthropicStub(StubServer):
 
 
 def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """What the user said, and the results of tools since the last of it."""
+    """Return the user's messages, and the tool results since the last one."""
     said: list[str] = []
     results: list[str] = []
     for message in messages:
@@ -74,7 +74,7 @@ def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         texts = [REMINDER.sub("", block["text"]).strip() for block in blocks if block["type"] == "text"]
         if found:
             results += found
-        elif any(texts):  # more than one, where a prompt was not answered before the next came
+        elif any(texts):  # several if a prompt was not answered before the next
             said, results = [*said, *filter(None, texts)], []
     return said, results
 
@@ -84,7 +84,7 @@ def text_of(given: Any) -> str:
 
 
 def content(order: Order, body: dict[str, Any], tool: str) -> tuple[list[dict[str, Any]], str]:
-    """The blocks of the answer and why it stops."""
+    """Return the blocks of the answer and the stop reason."""
     match order.kind:
         case "think":
             thought = {"type": "thinking", "thinking": order.text, "signature": "c3R1Yg=="}
@@ -122,7 +122,7 @@ def message(body: dict[str, Any], blocks: list[dict[str, Any]], stop: str | None
 def events(
     body: dict[str, Any], blocks: list[dict[str, Any]], stop: str, hold: bool
 ) -> Iterator[dict[str, Any] | None]:
-    """The answer as events; None is where it is silent."""
+    """Yield the answer as events; None is where it blocks."""
     yield {"type": "message_start", "message": message(body, [], None)}
     for index, block in enumerate(blocks):
         empty, deltas = streamed(block)

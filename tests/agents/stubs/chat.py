@@ -1,4 +1,4 @@
-"""A stub of the Chat Completions API, which OpenAI and many others speak; it only streams."""
+"""A stub of the Chat Completions API, which OpenAI and many others offer; streaming only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USED = {
 
 
 class ChatStub(StubServer):
-    """Every answer takes 120 tokens in, of which 20 from a cache, and 12 out."""
+    """Every answer uses 120 input tokens, 20 of them cached, and 12 output tokens."""
 
     def answer(self, heard: Heard, reply: Reply) -> None:
         if not heard.path.endswith("/chat/completions"):
@@ -83,7 +83,7 @@ class Streamed:
 
 
 def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
-    """What the user said, and the results of tools since the last of it."""
+    """Return the user's messages, and the tool results since the last one."""
     said: list[str] = []
     results: list[str] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""A command line that answers one prompt: reads it from its input, asks a Chat Completions API, prints.
+"""A command that answers one prompt: reads it from stdin, queries a Chat Completions API, and prints.
 
 python command_agent.py BASE_URL
 """

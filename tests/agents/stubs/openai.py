@@ -1,4 +1,4 @@
-"""The Responses API of OpenAI as far as Codex uses it, steered by what the user says."""
+"""A stub of the OpenAI Responses API as far as Codex uses it, steered by the user's messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INJECTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md", "<tur
 
 
 class OpenAIStub(StubServer):
-    """Answers `POST …/responses`; `limit_headers` go with every answer to a rate limit."""
+    """Answers `POST …/responses`; every rate limit response has the `limit_headers`."""
 
     def __init__(self) -> None:
         self.limit_headers: Mapping[str, str] = {}
@@ -47,7 +47,7 @@ class OpenAIStub(StubServer):
                 self.stream(heard.body, order, reply)
 
     def refuse(self, reply: Reply, seconds: str) -> None:
-        """As the service for subscriptions does where the end is given, else as the plain API does."""
+        """Refuse like the subscription service if a reset time is given, else like the plain API."""
         if seconds:
             error: dict[str, Any] = {
                 "type": "usage_limit_reached",
@@ -156,7 +156,7 @@ class Response:
 
 
 def conversation(given: Any) -> tuple[list[str], list[str]]:
-    """What the user said, and the results of tools since then."""
+    """Return the user's messages, and the tool results since the last one."""
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     said: list[str] = []
     results: list[str] = []

@@ -1,4 +1,4 @@
-"""A stub of an LLM API on a free port of this machine: it notes what it is asked and answers as steered."""
+"""A stub of an LLM API on a free local port: it records requests and answers as steered."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Heard:
 
 
 class StubServer:
-    """Serves until it is closed; `heard` has every request, `holding` counts those kept waiting.
+    """Serves until it is closed; `heard` has every request, `holding` counts the blocked ones.
 
-    A kind of API subclasses it and writes `answer`.
+    A subclass implements `answer` for its API.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class StubServer:
 
     @property
     def bodies(self) -> str:
-        """All that was ever sent, as one text to look into."""
+        """All request bodies as one string."""
         return "\n".join(json.dumps(heard.body, ensure_ascii=False) for heard in self.heard)
 
 
@@ -107,7 +107,7 @@ class Reply(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def hold(self) -> None:
-        """Keep the client waiting until it goes away or the stub closes."""
+        """Block the client until it disconnects or the stub closes."""
         self.server_of.holding += 1
         while not self.server_of.closed.is_set():
             if select.select([self.connection], [], [], 0.02)[0]:

@@ -1,16 +1,16 @@
-"""How a prompt steers a stub API: orders in double brackets, carried out one after the other.
+"""How a prompt steers a stub API: orders in double brackets, executed in sequence.
 
-    [[say TEXT]]     answer with the text, in pieces
-    [[think TEXT]]   think the text, then answer `thought`
-    [[run COMMAND]]  call the shell tool; the next order is for the request that brings its result
+    [[say TEXT]]     answer with the text, in parts
+    [[think TEXT]]   emit the text as reasoning, then answer `thought`
+    [[run COMMAND]]  call the shell tool; the next order is for the request with its result
     [[call NAME {…}]] call any tool with the given input
-    [[json {…}]]     answer with this value where a schema was given
-    [[hold]]         say `wait `, then say nothing more until the client goes away
-    [[error STATUS]] an error of the API
-    [[limit TEXT]]   a rate limit (429); TEXT is the seconds until it resets, or empty where it does not say
+    [[json {…}]]     answer with this value if a schema was given
+    [[hold]]         send `wait `, then block until the client disconnects
+    [[error STATUS]] an API error
+    [[limit TEXT]]   a rate limit (429); TEXT is the seconds until it resets, or empty if unknown
 
-A prompt without orders is answered with `heard: ` and all that the user said in the conversation; results of
-tools, when the orders are used up, with `tool said: ` and the result.
+A prompt without orders is answered with `heard: ` and all messages of the user in the conversation; tool
+results after the last order are answered with `tool said: ` and the result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Order:
 
 
 def order_of(said: Sequence[str], results: Sequence[str]) -> Order:
-    """What to do, given all texts of the user and the results of tools since the last of them."""
+    """Return the next order, from all messages of the user and the tool results since the last one."""
     orders = [Order(kind, text) for kind, text in ORDER.findall(said[-1] if said else "")]
     if len(results) < len(orders):
         return orders[len(results)]
@@ -39,5 +39,5 @@ def order_of(said: Sequence[str], results: Sequence[str]) -> Order:
 
 
 def pieces(text: str) -> list[str]:
-    """The text as a stream gives it."""
+    """Split the text as a stream does."""
     return re.findall(r"\S+\s*|\s+", text)

@@ -1,4 +1,4 @@
-"""Raising: what is said to whoever is held for a budget lets the run go on."""
+"""Raising budgets: resuming a held run with a higher limit lets it continue."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agents.test_conversation import Agent, saying
-from agents.test_purses import Slow, at_once
+from agents.test_shared_budgets import Slow, at_once
 from core.workflow.support import until, within
 from nerve import Limits, Session
 from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage

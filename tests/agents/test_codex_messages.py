@@ -1,4 +1,4 @@
-"""What Codex said once, recorded, and what is made of it; none of this needs the program."""
+"""Recorded messages of Codex and their conversion; needs no program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRANSCRIPTS = Path(__file__).parent / "transcripts" / "codex"
 
 
 class Recorded:
-    """The lines of a transcript, one after the other, and what was said to them."""
+    """The lines of a transcript in order, and the messages sent in response."""
 
     def __init__(self, lines: Sequence[bytes]) -> None:
         self._lines = iter(lines)
@@ -52,7 +52,7 @@ class Recorded:
         self.sent.append(json.loads(line))
 
     async def read_line(self) -> bytes:
-        await asyncio.sleep(0)  # what was asked meanwhile is answered first, as it was
+        await asyncio.sleep(0)  # pending requests are answered first, as in the recording
         return next(self._lines, b"")
 
     async def wait_for_stderr(self) -> str:
@@ -60,7 +60,7 @@ class Recorded:
 
 
 class Replay:
-    """Asks a provider whose program is a recording."""
+    """Queries a provider whose program is a recording."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._patch = monkeypatch
@@ -93,7 +93,7 @@ def transcript(name: str) -> list[bytes]:
 
 
 def whole(chunks: list[Chunk]) -> list[Chunk]:
-    """Without the pieces, the beginning and the end."""
+    """Return the chunks without partial ones, the first and the last."""
     return [
         chunk
         for chunk in chunks
@@ -265,7 +265,7 @@ async def test_a_refused_request_fails_the_turn(replay: Replay) -> None:
     ]
 
 
-# -- single words ----------------------------------------------------------------------------------
+# -- single messages -------------------------------------------------------------------------------
 
 
 def told(method: str, **params: Any) -> list[Chunk]:

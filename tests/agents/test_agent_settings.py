@@ -1,4 +1,4 @@
-"""What files say of agents: budgets, tools, fallbacks, slots."""
+"""Agent settings in workflow, agent and configuration files: budgets, tools, fallbacks, slots."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Old runs are collected: said first, then deleted, with their files, while others go on."""
+"""Old runs are listed by a dry run, then deleted with their files, while other runs continue."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ DAY = 86_400.0
 
 
 def add(store: Store, *given: Any, **options: Any) -> None:
-    """A run that ended some days ago."""
+    """Add a run that ended some days ago."""
     for part in parts(*given, **options):
         store.append([part])
 
@@ -135,10 +135,10 @@ async def test_a_stream_of_all_runs_continues_when_one_of_them_is_deleted(tmp_pa
 async def test_a_running_engine_is_never_blocked_for_a_quarter_of_a_second(
     tmp_path: Path, runs: int, events: int
 ) -> None:
-    """Starts while old runs and one very long one are deleted, beside starts while nothing is."""
+    """Compare starts during a deletion of many old runs and a very long one with starts without it."""
     async with opened(tmp_path) as api:
         alone = await slowest(api, asyncio.ensure_future(asyncio.sleep(0.3)))
-        for attempt in range(3):  # a machine that is busy with other things gets more than one try
+        for attempt in range(3):  # a busy machine gets several attempts
             fill(api.session.engine.store, attempt, runs, events)
             collecting = asyncio.ensure_future(api.collect(older_than=30, output_older_than=1, dry_run=False))
             worst = await slowest(api, collecting)
@@ -158,7 +158,7 @@ def fill(store: Store, attempt: int, runs: int, events: int) -> None:
 
 
 async def slowest(api: Api, meanwhile: "asyncio.Future[Any]") -> float:
-    """The longest that a durable start took while something else went on."""
+    """Return the longest time that a durable start took during another task."""
     worst = 0.0
     while not meanwhile.done() or not worst:
         began = time.perf_counter()

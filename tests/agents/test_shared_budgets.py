@@ -1,4 +1,4 @@
-"""Budgets of what goes on at once: what is under way counts, in steps, in child runs, and in the day."""
+"""Budgets under concurrency: turns in progress count, for steps, child runs and the day."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 
 
 class Slow(Agent):
-    """Every turn is begun before the first one ends, and costs a dollar."""
+    """Every turn starts before the first one ends, and costs a dollar."""
 
     def __init__(self, most=99):
         super().__init__(self.answers)
@@ -32,7 +32,7 @@ class Slow(Agent):
 
 
 async def quiet(agent, turns=40):
-    """Return when nobody has asked for a while."""
+    """Wait until no query has started for a while."""
     asked, calm = -1, 0
     while calm < turns:
         calm = calm + 1 if len(agent.calls) == asked else 0

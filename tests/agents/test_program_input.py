@@ -1,4 +1,4 @@
-"""What the program of an agent is given: prompts are data, whatever they look like, and no stray variable."""
+"""The input of an agent's program: prompts are data, whatever they look like, and no variable leaks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOREIGN = (
     "LD_PRELOAD_X",
 )
 OWN = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ", "NERVE_ENGINE", TAG}
-"""What every child may see of ours."""
+"""Variables that every child process may see."""
 DECLARED = {
     "claude": {
         *("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "DISABLE_AUTOUPDATER", "CLAUDE_CODE_MAX_RETRIES"),

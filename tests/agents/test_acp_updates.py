@@ -1,4 +1,4 @@
-"""What ACP agents say, replayed from recorded lines; needs neither an agent nor the library."""
+"""Messages of ACP agents, replayed from recordings; needs neither an agent nor the library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def replay(name: str) -> tuple[list[Chunk], UpdateReader, dict[str, Any]]:
-    """What a recorded turn tells, and its last message."""
+    """Return the chunks of a recorded turn, and its last message."""
     hearing = UpdateReader()
     lines = [json.loads(line) for line in (TRANSCRIPTS / f"{name}.jsonl").read_text().splitlines()]
     chunks = [chunk for line in lines[:-1] for chunk in hearing.read_update(line["params"]["update"])]
@@ -167,7 +167,7 @@ def test_a_total_without_tokens_covers_the_session_unless_it_decreases() -> None
 
 
 def edit(text: str) -> dict[str, Any]:
-    """A question about an edit, of an agent that shows no input of its tool."""
+    """Return a permission request for an edit by an agent that does not report the tool input."""
     diff = {"type": "diff", "path": "/p/config.py", "oldText": "a", "newText": text}
     words = {"type": "content", "content": {"type": "text", "text": "as agreed"}}
     places = [{"path": "/p/config.py", "line": 3}]

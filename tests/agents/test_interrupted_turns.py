@@ -1,4 +1,4 @@
-"""Turns that were cut off: what they took is not known, and is never nothing."""
+"""Interrupted turns: their usage is unknown, never zero."""
 
 import asyncio
 import time
@@ -51,12 +51,12 @@ def register(session, agent, thread="shared", **policy):
 
 
 def unknown(told):
-    """How many turns there are of which the ledger says that nobody knows."""
+    """Return the number of turns whose usage the ledger counts as unknown."""
     return sum(entry.get("turns_without_tokens", 0) for entry in told.values())
 
 
 async def cut_off(folder, agent):
-    """Let an engine end in the middle of a turn, of a run that it began or found."""
+    """Let an engine end during a turn of a new or recovered run."""
     begun = asyncio.Event()
     agent.turns = [hanging(begun)]
     async with Session(store=folder / "n.db") as session:
@@ -196,7 +196,7 @@ async def test_only_a_rate_limit_before_any_output_used_nothing(said, turns):
 
 
 async def test_conversation_totals_survive_a_crash_after_a_failure(tmp_path):
-    """A turn that failed is counted; the one after it is cut off: the third knows where counting stands."""
+    """A failed turn is counted and the next one is interrupted: the third one must know the totals."""
     begun = asyncio.Event()
     fails = saying(TurnFinished("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
     async with Session(store=tmp_path / "n.db") as session:

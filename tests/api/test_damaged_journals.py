@@ -1,4 +1,4 @@
-"""A run whose journal was damaged is shown as unreadable; every other run works as before."""
+"""A run with a damaged journal is shown as unreadable; every other run works as before."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def zero_page(file: Path) -> None:
 
 
 async def started(file: Path) -> dict[str, str]:
-    """Runs of every kind, by name, in a store that nothing has open any more."""
+    """Return runs of every kind by name, in a closed store."""
     async with Session(store=file) as session:
         api = with_workflows(session)
         runs = {

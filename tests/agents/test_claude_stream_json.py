@@ -1,4 +1,4 @@
-"""What the recorded lines of Claude Code mean, on machines without the program too."""
+"""Recorded lines of Claude Code converted to chunks, without the program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read(name: str, totals: dict[str, Any] | None = None, resumed: bool = False)
 
 
 def between(chunks: list[Chunk]) -> list[Any]:
-    """What is said between the beginning and the end, with short names for the ids of tools."""
+    """Return the chunks between the first and the last, with short tool ids."""
     assert isinstance(chunks[0], ThreadStarted)
     assert chunks[0].thread == done(chunks).thread
     ids = [chunk.id for chunk in chunks if isinstance(chunk, ToolCall)]
@@ -123,7 +123,7 @@ def test_only_a_rate_limit_has_a_reset_time() -> None:
 
 
 def ended(counted: float, before: float, *without: str) -> TurnUsage:
-    """A turn of 200 tokens, of a program that counted so many times that, and so many times before."""
+    """Return a turn of 200 tokens, for a program whose totals are those multiples of it, before and after."""
     line = parse_stream_line((KEPT / "tool.jsonl").read_bytes().splitlines()[-1])
     [model] = line["modelUsage"]
     told = {
@@ -139,7 +139,7 @@ def ended(counted: float, before: float, *without: str) -> TurnUsage:
 
 
 TURN = 0.001188
-"""What the turn cost, in dollars."""
+"""The cost of the turn in dollars."""
 
 
 def test_cost_and_tokens_are_differences_of_the_programs_totals() -> None:
@@ -153,7 +153,7 @@ def test_an_interrupted_turn_in_the_totals_is_charged_with_the_next() -> None:
 
 @pytest.mark.parametrize("before", [1, 1.5, 2, 5])
 def test_a_turn_is_charged_in_full_although_the_program_lost_its_totals(before: float) -> None:
-    """It writes its count down only when it ends by itself, and not when it is killed after its answer."""
+    """The program saves its totals only when it exits by itself, not when it is killed after its answer."""
     counted = 2 if before > 1 else 1
     assert (ended(counted, before).input_tokens, ended(counted, before).cost) == (200, pytest.approx(TURN))
     tokens_only = ended(counted, before, "model_usage_since_last_result")

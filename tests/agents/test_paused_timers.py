@@ -1,4 +1,4 @@
-"""Time stands still around a step, as for itself: while it is held, limited, or waits for a person."""
+"""Timers of enclosing steps pause with the step: while it is held, limited, or waits for a person."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ LONGER = BOUND + 0.1
 
 
 def in_a_graph(session, agent, **settings):
-    """A step in a graph, which has the timeout."""
+    """Register a step in a graph that has the timeout."""
     node = AgentNode("dev", session, agent, **settings)
     Graph("around", session).add_step(node, limits={"turns": 1})
 
@@ -29,7 +29,7 @@ def in_a_graph(session, agent, **settings):
 
 
 def expected(session, agent, **settings):
-    """A step of a file that is wrapped by what it is expected to have done; the wrapping has the timeout."""
+    """Register a file step wrapped by its expectations; the wrapper has the timeout."""
     AgentNode("dev", session, agent, limits={"turns": 1}, **settings)
     check = {"condition": "output !== 'bad'"}
     loaded(session, {"kind": "call", "target": "dev", "id": "step", "timeout": BOUND, "expect": [check]})
