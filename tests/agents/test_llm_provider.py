@@ -199,7 +199,7 @@ class Broken(AnthropicStub):
 
 
 @pytest.mark.parametrize(
-    ("stop", "why"), [(None, "broke off"), ("max_tokens", "cut off"), ("refusal", "filter")]
+    ("stop", "why"), [(None, "incomplete"), ("max_tokens", "token limit"), ("refusal", "filter")]
 )
 async def test_an_incomplete_answer_is_a_failure(stop: Any, why: str, tmp_path: Path) -> None:
     with Broken() as stub:
