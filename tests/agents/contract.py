@@ -205,23 +205,23 @@ class ProviderContract:
     async def test_a_permission_request_may_wait(self, ask: Any, provider: Provider, cwd: Path) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
-        asked: list[PermissionRequest] = []
+        requests: list[PermissionRequest] = []
         answered = asyncio.Event()
 
         async def think_about_it(permission: PermissionRequest) -> PermissionDecision:
-            asked.append(permission)
+            requests.append(permission)
             await answered.wait()
             return PermissionDecision(True)
 
         turn = asyncio.create_task(ask("[[run touch allowed.txt]]", ask=think_about_it))
-        await eventually(lambda: asked or turn.done())
+        await eventually(lambda: requests or turn.done())
         assert not (cwd / "allowed.txt").exists()
         assert not turn.done()
         answered.set()
         assert done(await turn).outcome == "completed"
         assert (cwd / "allowed.txt").exists()
-        assert len(asked) == 1
-        assert "touch allowed.txt" in str(asked[0].input)
+        assert len(requests) == 1
+        assert "touch allowed.txt" in str(requests[0].input)
 
     async def test_a_tool_that_is_denied_does_not_run(
         self, ask: Any, provider: Provider, cwd: Path, stub: Any
@@ -409,10 +409,10 @@ class ProviderContract:
     ) -> None:
         self.needs_shell()
         needs(provider.capabilities, "permissions")
-        asked, ended = asyncio.Event(), asyncio.Event()
+        requests, ended = asyncio.Event(), asyncio.Event()
 
         async def never(permission: PermissionRequest) -> PermissionDecision:
-            asked.set()
+            requests.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -420,7 +420,7 @@ class ProviderContract:
             return PermissionDecision(True)
 
         turn = asyncio.create_task(ask("[[run touch denied.txt]]", ask=never))
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(requests.wait(), 10)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
@@ -488,9 +488,9 @@ class ProviderContract:
         prompt = "[[hold]] a private matter"
         turn = started(provider.query(prompt, str(cwd), None, options))
         await self.until_held(turn, stub)
-        found = tagged(tag)
-        assert found
-        for pid in found:
+        processes = tagged(tag)
+        assert processes
+        for pid in processes:
             assert SECRET.encode() not in read(pid, "environ")
             assert b"private" not in read(pid, "cmdline")
             assert b"private" not in read(pid, "environ")

@@ -104,15 +104,15 @@ class TestSmallAgent(ProviderContract):
         assert (tools[0].name, tools[0].input) == ("execute", {"command": "echo one"})
 
     async def test_a_question_shows_what_will_run(self, ask: Any, cwd: Path) -> None:
-        asked: list[PermissionRequest] = []
+        requests: list[PermissionRequest] = []
 
         async def look(permission: PermissionRequest) -> Any:
-            asked.append(permission)
+            requests.append(permission)
             return await allow(permission)
 
         await ask("[[run echo one]]", ask=look)
         shown = {"command": "echo one"}
-        assert asked == [PermissionRequest("execute", shown, "`echo one`", str(cwd), ("shell",))]
+        assert requests == [PermissionRequest("execute", shown, "`echo one`", str(cwd), ("shell",))]
 
     async def test_forking_a_thread_is_refused_with_an_error(self, ask: Any) -> None:
         first = done(await ask("[[say noted]]"))

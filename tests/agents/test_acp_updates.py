@@ -148,13 +148,13 @@ def test_the_costs_of_the_turns_are_the_cost_of_the_session(turns: list[TurnUsag
         for turn in turns
     ]
     totals: dict[str, Any] = {}
-    told = []
+    reported = []
     for at, turn in enumerate(turns):
         total = sum(costs[: at + 1]) if of_session else costs[at]
         usage, totals = turn_cost(total, turn, totals)
-        told.append(usage.cost)
+        reported.append(usage.cost)
         assert usage.inferred == (at > 0)
-    assert told == pytest.approx(costs)
+    assert reported == pytest.approx(costs)
 
 
 def test_a_total_without_tokens_covers_the_session_unless_it_decreases() -> None:
@@ -184,12 +184,12 @@ def test_a_question_shows_what_an_edit_changes_and_where() -> None:
         "locations": [{"path": "/p/config.py", "line": 3}],
         "content": ["as agreed"],
     }
-    told = format_permission_question(
+    question = format_permission_question(
         "dev", ToolAction(permission.tool, permission.input, permission.cwd), permission.reason
     )
-    assert told.startswith("dev wants to use edit(/p/config.py):")
-    assert "import os" in told
-    assert "In the folder /p" in told
+    assert question.startswith("dev wants to use edit(/p/config.py):")
+    assert "import os" in question
+    assert "In the folder /p" in question
 
 
 def test_an_answer_applies_to_exactly_the_change_that_was_shown() -> None:
@@ -201,8 +201,8 @@ def test_an_answer_applies_to_exactly_the_change_that_was_shown() -> None:
 
 
 def test_the_tool_input_is_shown_with_its_changes() -> None:
-    given = {"changes": "all", "command": "sed -i s/a/b/ x"}
-    _, permission = UpdateReader().read_permission_request({**edit("b"), "rawInput": given}, "/p")
+    tool_input = {"changes": "all", "command": "sed -i s/a/b/ x"}
+    _, permission = UpdateReader().read_permission_request({**edit("b"), "rawInput": tool_input}, "/p")
     assert permission.input["command"] == "sed -i s/a/b/ x"
     change, rest = permission.input["changes"]
     assert (change["newText"], rest) == ("b", "all")

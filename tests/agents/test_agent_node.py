@@ -90,8 +90,8 @@ async def test_the_artifact_folder_exists_when_the_agent_starts(tmp_path, absolu
     folder = tmp_path / "artifacts" / "run-1"
     seen = []
     provider = ScriptedProvider(lambda call: str(seen.append(folder.is_dir())))
-    given = str(folder) if absolute else "artifacts/run-1"
-    await asked(provider, {"prompt": "Plan", "artifacts": given, "cwd": str(tmp_path)})
+    artifacts = str(folder) if absolute else "artifacts/run-1"
+    await asked(provider, {"prompt": "Plan", "artifacts": artifacts, "cwd": str(tmp_path)})
     assert seen == [True]
 
 
@@ -220,8 +220,8 @@ async def test_long_output_is_stored_in_full_as_a_blob_and_shown_in_part(tmp_pat
         assert said.data == shown
         assert len(json.dumps(used.data)) < MAX_SHOWN_CHARS + 1000
         assert used.data["cut_characters"] > len(long) - MAX_SHOWN_CHARS
-        asked = models.ListEventsRequest(run=run.run_id, after=said.seq - 1, limit=2, whole=True)
-        whole = await queries.events(session, asked)
+        request = models.ListEventsRequest(run=run.run_id, after=said.seq - 1, limit=2, whole=True)
+        whole = await queries.events(session, request)
         assert whole.events[0].data == {"stream": "assistant", "text": long}
         assert whole.events[1].data["input"] == {"text": long}
     with closing(sqlite3.connect(tmp_path / "n.db")) as store:

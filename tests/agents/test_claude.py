@@ -396,11 +396,11 @@ async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Pa
 
 @needs_program
 async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path) -> None:
-    asked: list[Mapping[str, Any]] = []
+    requests: list[Mapping[str, Any]] = []
     answered = asyncio.Event()
 
     async def ask_human(given: Mapping[str, Any]) -> str:
-        asked.append(given)
+        requests.append(given)
         asyncio.get_running_loop().call_soon(answered.set)
         await answered.wait()
         return "the left one"
@@ -414,7 +414,7 @@ async def test_the_agent_can_ask_a_person(provider: ClaudeProvider, place: Path)
     options = QueryOptions(env=env, ask=never, host_tools={"ask_human": tool})
     prompt = '[[call mcp__nerve__ask_human {"question": "which door?"}]]'
     chunks = [chunk async for chunk in provider.query(prompt, str(place / "work"), None, options)]
-    assert asked == [{"question": "which door?"}]
+    assert requests == [{"question": "which door?"}]
     assert text(chunks) == "tool said: the left one"
 
 

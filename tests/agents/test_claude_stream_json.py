@@ -126,10 +126,10 @@ def ended(counted: float, before: float, *without: str) -> TurnUsage:
     """Return a turn of 200 tokens, for a program whose totals are those multiples of it, before and after."""
     line = parse_stream_line((KEPT / "tool.jsonl").read_bytes().splitlines()[-1])
     [model] = line["modelUsage"]
-    told = {
+    reported = {
         name: value for name, value in line["modelUsage"][model].items() if isinstance(value, int | float)
     }
-    line["modelUsage"] = {model: {name: value * counted for name, value in told.items()}}
+    line["modelUsage"] = {model: {name: value * counted for name, value in reported.items()}}
     line = {name: value for name, value in line.items() if name not in without}
     first = done(read("tool"))
     lines = StreamJsonReader(
@@ -170,9 +170,9 @@ def test_unreported_usage_is_unknown(resumed: bool) -> None:
 
 
 def test_usage_grows_during_the_turn() -> None:
-    told = [chunk for chunk in read("tool") if isinstance(chunk, TurnUsage)]
-    assert [chunk.input_tokens for chunk in told] == [100, 200]
-    assert [chunk.output_tokens for chunk in told] == [7, 14]
+    reported = [chunk for chunk in read("tool") if isinstance(chunk, TurnUsage)]
+    assert [chunk.input_tokens for chunk in reported] == [100, 200]
+    assert [chunk.output_tokens for chunk in reported] == [7, 14]
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_usage_grows_during_the_turn() -> None:
 def test_neither_the_subtype_nor_a_single_flag_determines_the_outcome(
     line: dict[str, Any], outcome: str
 ) -> None:
-    found, error = claude_outcome(line)
-    assert found == outcome
+    matches, error = claude_outcome(line)
+    assert matches == outcome
     assert bool(error) is (outcome != "completed")
 
 

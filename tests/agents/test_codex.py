@@ -61,8 +61,8 @@ def missing() -> str:
 
 
 def settings(stub: OpenAIStub, **changes: Any) -> dict[str, Any]:
-    given = {"model": "stub-model", "approval": "untrusted", "env": {"STUB_KEY": "sk-stub"}}
-    return {**given, "base_url": f"{stub.url}/v1", "env_key": "STUB_KEY", **changes}
+    settings = {"model": "stub-model", "approval": "untrusted", "env": {"STUB_KEY": "sk-stub"}}
+    return {**settings, "base_url": f"{stub.url}/v1", "env_key": "STUB_KEY", **changes}
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "installed")
@@ -88,10 +88,10 @@ class TestCodex(ProviderContract):
     async def test_a_file_change_is_shown_before_it_is_made(
         self, stub: OpenAIStub, cwd: Path, options: QueryOptions
     ) -> None:
-        asked: list[PermissionRequest] = []
+        requests: list[PermissionRequest] = []
 
         async def look(permission: PermissionRequest) -> PermissionDecision:
-            asked.append(permission)
+            requests.append(permission)
             return PermissionDecision(not (cwd / "new.txt").exists())
 
         provider = CodexProvider(**settings(stub, sandbox="read-only", approval="on-request"))
@@ -99,8 +99,8 @@ class TestCodex(ProviderContract):
         chunks = [chunk async for chunk in provider.query(prompt, str(cwd), None, replace(options, ask=look))]
         assert done(chunks).outcome == "completed"
         assert (cwd / "new.txt").read_text() == "hello\n"
-        assert [permission.tool for permission in asked] == ["apply_patch"]
-        [change] = asked[0].input["changes"]
+        assert [permission.tool for permission in requests] == ["apply_patch"]
+        [change] = requests[0].input["changes"]
         assert change["path"] == str(cwd / "new.txt")
         assert change["diff"] == "hello\n"
 
@@ -159,9 +159,9 @@ class TestCodex(ProviderContract):
 
     async def test_a_call_is_blocked_if_the_engine_does_not_respond(self, tmp_path: Path) -> None:
         command = [sys.executable, "-I", "-S", hook_script.__file__, str(tmp_path / "nobody")]
-        asked = await asyncio.to_thread(subprocess.run, command, input=b"{}", capture_output=True)
-        assert (asked.returncode, asked.stdout) == (2, b"")
-        assert b"the engine did not respond" in asked.stderr
+        completed = await asyncio.to_thread(subprocess.run, command, input=b"{}", capture_output=True)
+        assert (completed.returncode, completed.stdout) == (2, b"")
+        assert b"the engine did not respond" in completed.stderr
 
     async def test_a_policy_that_codex_cannot_enforce_is_refused(self, ask: Any) -> None:
         for policy in ({"ask": ["web_search"]}, {"deny": ["web_search(*heron*)"]}):
@@ -291,13 +291,13 @@ class TestCodex(ProviderContract):
     async def test_no_process_outlives_a_killed_engine(
         self, ask: Any, provider: CodexProvider, stub: OpenAIStub, cwd: Path, options: QueryOptions, tag: str
     ) -> None:
-        given = {
+        arguments = {
             "provider": settings(stub, approval="never", sandbox="danger-full-access"),
             "prompt": "[[run touch begun.txt; tail -f /dev/null]]",
             "cwd": str(cwd),
             "env": dict(options.env),
         }
-        with start_engine(given) as engine:
+        with start_engine(arguments) as engine:
             assert engine.stdout
             await eventually(lambda: (cwd / "begun.txt").exists() or engine.poll() is not None)
             engine.kill()

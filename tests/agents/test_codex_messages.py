@@ -139,19 +139,19 @@ async def test_reasoning_is_emitted_in_full(replay: Replay) -> None:
 
 
 async def test_a_tool_that_is_allowed_on_request(replay: Replay) -> None:
-    asked: list[PermissionRequest] = []
+    requests: list[PermissionRequest] = []
 
     async def look(permission: PermissionRequest) -> PermissionDecision:
-        asked.append(permission)
+        requests.append(permission)
         return PermissionDecision(True)
 
     chunks = await replay(transcript("tool"), ask=look)
     call, update, _ = whole(chunks)
     assert isinstance(call, ToolCall)
-    assert call.name == asked[0].tool == "shell"
+    assert call.name == requests[0].tool == "shell"
     assert call.input == {"command": "/bin/bash -lc 'echo made; exit 0'", "cwd": "/home/dev/project"}
     assert update == ToolUpdate(call.id, "completed", "made\n")
-    assert asked[0].input["command"] == call.input["command"]
+    assert requests[0].input["command"] == call.input["command"]
     assert replay.answers() == [{"decision": "accept"}]
 
 
@@ -185,15 +185,15 @@ async def test_an_allowed_tool_needs_no_request(replay: Replay) -> None:
 
 
 async def test_a_permission_request_contains_the_file_changes(replay: Replay) -> None:
-    asked: list[PermissionRequest] = []
+    requests: list[PermissionRequest] = []
 
     async def look(permission: PermissionRequest) -> PermissionDecision:
-        asked.append(permission)
+        requests.append(permission)
         return PermissionDecision(True)
 
     chunks = await replay(transcript("patch"), ask=look)
-    [change] = asked[0].input["changes"]
-    assert (asked[0].tool, change["path"], change["diff"]) == (
+    [change] = requests[0].input["changes"]
+    assert (requests[0].tool, change["path"], change["diff"]) == (
         "apply_patch",
         "/home/dev/project/new.txt",
         "hello\n",
@@ -323,21 +323,21 @@ def test_changes_of_a_sub_agent_are_known_when_it_requests_approval() -> None:
         list(reading.read_notification("item/started", {"threadId": "sub", "turnId": "m", "item": item}))
         == []
     )
-    asked = read_approval_request(
+    approval = read_approval_request(
         "item/fileChange/requestApproval", {"threadId": "sub", "itemId": "c"}, reading.items
     )
-    assert isinstance(asked, ApprovalRequest)
-    assert asked.permission.input == {"changes": item["changes"]}
+    assert isinstance(approval, ApprovalRequest)
+    assert approval.permission.input == {"changes": item["changes"]}
 
 
 def test_the_tokens_of_sub_agents_count() -> None:
     reading = NotificationReader("t", "n")
     for thread, turn, tokens in (("t", "n", 100), ("sub", "m", 30)):
         spent = {"inputTokens": tokens, "cachedInputTokens": 0, "outputTokens": 1}
-        told = {"total": {**spent, "inputTokens": tokens + 1000}, "last": spent}
+        reported = {"total": {**spent, "inputTokens": tokens + 1000}, "last": spent}
         list(
             reading.read_notification(
-                "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": told}
+                "thread/tokenUsage/updated", {"threadId": thread, "turnId": turn, "tokenUsage": reported}
             )
         )
     [over] = reading.read_notification(
@@ -356,15 +356,15 @@ def test_an_unknown_outcome_is_a_failure() -> None:
 
 def test_approval_requests_and_their_responses() -> None:
     wanted = {"network": {"enabled": True}}
-    asked = read_approval_request(
+    approval = read_approval_request(
         "item/permissions/requestApproval", {"permissions": wanted, "cwd": "/p"}, {}
     )
-    assert isinstance(asked, ApprovalRequest)
-    assert asked.permission == PermissionRequest(
+    assert isinstance(approval, ApprovalRequest)
+    assert approval.permission == PermissionRequest(
         "request_permissions", {"permissions": wanted, "cwd": "/p"}, cwd="/p"
     )
-    assert asked.respond(PermissionDecision(True))["permissions"] == wanted
-    assert asked.respond(PermissionDecision(False))["permissions"] == {}
+    assert approval.respond(PermissionDecision(True))["permissions"] == wanted
+    assert approval.respond(PermissionDecision(False))["permissions"] == {}
     form = {"requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
     assert read_approval_request("mcpServer/elicitation/request", form, {}) == {"action": "decline"}
     plain = read_approval_request(

@@ -112,11 +112,11 @@ async def test_the_thread_id_is_on_disk_before_the_conversation_starts(tmp_path)
 
 
 async def test_an_interrupted_step_resumes_its_own_conversation_after_a_restart(tmp_path):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(prompt, resume, options):
         yield ThreadStarted(options.thread)
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def register(session, agent):
@@ -130,7 +130,7 @@ async def test_an_interrupted_step_resumes_its_own_conversation_after_a_restart(
     async with Session(store=tmp_path / "n.db") as session:
         register(session, first)
         await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
     async with Session(store=tmp_path / "n.db") as session:
         register(session, second)
         [run] = await session.recover()
@@ -265,14 +265,14 @@ async def test_a_rate_limit_blocks_all_steps_of_the_provider_until_it_ends():
     assert await within(first.wait()) == "fine"
     assert await within(second.wait()) == "fine"
     assert time.time() >= soon
-    told = [
+    reported = [
         event.data
         for run in (first, second)
         for event in run.events
         if event.event_type == "provider_limited"
     ]
-    assert [data["provider"] for data in told] == ["agent", "agent"]
-    assert told[0]["message"].startswith("held: agent limit until ")
+    assert [data["provider"] for data in reported] == ["agent", "agent"]
+    assert reported[0]["message"].startswith("held: agent limit until ")
     assert session.provider_slots.limited == {}
 
 
@@ -466,19 +466,19 @@ async def test_a_retried_step_resumes_its_conversation_and_counts_every_turn_onc
     async def body(ctx):
         return (await ctx.run("dev", "Build it"))["attributes"]
 
-    told = await within((await session.start("body")).wait())
+    result = await within((await session.start("body")).wait())
     (_, first, options), (prompt, second, _), (_, third, _) = agent.calls
     assert (first, second, third) == (None, options.thread, options.thread)
     assert prompt.startswith("You were interrupted")
-    assert (told["usage"]["input_tokens"], told["usage"]["output_tokens"]) == (30, 12)
-    assert told["thread"] == options.thread
+    assert (result["usage"]["input_tokens"], result["usage"]["output_tokens"]) == (30, 12)
+    assert result["thread"] == options.thread
 
 
 async def test_a_later_step_of_an_interrupted_conversation_tells_the_agent(tmp_path):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(prompt, resume, options):
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
         yield TurnFinished(resume)
 
@@ -494,7 +494,7 @@ async def test_a_later_step_of_an_interrupted_conversation_tells_the_agent(tmp_p
     async with Session(store=tmp_path / "n.db") as session:
         register(session, first)
         await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
     async with Session(store=tmp_path / "n.db") as session:
         register(session, second)
         [run] = await session.recover()
@@ -506,11 +506,11 @@ async def test_a_later_step_of_an_interrupted_conversation_tells_the_agent(tmp_p
 
 
 async def test_an_interrupted_fork_is_resumed_and_not_forked_again(tmp_path):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(prompt, resume, options):
         yield ThreadStarted("the-copy")
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def register(session, agent):
@@ -525,7 +525,7 @@ async def test_an_interrupted_fork_is_resumed_and_not_forked_again(tmp_path):
     async with Session(store=tmp_path / "n.db") as session:
         register(session, first)
         await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
     async with Session(store=tmp_path / "n.db") as session:
         register(session, second)
         [run] = await session.recover()

@@ -73,14 +73,14 @@ def test_two_hundred_kills_leave_no_process_and_all_runs_resume(kind: str, tmp_p
     times = -(-KILLS // len(THERE))
     seed = random.randrange(2**32)
     world = killed(tmp_path, kind, times, seed)
-    told = {
+    reported = {
         **world.kills,
         "at work": world.at_work,
         "asked": len(world.stub.requests),
         "slowest": world.slowest,
     }
-    told |= {"kind": kind, "seed": seed}
-    sys.stdout.write(json.dumps(told))
+    reported |= {"kind": kind, "seed": seed}
+    sys.stdout.write(json.dumps(reported))
     assert world.wrong == []
     assert world.kills.total() == times
     assert world.at_work >= times // 10

@@ -57,13 +57,13 @@ def unknown(told):
 
 async def cut_off(folder, agent):
     """Let an engine end during a turn of a new or recovered run."""
-    begun = asyncio.Event()
-    agent.turns = [hanging(begun)]
+    started = asyncio.Event()
+    agent.turns = [hanging(started)]
     async with Session(store=folder / "n.db") as session:
         register(session, agent)
         if not await session.recover():
             await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ async def test_usage_of_a_turn_that_ended_with_its_engine_is_unknown(tmp_path, c
     async with Session(store=tmp_path / "n.db") as session:
         register(session, agent)
         [run] = await session.recover()
-        told = await within(run.wait())
-        assert told["usage"] == {**PARTLY, "turns": 3}
+        result = await within(run.wait())
+        assert result["usage"] == {**PARTLY, "turns": 3}
         assert (
             unknown(run.view.ledger.by_step())
             == unknown((await session.engine.daily_usage.load()).by_model())
@@ -138,8 +138,8 @@ async def test_usage_of_an_abandoned_step_is_reported_and_counts_for_the_budget(
 
         run = await session.start("body")
         assert await within(run.wait()) == "given up"
-        told = run.view.ledger.by_step()["/dev"]
-        assert (told["turns"], told["turns_without_tokens"], told["reported_cost"]) == (2, 1, 0.5)
+        reported = run.view.ledger.by_step()["/dev"]
+        assert (reported["turns"], reported["turns_without_tokens"], reported["reported_cost"]) == (2, 1, 0.5)
         assert run.view.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
         assert session.engine.budgets.daily_budget.usage.to_dict() == run.view.usage.to_dict()
     async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
@@ -148,17 +148,17 @@ async def test_usage_of_an_abandoned_step_is_reported_and_counts_for_the_budget(
 
 
 async def test_usage_of_a_turn_in_a_stopped_run_is_unknown():
-    begun, session = asyncio.Event(), Session()
-    register(session, Agent(hanging(begun)))
+    started, session = asyncio.Event(), Session()
+    register(session, Agent(hanging(started)))
     run = await session.start("body")
-    await within(begun.wait())
+    await within(started.wait())
     await run.stop()
     assert unknown(run.view.ledger.by_step()) == 1
 
 
 async def test_usage_of_a_turn_in_a_stopped_child_is_unknown_in_its_parent():
-    begun, session = asyncio.Event(), Session()
-    register(session, Agent(hanging(begun)))
+    started, session = asyncio.Event(), Session()
+    register(session, Agent(hanging(started)))
 
     @session.workflow
     async def parent(ctx):
@@ -168,7 +168,7 @@ async def test_usage_of_a_turn_in_a_stopped_child_is_unknown_in_its_parent():
             return "stopped"
 
     run = await session.start("parent")
-    await within(begun.wait())
+    await within(started.wait())
     [child] = run._children.values()
     await child.stop()
     assert await within(run.wait()) == "stopped"
@@ -197,12 +197,12 @@ async def test_only_a_rate_limit_before_any_output_used_nothing(said, turns):
 
 async def test_conversation_totals_survive_a_crash_after_a_failure(tmp_path):
     """A failed turn is counted and the next one is interrupted: the third one must know the totals."""
-    begun = asyncio.Event()
+    started = asyncio.Event()
     fails = saying(TurnFinished("t", TOLD, outcome="failed", error="busy", totals={"cost": 1}))
     async with Session(store=tmp_path / "n.db") as session:
-        register(session, Agent(fails, hanging(begun)), retry=Retry(attempts=3, delay=0))
+        register(session, Agent(fails, hanging(started)), retry=Retry(attempts=3, delay=0))
         await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
     agent = Agent(ends)
     async with Session(store=tmp_path / "n.db") as session:
         register(session, agent, retry=Retry(attempts=3, delay=0))

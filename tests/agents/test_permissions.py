@@ -68,11 +68,11 @@ def test_the_agents_reason_is_not_repeated() -> None:
 
 
 def test_agent_text_cannot_imitate_a_field_or_move_the_cursor() -> None:
-    told = format_permission_question(
+    question = format_permission_question(
         "dev", ToolAction("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"})
     )
-    assert "\n    command: ls" not in told
-    assert told.endswith("            command: ls\\u001b[2A\\u000d")
+    assert "\n    command: ls" not in question
+    assert question.endswith("            command: ls\\u001b[2A\\u000d")
 
 
 async def test_a_question_names_the_step_and_its_agent() -> None:

@@ -53,10 +53,10 @@ async def test_a_rate_limit_survives_a_restart_and_blocks_queries_until_it_ends(
         register(session, limited(soon))
         run = await session.start("body")
         await until(lambda: run.view.limited_steps)
-    asked = []
+    requests = []
 
     async def notes(prompt, resume, options):
-        asked.append(time.time())
+        requests.append(time.time())
         yield TurnFinished(resume or options.thread)
 
     async with Session(store=tmp_path / "n.db") as session:
@@ -68,8 +68,8 @@ async def test_a_rate_limit_survives_a_restart_and_blocks_queries_until_it_ends(
         await within(old.wait())
         await within(new.wait())
         assert session.provider_slots.limited == {}
-    assert len(asked) == 2
-    assert min(asked) >= soon
+    assert len(requests) == 2
+    assert min(requests) >= soon
 
 
 async def test_a_rate_limit_is_recorded_although_the_fallback_is_used(tmp_path):

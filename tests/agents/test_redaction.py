@@ -99,10 +99,10 @@ async def test_partial_messages_never_contain_half_a_secret(tmp_path, monkeypatc
 
 
 async def test_a_gate_shows_the_redacted_input_and_the_answer_applies_to_the_real_one(tmp_path) -> None:
-    asked = PermissionRequest("Bash", {"command": f"echo {KEY}"})
+    request = PermissionRequest("Bash", {"command": f"echo {KEY}"})
 
     async def turn(prompt, resume, options):
-        decision = await options.ask(asked)
+        decision = await options.ask(request)
         yield TurnFinished("t", outcome="completed" if decision.allow else "failed")
 
     async with Session(store=tmp_path / "n.db") as session:
@@ -137,6 +137,6 @@ def test_redaction_does_not_depend_on_how_a_text_is_split(cuts, words) -> None:
     secrets, whole = Redactor({"A_TOKEN": "abcabcab", "B_TOKEN": "cab-cab-"}), "".join(words)
     shown, rest, start = "", "", 0
     for cut in sorted(cuts):
-        told, rest = secrets.redact_partial(rest + whole[start:cut])
-        shown, start = shown + told, max(start, min(cut, len(whole)))
+        reported, rest = secrets.redact_partial(rest + whole[start:cut])
+        shown, start = shown + reported, max(start, min(cut, len(whole)))
     assert shown + secrets.redact_text(rest + whole[start:]) == secrets.redact_text(whole)

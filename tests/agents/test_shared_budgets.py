@@ -33,10 +33,10 @@ class Slow(Agent):
 
 async def quiet(agent, turns=40):
     """Wait until no query has started for a while."""
-    asked, calm = -1, 0
+    call_count, calm = -1, 0
     while calm < turns:
-        calm = calm + 1 if len(agent.calls) == asked else 0
-        asked = len(agent.calls)
+        calm = calm + 1 if len(agent.calls) == call_count else 0
+        call_count = len(agent.calls)
         await asyncio.sleep(0)
 
 

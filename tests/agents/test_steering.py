@@ -104,8 +104,8 @@ async def test_the_api_steers_once_per_key():
     agent = Working(resume=True)
     session, run = await started(agent)
     for _ in range(2):
-        told = await Client(Api(session)).steer(run=run.run_id, text="Use tabs", key="k")
-        assert (told.path, told.text) == ("/dev", "Use tabs")
+        reply = await Client(Api(session)).steer(run=run.run_id, text="Use tabs", key="k")
+        assert (reply.path, reply.text) == ("/dev", "Use tabs")
     agent.go.set()
     assert await within(run.wait()) == "Use tabs, []"
 
@@ -151,7 +151,7 @@ async def test_messages_before_a_crash_are_repeated_after_it(tmp_path):
         await within(run.wait())
     [prompt] = second.prompts
     assert prompt.startswith("You were interrupted")
-    told = (
+    expected_prompt = (
         "Build it\n\nWhile you worked on it, you also received these messages:\n\nUse tabs\n\nNo semicolons"
     )
-    assert prompt.endswith(told)
+    assert prompt.endswith(expected_prompt)

@@ -43,11 +43,11 @@ async def test_each_provider_resumes_its_own_conversation():
     first, other = named("first", says, limited(0.2), says), named("other", says)
     AgentNode("dev", session, first, fallback=other)
     steps(session, "one", "two", "three", pause=0.3)
-    told = await within((await session.start("body")).wait())
+    result = await within((await session.start("body")).wait())
     own = first.calls[0][2].thread
     assert [resume for _, resume, _ in first.calls] == [None, own, own]
     assert [resume for _, resume, _ in other.calls] == [None]
-    assert (told["provider"], told["thread"]) == ("first", own)
+    assert (result["provider"], result["thread"]) == ("first", own)
 
 
 async def test_the_fallback_resumes_its_own_conversation():
@@ -91,11 +91,11 @@ async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_retry():
 
 
 async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_steering_message():
-    begun, go = asyncio.Event(), asyncio.Event()
+    started, go = asyncio.Event(), asyncio.Event()
 
     async def works(prompt, resume, options):
         yield ThreadStarted(options.thread)
-        begun.set()
+        started.set()
         await go.wait()
         yield TurnFinished(options.thread)
 
@@ -104,7 +104,7 @@ async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_steering_m
     AgentNode("dev", session, first, fallback=other)
     steps(session, "Count the frogs.")
     run = await session.start("body")
-    await within(begun.wait())
+    await within(started.wait())
     await run.steer("And the toads.")
     go.set()
     await within(run.wait())
@@ -114,11 +114,11 @@ async def test_a_fallback_gets_the_full_task_if_the_limit_occurs_on_a_steering_m
 
 
 async def test_an_interrupted_fallback_resumes_its_own_conversation(tmp_path):
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def hangs(prompt, resume, options):
         yield ThreadStarted(options.thread)
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def opened(*agents):
@@ -130,7 +130,7 @@ async def test_an_interrupted_fallback_resumes_its_own_conversation(tmp_path):
     cut = named("other", hangs)
     async with opened(named("first", limited(60)), cut) as session:
         await session.start("body")
-        await within(begun.wait())
+        await within(started.wait())
     other = named("other", says)
     async with opened(named("first", says), other) as session:
         [run] = await session.recover()
@@ -183,10 +183,10 @@ async def test_a_forked_run_forks_the_conversation_and_is_charged_for_its_own_tu
     run = await session.start("body", 2)
     original = (await within(run.wait()))["thread"]
     fork = await session.fork(run.run_id, input=4)
-    told = await within(fork.wait())
-    asked = [(resume, options.fork) for _, resume, options in agent.calls[2:]]
-    assert asked == [(original, True), (told["thread"], False)]
-    assert told["thread"] != original
+    result = await within(fork.wait())
+    requests = [(resume, options.fork) for _, resume, options in agent.calls[2:]]
+    assert requests == [(original, True), (result["thread"], False)]
+    assert result["thread"] != original
     assert costs(fork) == [1.0] * 4
     assert fork.view.usage.cost == 2.0
     assert logs(fork) == []
@@ -204,8 +204,8 @@ async def test_a_forked_run_is_not_charged_for_later_turns_of_the_original():
         assert [(resume, options.fork) for _, resume, options in agent.calls[3 + number :]] == [
             (original, True)
         ]
-        told = "the conversation continued in the previous run; the fork includes those messages"
-        assert logs(fork) == [told]
+        expected_log = "the conversation continued in the previous run; the fork includes those messages"
+        assert logs(fork) == [expected_log]
     again = await session.fork(fork.run_id, "/dev[2]")
     await within(again.wait())
     assert costs(again) == [1.0] * 3
@@ -221,11 +221,11 @@ async def test_a_forked_run_starts_a_new_conversation_and_logs_it_if_the_provide
     await within(fork.wait())
     assert [(resume, options.fork) for _, resume, options in agent.calls[2:]] == [(None, False)]
     assert costs(fork)[-1] == 1.0
-    told = (
+    expected_log = (
         "agent cannot fork the conversation of the previous run: "
         "the agent starts without the earlier conversation"
     )
-    assert logs(fork) == [told]
+    assert logs(fork) == [expected_log]
 
 
 async def test_a_forked_run_has_its_own_budget():
@@ -254,18 +254,18 @@ async def test_a_fork_has_its_thread_id_on_disk_before_it_starts(tmp_path):
         AgentNode("dev", session, agent, thread="fork")
         steps(session, "one", "two")
         run = await session.start("body")
-        told = await within(run.wait())
+        result = await within(run.wait())
     (_, _, first), (_, resume, second) = agent.calls
     assert (resume, second.fork) == (first.thread, True)
-    assert told["thread"] == second.thread != first.thread
+    assert result["thread"] == second.thread != first.thread
     assert second.thread in seen[1]
 
 
 async def test_a_fork_interrupted_before_it_existed_is_forked_again(tmp_path):
-    asked = asyncio.Event()
+    queried = asyncio.Event()
 
     async def hangs(prompt, resume, options):
-        asked.set()
+        queried.set()
         await asyncio.Event().wait()
         yield ThreadStarted(options.thread)
 
@@ -278,7 +278,7 @@ async def test_a_fork_interrupted_before_it_existed_is_forked_again(tmp_path):
     first, second = named("agent", says, hangs), named("agent", says)
     async with opened(first) as session:
         await session.start("body")
-        await within(asked.wait())
+        await within(queried.wait())
     async with opened(second) as session:
         [run] = await session.recover()
         await within(run.wait())
@@ -302,8 +302,8 @@ async def test_a_refused_turn_does_not_count_whatever_usage_it_reports(usage):
     AgentNode("dev", session, agent, limits={"turns": 1})
     steps(session, "one")
     run = await session.start("body", limits={"turns": 1})
-    told = await within(run.wait())
-    assert told["usage"]["turns"] == run.view.usage.turns == 1
+    result = await within(run.wait())
+    assert result["usage"]["turns"] == run.view.usage.turns == 1
     assert [event.data for event in run.events if event.event_type == "usage"] == []
 
 

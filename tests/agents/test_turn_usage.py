@@ -58,15 +58,15 @@ async def test_usage_of_a_run_is_reported_by_model_and_step_and_unknown_stays_un
     await within(run.wait())
     by_model = {"dear": DEAR_TOLD, "cheap": CHEAP_TOLD, "unknown": NOBODY_TOLD}
     assert run.view.ledger.by_model() == by_model
-    told = await queries.run(session, models.RunRequest(run=run.run_id))
-    assert told.models == by_model
-    assert {node.path: node.usage.get("turns") for node in told.tree} == {
+    reported = await queries.run(session, models.RunRequest(run=run.run_id))
+    assert reported.models == by_model
+    assert {node.path: node.usage.get("turns") for node in reported.tree} == {
         "/dev": 1,
         "/dev[2]": 1,
         "/dev[3]": 1,
         "/dev[4]": 1,
     }
-    assert told.tree[1].usage == CHEAP_TOLD
+    assert reported.tree[1].usage == CHEAP_TOLD
 
 
 async def test_usage_of_a_child_is_in_its_parents_ledger_and_once_in_the_daily_one():
@@ -74,11 +74,14 @@ async def test_usage_of_a_child_is_in_its_parents_ledger_and_once_in_the_daily_o
     register(session, DEAR, CHEAP)
     run = await session.start("parent")
     await within(run.wait())
-    told = {**DEAR_TOLD, "turns": 1}
-    del told["turns_without_tokens"], told["turns_without_cost"]
-    assert run.view.ledger.by_model() == {"dear": told, "cheap": CHEAP_TOLD}
+    reported = {**DEAR_TOLD, "turns": 1}
+    del reported["turns_without_tokens"], reported["turns_without_cost"]
+    assert run.view.ledger.by_model() == {"dear": reported, "cheap": CHEAP_TOLD}
     assert list(run.view.ledger.by_step()) == ["/body"]
-    assert (await queries.usage(session, models.EmptyRequest())).models == {"dear": told, "cheap": CHEAP_TOLD}
+    assert (await queries.usage(session, models.EmptyRequest())).models == {
+        "dear": reported,
+        "cheap": CHEAP_TOLD,
+    }
 
 
 async def test_the_daily_ledger_is_updated_by_events_and_restored_after_a_restart(tmp_path):
@@ -87,10 +90,10 @@ async def test_the_daily_ledger_is_updated_by_events_and_restored_after_a_restar
         assert (await queries.usage(session, models.EmptyRequest())).models == {}
         for count in (1, 2):
             await within((await session.start("body")).wait())
-            told = (await queries.usage(session, models.EmptyRequest())).models
-            assert told["cheap"]["turns"] == count
+            reported = (await queries.usage(session, models.EmptyRequest())).models
+            assert reported["cheap"]["turns"] == count
     async with Session(store=tmp_path / "n.db") as session:
-        assert (await queries.usage(session, models.EmptyRequest())).models == told
+        assert (await queries.usage(session, models.EmptyRequest())).models == reported
 
 
 async def test_usage_inherited_by_a_fork_is_not_charged_again(tmp_path):
@@ -190,9 +193,9 @@ async def test_the_models_of_one_turn_are_separate_entries():
     )
     run = await session.start("body", limits=Limits(cost=9))
     await within(run.wait())
-    told = run.view.ledger.by_model()
-    assert told["dear"] == {"turns": 1, "input_tokens": 10, "output_tokens": 5, "reported_cost": 0.5}
-    assert told["cheap"] == {"input_tokens": 1, "output_tokens": 2, "inferred_cost": 0.25}
+    reported = run.view.ledger.by_model()
+    assert reported["dear"] == {"turns": 1, "input_tokens": 10, "output_tokens": 5, "reported_cost": 0.5}
+    assert reported["cheap"] == {"input_tokens": 1, "output_tokens": 2, "inferred_cost": 0.25}
     assert run.view.usage.cost == 0.75
 
 
@@ -245,11 +248,11 @@ async def test_an_amount_given_as_a_string_counts():
 
 
 async def test_negative_usage_of_a_node_refunds_no_budget():
-    session, asked = Session(), []
+    session, requests = Session(), []
 
     def greedy(context):
-        asked.append(1)
-        return Result.ok("x", {"usage": {"tokens": 100 if len(asked) % 2 else -100, "turns": 1}})
+        requests.append(1)
+        return Result.ok("x", {"usage": {"tokens": 100 if len(requests) % 2 else -100, "turns": 1}})
 
     FunctionNode("greedy", session, greedy)
 
@@ -261,4 +264,4 @@ async def test_negative_usage_of_a_node_refunds_no_budget():
     run = await session.start("body", limits={"tokens": 300})
     with pytest.raises(RunHeld, match="tokens"):
         await within(run.wait())
-    assert len(asked) == 5
+    assert len(requests) == 5

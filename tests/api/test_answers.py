@@ -19,8 +19,8 @@ def answers_in(api: Api, run_id: str) -> list[Any]:
 async def test_an_answer_is_returned_as_recorded(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     assert run.state == "waiting"
-    told = await api.answer(run=run.run_id, gate=run.gates[0].gate_id, answer="yes", key="k")
-    assert told.model_dump() == {
+    reply = await api.answer(run=run.run_id, gate=run.gates[0].gate_id, answer="yes", key="k")
+    assert reply.model_dump() == {
         "run_id": run.run_id,
         "gate_id": run.gates[0].gate_id,
         "path": run.gates[0].path,
@@ -38,8 +38,8 @@ async def test_an_answer_is_returned_as_recorded(api: Api) -> None:
 
 async def test_a_gate_can_be_answered_without_naming_the_run(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
-    told = await api.answer(gate=run.gates[0].gate_id, answer="no")
-    assert (told.run_id, told.answer) == (run.run_id, "no")
+    reply = await api.answer(gate=run.gates[0].gate_id, answer="no")
+    assert (reply.run_id, reply.answer) == (run.run_id, "no")
     error = await refusal(api.answer(gate=run.gates[0].gate_id, answer="yes"))
     assert (error.code, error.details["winner"]["answer"]) == ("conflict", "no")
 
@@ -115,9 +115,9 @@ async def test_one_key_answers_one_of_several_gates(api: Api) -> None:
     first, second = (gate.gate_id for gate in run.gates)
     error = await refusal(api.answer(run=run.run_id, answer="x"))
     assert (error.code, error.fix) == ("conflict", "Name the gate.")
-    given = [api.answer(run=run.run_id, gate=first, answer="x", key="k") for _ in range(2)]
+    answers = [api.answer(run=run.run_id, gate=first, answer="x", key="k") for _ in range(2)]
     replies = await asyncio.gather(
-        *given, *(api.answer(run=run.run_id, answer="x", key="k") for _ in range(9))
+        *answers, *(api.answer(run=run.run_id, answer="x", key="k") for _ in range(9))
     )
     assert {reply.gate_id for reply in replies} == {first}
     assert [gate.gate_id for gate in (await api.run(run=run.run_id)).gates] == [second]
@@ -132,14 +132,14 @@ async def test_a_gate_of_a_child_run_is_answered_through_its_parent_or_itself(
         run = await api.start(workflow="nested", wait=True)
         child = (await api.runs(workflow="ask")).runs[0]
         name = child.run_id if by_child else run.run_id
-        told = await api.answer(run=name, gate=run.gates[0].gate_id, answer="yes", key="k")
-        assert told.run_id == child.run_id
+        reply = await api.answer(run=name, gate=run.gates[0].gate_id, answer="yes", key="k")
+        assert reply.run_id == child.run_id
         assert await session.get_workflow_run(run.run_id).wait() == "yes"
         error = await refusal(api.answer(run=run.run_id, gate=run.gates[0].path, answer="no"))
-        assert (error.code, error.details["winner"]) == ("conflict", told.model_dump())
+        assert (error.code, error.details["winner"]) == ("conflict", reply.model_dump())
     async with Session(store=file) as session:
         again = await with_workflows(session).answer(run=name, answer="yes", key="k")
-        assert again == told
+        assert again == reply
 
 
 async def test_an_unknown_gate_is_not_found(api: Api) -> None:
@@ -298,8 +298,8 @@ async def test_a_form_takes_the_same_text_with_the_same_key_once(api: Api) -> No
     assert run.gates[0].form == form
     with pytest.raises(ApiError, match="required property"):
         await api.answer(run=run.run_id, answer={})
-    told = [await api.answer(run=run.run_id, answer='{"n": 3}', key="k") for _ in range(2)]
-    assert [each.answer for each in told] == [{"n": 3}, {"n": 3}]
+    replies = [await api.answer(run=run.run_id, answer='{"n": 3}', key="k") for _ in range(2)]
+    assert [each.answer for each in replies] == [{"n": 3}, {"n": 3}]
     assert len(answers_in(api, run.run_id)) == 1
 
 
@@ -311,9 +311,9 @@ async def test_a_form_rejects_an_answer_that_is_nested_too_deep(api: Api) -> Non
     run = await api.start(workflow="formed", wait=True)
     for answer in ("[" * 300 + "]" * 300, "[" * 101 + "]" * 101):
         assert (await refusal(api.answer(run=run.run_id, answer=answer))).code == "refused"
-    told = await api.answer(run=run.run_id, answer="[" * 100 + "]" * 100)
+    reply = await api.answer(run=run.run_id, answer="[" * 100 + "]" * 100)
     await api.session.get_workflow_run(run.run_id).wait()
-    for each in (told, await api.runs(), await api.run(run=run.run_id), await api.events(run=run.run_id)):
+    for each in (reply, await api.runs(), await api.run(run=run.run_id), await api.events(run=run.run_id)):
         assert each.model_dump_json()
 
 
@@ -322,15 +322,15 @@ async def test_a_key_belongs_to_one_answer_even_if_another_run_has_a_gate_with_t
 ) -> None:
     first = await api.start(workflow="ask", wait=True)
     path = first.gates[0].path
-    told = await api.answer(gate=path, answer="yes", key="k")
-    assert await api.answer(gate=path, answer="yes", key="k") == told
+    reply = await api.answer(gate=path, answer="yes", key="k")
+    assert await api.answer(gate=path, answer="yes", key="k") == reply
     other = await api.start(workflow="ask", wait=True)
-    assert await api.answer(gate=path, answer="yes", key="k") == told
+    assert await api.answer(gate=path, answer="yes", key="k") == reply
     assert (await refusal(api.answer(gate=path, answer="no", key="k"))).code == "conflict"
     await api.session.close()
     async with Session(store=file) as session:
         again = with_workflows(session)
-        assert await again.answer(gate=path, answer="yes", key="k") == told
+        assert await again.answer(gate=path, answer="yes", key="k") == reply
         assert answers_in(again, other.run_id) == []
 
 

@@ -28,9 +28,9 @@ async def over(api: Api, run_id: str) -> Any:
 
 
 async def test_a_workflow_is_defined_from_source_and_started(api: Api) -> None:
-    told = await api.define(source=ASKS)
-    assert (told.id, told.kind, told.description) == ("written", "yaml", "Asks in YAML")
-    assert [(given.name, given.required) for given in told.inputs] == [("tone", True)]
+    reply = await api.define(source=ASKS)
+    assert (reply.id, reply.kind, reply.description) == ("written", "yaml", "Asks in YAML")
+    assert [(arguments.name, arguments.required) for arguments in reply.inputs] == [("tone", True)]
     run = await api.start(workflow="written", params={"tone": "Calm"}, wait=True)
     assert (run.state, run.gates[0].prompt, run.gates[0].choices) == ("waiting", "Calm?", ["yes", "no"])
     error = await refusal(api.start(workflow="written"))
@@ -59,13 +59,13 @@ async def test_an_invalid_definition_reports_its_position(api: Api) -> None:
 
 
 async def test_a_definition_is_stored_with_its_key_and_active_after_a_restart(api: Api, file: Path) -> None:
-    told = await api.define(source=ASKS, key="k")
+    reply = await api.define(source=ASKS, key="k")
     await api.define(source=ASKS.replace("Asks", "Begs"))
     await api.session.close()
     async with Session(store=file) as session:
         restarted = with_workflows(session)
         await session.recover()
-        assert await restarted.define(source=ASKS, key="k") == told
+        assert await restarted.define(source=ASKS, key="k") == reply
         assert (await restarted.workflow(workflow="written")).description == "Begs in YAML"
         run = await restarted.start(workflow="written", params={"tone": "Calm"}, wait=True)
         assert run.gates[0].prompt == "Calm?"
@@ -73,21 +73,21 @@ async def test_a_definition_is_stored_with_its_key_and_active_after_a_restart(ap
 
 async def test_an_unregistered_definition_is_only_for_runs_that_name_it(api: Api, file: Path) -> None:
     await api.define(source=ASKS)
-    told = await api.define(source=ASKS.replace("{{ inputs.tone }}?", "Mine?"), keep=False)
-    given = {"workflow": "written", "params": {"tone": "Calm"}, "wait": True}
-    own = await api.start(**given, definition=told.hash, key="own")
-    assert [own.gates[0].prompt, (await api.start(**given)).gates[0].prompt] == ["Mine?", "Calm?"]
-    assert (await api.workflow(workflow="written")).hash != told.hash
+    reply = await api.define(source=ASKS.replace("{{ inputs.tone }}?", "Mine?"), keep=False)
+    arguments = {"workflow": "written", "params": {"tone": "Calm"}, "wait": True}
+    own = await api.start(**arguments, definition=reply.hash, key="own")
+    assert [own.gates[0].prompt, (await api.start(**arguments)).gates[0].prompt] == ["Mine?", "Calm?"]
+    assert (await api.workflow(workflow="written")).hash != reply.hash
     other = await api.define(source=ASKS.replace("Asks", "Begs"), keep=False)
-    assert (await refusal(api.start(**given, definition=other.hash, key="own"))).code == "conflict"
-    assert (await refusal(api.start(**given, definition="nothing"))).code == "not_found"
-    assert (await refusal(api.start(workflow="hello", definition=told.hash))).code == "not_found"
+    assert (await refusal(api.start(**arguments, definition=other.hash, key="own"))).code == "conflict"
+    assert (await refusal(api.start(**arguments, definition="nothing"))).code == "not_found"
+    assert (await refusal(api.start(workflow="hello", definition=reply.hash))).code == "not_found"
     await api.session.close()
     async with Session(store=file) as session:
         await session.recover()
         again = Api(session)
         assert (await again.run(run=own.run_id)).gates[0].prompt == "Mine?"
-        assert (await again.start(**given, definition=told.hash)).gates[0].prompt == "Mine?"
+        assert (await again.start(**arguments, definition=reply.hash)).gates[0].prompt == "Mine?"
         await again.answer(run=own.run_id, answer="yes")
         assert (await over(again, own.run_id)).result == "yes"
 
@@ -122,8 +122,8 @@ async def test_a_definition_with_the_name_of_a_node_is_refused_and_not_stored(ap
 async def test_a_run_is_started_and_waited_for(api: Api) -> None:
     run = await api.start(workflow="hello", input="you", label="first", wait=True)
     assert (run.workflow, run.state, run.result, run.label) == ("hello", "completed", "hello you", "first")
-    begun = await api.start(workflow="ask")
-    assert begun.state in ("running", "waiting")
+    started = await api.start(workflow="ask")
+    assert started.state in ("running", "waiting")
     failed = await api.start(workflow="broken", input="bad", wait=True)
     assert (failed.state, failed.error) == ("failed", "it is bad")
 
@@ -154,11 +154,11 @@ async def test_waiting_ends_if_a_user_must_act_and_not_during_a_sleep(api: Api) 
 
 @pytest.mark.requirement("D0-15")
 async def test_waiting_ends_when_a_run_or_its_child_is_paused(api: Api) -> None:
-    go, begun = asyncio.Event(), asyncio.Event()
+    go, started = asyncio.Event(), asyncio.Event()
 
     @api.session.node
     async def works(context: Any) -> str:
-        begun.set()
+        started.set()
         await go.wait()
         return "done"
 
@@ -172,9 +172,9 @@ async def test_waiting_ends_when_a_run_or_its_child_is_paused(api: Api) -> None:
         return await ctx.run_workflow("labours")
 
     for name, label in (("labours", "own"), ("has_it_done", "own"), ("has_it_done", "child")):
-        go.clear(), begun.clear()
+        go.clear(), started.clear()
         waiting = asyncio.ensure_future(api.start(workflow=name, wait=True))
-        await begun.wait()
+        await started.wait()
         there = (await api.runs()).runs
         own, child = next(run for run in there if run.workflow == name), there[0]
         paused = await api.pause(run=(own if label == "own" else child).run_id)
@@ -219,27 +219,27 @@ async def test_the_run_of_a_node_continues_after_a_restart(tmp_path: Path) -> No
 async def test_a_run_without_its_code_is_listed_and_does_not_continue(tmp_path: Path) -> None:
     async with Session("test", tmp_path / "nerve.db") as session:
         with_workflows(session)
-        begun = await Api(session).start(workflow="ask", wait=True)
+        started = await Api(session).start(workflow="ask", wait=True)
     async with Session("test", tmp_path / "nerve.db") as session:
         api = Api(session)
         await session.recover()
-        assert [run.run_id for run in (await api.runs()).runs] == [begun.run_id]
+        assert [run.run_id for run in (await api.runs()).runs] == [started.run_id]
         (gate,) = (await api.gates()).gates
-        assert (gate.run_id, (await api.run(run=begun.run_id)).workflow) == (begun.run_id, "ask")
-        assert (await api.events(run=begun.run_id)).events
-        error = await refusal(api.answer(run=begun.run_id, answer="yes"))
+        assert (gate.run_id, (await api.run(run=started.run_id)).workflow) == (started.run_id, "ask")
+        assert (await api.events(run=started.run_id)).events
+        error = await refusal(api.answer(run=started.run_id, answer="yes"))
         assert (error.code, error.fix) == ("refused", "Name the file with its code: --with FILE")
         with_workflows(session)
-        await api.answer(run=begun.run_id, answer="yes")
-        assert (await over(api, begun.run_id)).state == "completed"
+        await api.answer(run=started.run_id, answer="yes")
+        assert (await over(api, started.run_id)).state == "completed"
 
 
 async def test_a_run_without_its_code_can_be_stopped(tmp_path: Path) -> None:
     async with Session("test", tmp_path / "nerve.db") as session:
         with_workflows(session)
-        begun = await Api(session).start(workflow="ask", wait=True)
+        started = await Api(session).start(workflow="ask", wait=True)
     async with Session("test", tmp_path / "nerve.db") as session:
-        assert (await Api(session).stop(run=begun.run_id)).state == "cancelled"
+        assert (await Api(session).stop(run=started.run_id)).state == "cancelled"
 
 
 async def test_names_are_completed_from_a_unique_prefix(api: Api) -> None:
@@ -295,8 +295,8 @@ async def test_signals_and_facts_are_asserted_and_retracted(api: Api) -> None:
     assert (fact.record, fact.by) == (["colour", "red"], "api")
     assert (await api.assert_fact(fact=["colour", "red"])).id == fact.id
     await api.assert_fact(fact='(colour "blue")')
-    found = await api.facts(pattern="(colour _)")
-    assert [each.record[1] for each in found.facts] == ["red", "blue"]
+    page = await api.facts(pattern="(colour _)")
+    assert [each.record[1] for each in page.facts] == ["red", "blue"]
     gone = await api.retract(fact=["colour", "red"])
     assert [each.record for each in gone.facts] == [["colour", "red"]]
     assert (await api.retract(fact=["colour", "red"])).facts == []
@@ -420,9 +420,9 @@ async def test_the_definitions_of_a_project_are_reloaded_with_an_error_for_each_
     (folder / "a.yaml").write_text(ASKS)
     (folder / "b.yaml").write_text("name: b\nbody: {kind: nothing}\n")
     (folder / "c.yaml").write_text("name: hello\nbody: {kind: gate, id: g}\n")
-    told = await memory.reload()
-    assert told.workflows == 1
-    assert sorted(Path(problem["file"]).name for problem in told.problems) == ["b.yaml", "c.yaml"]
+    reply = await memory.reload()
+    assert reply.workflows == 1
+    assert sorted(Path(problem["file"]).name for problem in reply.problems) == ["b.yaml", "c.yaml"]
     run = await memory.start(workflow="written", params={"tone": "Calm"}, wait=True)
     (folder / "a.yaml").write_text(ASKS.replace("}}?", "}}!"))
     await memory.reload()

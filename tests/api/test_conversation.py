@@ -112,10 +112,10 @@ async def test_an_invalid_or_ambiguous_answer_is_refused(api: Api) -> None:
     assert "Invalid choice 'perhaps'" in texts(await receive_message(api, "c", "/answer perhaps"))[1]
     assert "Usage: /answer [GATE] TEXT" in texts(await receive_message(api, "c", "/answer"))[1]
     await receive_message(api, "c", "%ship")
-    told = texts(await receive_message(api, "c", "/answer yes"))[1]
+    reply = texts(await receive_message(api, "c", "/answer yes"))[1]
     gates = (await api.gates()).gates
     assert len(gates) == 2
-    assert all(f"{gate.gate_id} (g): Ship it?" in told for gate in gates)
+    assert all(f"{gate.gate_id} (g): Ship it?" in reply for gate in gates)
 
 
 async def test_a_workflow_named_by_its_prefix_starts_although_a_gate_waits(api: Api) -> None:
@@ -134,8 +134,8 @@ async def test_a_gate_of_another_conversation_does_not_block_a_start(api: Api) -
 
 
 async def test_a_message_that_matches_no_workflow_is_answered(api: Api) -> None:
-    asked, answered = await receive_message(api, "c", "good morning")
-    assert (asked.role, answered.role, answered.run) == ("user", "assistant", None)
+    requests, answered = await receive_message(api, "c", "good morning")
+    assert (requests.role, answered.role, answered.run) == ("user", "assistant", None)
     assert (await api.runs()).runs == []
 
 
@@ -167,8 +167,8 @@ async def test_a_missing_project_is_reported_first(tmp_path: Path) -> None:
         assert (await receive_message(Api(session), "c", "/workflow list"))[1].text == "Codebase not found."
     async with Session(project=tmp_path) as session:
         api = Api(session)
-        told = (await receive_message(api, "c", "/workflow reload"))[1].text
-        assert told == "No codebase configured. Use `nerve init` first."
+        reply = (await receive_message(api, "c", "/workflow reload"))[1].text
+        assert reply == "No codebase configured. Use `nerve init` first."
         (tmp_path / ".archon").mkdir()
         assert (await receive_message(api, "c", "/workflow list"))[1].text == NO_WORKFLOWS_TEXT
 

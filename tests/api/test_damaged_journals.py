@@ -68,7 +68,7 @@ async def started(file: Path) -> dict[str, str]:
             assert run is not None
             await run.next_gate()
         child = next(row.run for row in session.engine.store.runs() if row.parent == parent.run_id)
-        return {name: told.run_id for name, told in runs.items()} | {"child": child}
+        return {name: reply.run_id for name, reply in runs.items()} | {"child": child}
 
 
 @pytest.mark.parametrize("which", EVENTS)
@@ -108,9 +108,13 @@ async def test_an_open_run_with_a_damaged_journal_is_listed_as_held_and_unreadab
     async with Session(store=file) as session:
         api = with_workflows(session)
         await session.recover()
-        told = {run.run_id: run for run in (await api.runs()).runs}[runs["open"]]
-        assert (told.state, told.label, told.held["reason"]) == ("held", "open", "unreadable")
-        assert "event 2 is damaged" in told.held["message"]
+        listed_run = {run.run_id: run for run in (await api.runs()).runs}[runs["open"]]
+        assert (listed_run.state, listed_run.label, listed_run.held["reason"]) == (
+            "held",
+            "open",
+            "unreadable",
+        )
+        assert "event 2 is damaged" in listed_run.held["message"]
         health = await api.health()
         assert health.status == "degraded"
         assert "event 2 is damaged" in health.held[runs["open"]]
@@ -128,9 +132,13 @@ async def test_a_finished_run_with_a_damaged_end_is_not_shown_as_completed(file:
     damage(file, runs["over"])
     async with Session(store=file) as session:
         api = with_workflows(session)
-        told = {run.run_id: run for run in (await api.runs()).runs}[runs["over"]]
-        assert (told.state, told.held["reason"], told.result) == ("held", "unreadable", None)
-        assert told.ended_at is not None
+        listed_run = {run.run_id: run for run in (await api.runs()).runs}[runs["over"]]
+        assert (listed_run.state, listed_run.held["reason"], listed_run.result) == (
+            "held",
+            "unreadable",
+            None,
+        )
+        assert listed_run.ended_at is not None
 
 
 async def test_a_held_run_with_a_damaged_journal_does_not_block_recovery_of_others(file: Path) -> None:
@@ -172,10 +180,10 @@ def test_the_command_line_lists_a_damaged_run_as_held(tmp_path: Path, monkeypatc
     runs = asyncio.run(started(file))
     damage(file, runs["open"])
     assert execute_command_line(["runs", "--json"]) == 0
-    told = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)}
-    assert told[runs["open"]]["state"] == "held"
-    assert "event 2 is damaged" in told[runs["open"]]["held"]["message"]
-    assert told[runs["whole"]]["state"] == "waiting"
+    listed = {run["run_id"]: run for run in json.loads(capsys.readouterr().out)}
+    assert listed[runs["open"]]["state"] == "held"
+    assert "event 2 is damaged" in listed[runs["open"]]["held"]["message"]
+    assert listed[runs["whole"]]["state"] == "waiting"
     assert execute_command_line(["runs"]) == 0
     assert "unreadable" in capsys.readouterr().out
     assert execute_command_line(["status"]) == 0

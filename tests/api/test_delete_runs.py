@@ -53,12 +53,12 @@ async def test_a_dry_run_lists_what_would_be_deleted_and_changes_nothing(tmp_pat
         add(store, "older-run", 60)
         add(store, "old-run-2", 40)
         add(store, "young-run", 20)
-        told = await api.collect()
-        assert (told.dry_run, told.runs, told.events) == (True, 2, 6)
-        assert [each.run_id for each in told.oldest] == ["older-run", "old-run-2"]
+        reply = await api.collect()
+        assert (reply.dry_run, reply.runs, reply.events) == (True, 2, 6)
+        assert [each.run_id for each in reply.oldest] == ["older-run", "old-run-2"]
         assert len(store.runs()) == 3
         done = await api.collect(dry_run=False)
-        assert done.model_dump(exclude={"dry_run"}) == told.model_dump(exclude={"dry_run"})
+        assert done.model_dump(exclude={"dry_run"}) == reply.model_dump(exclude={"dry_run"})
         assert [row.run for row in store.runs()] == ["young-run"]
         assert (await api.collect(dry_run=False)).runs == 0
 
@@ -109,8 +109,8 @@ async def test_old_output_is_emptied_and_numbers_and_hash_chain_stay_valid(tmp_p
     async with opened(tmp_path) as api:
         store = api.session.engine.store
         add(store, "waits-still", 10, "waiting", events=5)
-        told = await api.collect(output_older_than=7, dry_run=False)
-        assert (told.chunks, told.runs) == (5, 0)
+        reply = await api.collect(output_older_than=7, dry_run=False)
+        assert (reply.chunks, reply.runs) == (5, 0)
         assert [(row.seq, row.data) for row in store.events("waits-still")] == [
             (n, "{}") for n in range(1, 6)
         ]
@@ -142,8 +142,8 @@ async def test_a_running_engine_is_never_blocked_for_a_quarter_of_a_second(
             fill(api.session.engine.store, attempt, runs, events)
             collecting = asyncio.ensure_future(api.collect(older_than=30, output_older_than=1, dry_run=False))
             worst = await slowest(api, collecting)
-            told = collecting.result()
-            assert (told.runs, told.chunks) == (runs + 1, events)
+            reply = collecting.result()
+            assert (reply.runs, reply.chunks) == (runs + 1, events)
             if worst < max(0.25, 3 * alone):
                 return
         pytest.fail(f"a start took {worst:.3f} s while runs were deleted, and {alone:.3f} s before")

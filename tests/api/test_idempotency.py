@@ -69,22 +69,22 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
 async def test_a_repeated_key_returns_the_same_reply_and_runs_the_command_once(
     api: Api, file: Path, operation: Any
 ) -> None:
-    given = await asked(api, operation.name)
-    told = await asyncio.gather(*(api.perform(operation.name, given) for _ in range(5)))
+    arguments = await asked(api, operation.name)
+    replies = await asyncio.gather(*(api.perform(operation.name, arguments) for _ in range(5)))
     for run in api.session.engine.run_handles.values():
         await api.session.engine.wait_durable(run)
     after = seen(api)
-    again = await api.perform(operation.name, given)
+    again = await api.perform(operation.name, arguments)
     assert seen(api) == after
     await api.session.close()
     async with Session(store=file) as session:
         restarted = with_workflows(session)
-        later = await restarted.perform(operation.name, given)
+        later = await restarted.perform(operation.name, arguments)
         assert sorted(line.split()[0] for line in seen(restarted)) == sorted(
             line.split()[0] for line in after
         )
     same = {"run_id"} if operation.name == "start" else None  # the reply shows the current state of the run
-    assert len({each.model_dump_json(include=same) for each in [*told, again, later]}) == 1
+    assert len({each.model_dump_json(include=same) for each in [*replies, again, later]}) == 1
 
 
 async def test_a_repeated_signal_does_not_overwrite_a_newer_one(api: Api) -> None:
@@ -97,9 +97,9 @@ async def test_a_repeated_signal_does_not_overwrite_a_newer_one(api: Api) -> Non
 
 
 async def test_a_repeated_assert_does_not_restore_a_retracted_fact(api: Api) -> None:
-    told = await api.assert_fact(fact="(note 1)", key="a")
+    reply = await api.assert_fact(fact="(note 1)", key="a")
     await api.retract(fact="(note _)", key="b")
-    assert await api.assert_fact(fact="(note 1)", key="a") == told
+    assert await api.assert_fact(fact="(note 1)", key="a") == reply
     assert (await api.facts(pattern="(note _)")).facts == []
     await api.assert_fact(fact="(note 1)")
     assert len((await api.retract(fact="(note _)", key="b")).facts) == 1
@@ -153,9 +153,14 @@ async def test_the_caller_is_recorded_and_cannot_be_set_by_the_request(api: Api)
     run = await api.start(workflow="ask", wait=True)
     assert (await refusal(ann.answer(run=run.run_id, answer="yes", by="ben"))).code == "bad_request"
     assert (await refusal(ann.answer(run=run.run_id, answer="yes", _caller="ben"))).code == "bad_request"
-    told = await ann.answer(run=run.run_id, answer="yes", reason="it is fine", key="k")
-    assert (told.by, told.via, told.scope, told.reason) == ("token:answer", "http", "answer", "it is fine")
-    assert await api.answer(run=run.run_id, answer="yes", key="k") == told
+    reply = await ann.answer(run=run.run_id, answer="yes", reason="it is fine", key="k")
+    assert (reply.by, reply.via, reply.scope, reply.reason) == (
+        "token:answer",
+        "http",
+        "answer",
+        "it is fine",
+    )
+    assert await api.answer(run=run.run_id, answer="yes", key="k") == reply
     [event] = [e for e in (await api.events(run=run.run_id)).events if e.event_type == "gate_answered"]
     assert {"by": "token:answer", "via": "http", "scope": "answer", "reason": "it is fine"}.items() <= (
         event.data.items()
@@ -232,11 +237,11 @@ async def test_a_steering_message_is_stored_together_with_its_key(api: Api) -> N
 
 
 async def test_a_key_is_valid_for_one_start_with_one_input(api: Api) -> None:
-    for given in ({"input": {"a": [1], "b": 2}, "params": {"n": 1}}, {}):
-        key = str(given)
-        run = await api.start(workflow="hello", key=key, **given)
-        assert (await api.start(workflow="hello", key=key, **given)).run_id == run.run_id
-        for other in ({"input": "other"}, {**given, "params": {"n": 2}}):
+    for arguments in ({"input": {"a": [1], "b": 2}, "params": {"n": 1}}, {}):
+        key = str(arguments)
+        run = await api.start(workflow="hello", key=key, **arguments)
+        assert (await api.start(workflow="hello", key=key, **arguments)).run_id == run.run_id
+        for other in ({"input": "other"}, {**arguments, "params": {"n": 2}}):
             error = await refusal(api.start(workflow="hello", key=key, **other))
             assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
     await api.define(source=WITH_DEFAULT)
@@ -246,8 +251,8 @@ async def test_a_key_is_valid_for_one_start_with_one_input(api: Api) -> None:
 
 async def test_one_of_two_different_concurrent_starts_with_one_key_is_refused(api: Api) -> None:
     starts = [api.start(workflow="hello", input=name, key="k") for name in ("a", "b")]
-    told = await asyncio.gather(*starts, return_exceptions=True)
-    assert [getattr(each, "code", "started") for each in told] == ["started", "conflict"]
+    replies = await asyncio.gather(*starts, return_exceptions=True)
+    assert [getattr(each, "code", "started") for each in replies] == ["started", "conflict"]
 
 
 FIRST = [each for each in COMMANDS if each.name not in ("skip", "steer")]
@@ -263,12 +268,12 @@ def there(api: Api) -> list[str]:
 async def test_a_key_cannot_be_reused_for_another_command_even_after_a_restart(
     api: Api, file: Path, operation: Any
 ) -> None:
-    given = await asked(api, operation.name)
-    await api.perform(operation.name, given)
+    arguments = await asked(api, operation.name)
+    await api.perform(operation.name, arguments)
     others = {
         other.name: {
             **await asked(api, other.name),
-            other.request_model.key_field: given[operation.request_model.key_field],
+            other.request_model.key_field: arguments[operation.request_model.key_field],
         }
         for other in FIRST
         if other is not operation
@@ -286,28 +291,28 @@ async def test_a_key_cannot_be_reused_for_another_command_even_after_a_restart(
 
 
 async def test_the_key_of_a_start_in_progress_cannot_be_reused_for_another_command(api: Api) -> None:
-    told = await asyncio.gather(
+    replies = await asyncio.gather(
         api.start(workflow="ask", key="k"),
         api.signal(label="go", idempotency_key="k"),
         api.answer(run="nobody", answer="yes", key="k"),
         return_exceptions=True,
     )
-    assert [getattr(each, "code", "done") for each in told] == ["done", "conflict", "conflict"]
+    assert [getattr(each, "code", "done") for each in replies] == ["done", "conflict", "conflict"]
 
 
 async def test_one_key_does_not_answer_the_gates_of_two_runs(api: Api) -> None:
     first, second = [await api.start(workflow="ask", wait=True) for _ in range(2)]
-    told = await api.answer(run=first.run_id, answer="yes", key="k")
+    reply = await api.answer(run=first.run_id, answer="yes", key="k")
     error = await refusal(api.answer(run=second.run_id, answer="yes", key="k"))
     assert (error.code, error.details["winner"]["run_id"]) == ("conflict", first.run_id)
     assert (await api.run(run=second.run_id)).state == "waiting"
-    assert await api.answer(run=first.run_id, answer="yes", key="k") == told
+    assert await api.answer(run=first.run_id, answer="yes", key="k") == reply
 
 
 async def test_an_answer_to_a_gate_prefix_can_be_repeated(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
-    given = {"run": run.run_id, "gate": run.gates[0].gate_id[:-1], "answer": "yes", "key": "k"}
-    assert await api.answer(**given) == await api.answer(**given)
+    arguments = {"run": run.run_id, "gate": run.gates[0].gate_id[:-1], "answer": "yes", "key": "k"}
+    assert await api.answer(**arguments) == await api.answer(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -318,14 +323,14 @@ async def test_an_answer_to_a_gate_prefix_can_be_repeated(api: Api) -> None:
 async def test_a_key_is_valid_for_one_start_under_one_name(
     api: Api, file: Path, other: dict[str, Any]
 ) -> None:
-    given = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
-    run = await api.start(**given)
+    arguments = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
+    run = await api.start(**arguments)
     await api.session.close()
     async with Session(store=file) as session:
         restarted = with_workflows(session)
-        error = await refusal(restarted.start(**{**given, **other}))
+        error = await refusal(restarted.start(**{**arguments, **other}))
         assert (error.code, error.details) == ("conflict", {"run_id": run.run_id})
-        assert (await restarted.start(**given, wait=True)).run_id == run.run_id
+        assert (await restarted.start(**arguments, wait=True)).run_id == run.run_id
 
 
 async def test_an_omitted_parameter_equals_its_default(api: Api) -> None:

@@ -83,9 +83,9 @@ async def test_a_list_shows_runs_outside_memory_the_same_without_reading_their_j
             return True
 
         session.engine.store._reader.set_exec_trace(trace)  # type: ignore[attr-defined]
-        told = (await api.runs()).runs
-        assert told[1:] == before[1:]
-        assert (told[0].run_id, told[0].state) == (waits.run_id, "waiting")
+        listed = (await api.runs()).runs
+        assert listed[1:] == before[1:]
+        assert (listed[0].run_id, listed[0].state) == (waits.run_id, "waiting")
         assert [gate.gate_id for gate in (await api.gates()).gates] == [gate.gate_id for gate in gates]
         assert set(read) == {waits.run_id}
 
@@ -100,9 +100,9 @@ async def test_a_modified_journal_does_not_hide_other_runs(file: Path) -> None:
     db.close()
     async with Session(store=file) as session:
         api = with_workflows(session)
-        told = {run.run_id: run for run in (await api.runs()).runs}
-        assert [told[run.run_id].state for run in runs] == ["held", "held", "completed", "waiting"]
-        assert [bool(told[run.run_id].error) for run in runs] == [True, True, False, False]
+        listed = {run.run_id: run for run in (await api.runs()).runs}
+        assert [listed[run.run_id].state for run in runs] == ["held", "held", "completed", "waiting"]
+        assert [bool(listed[run.run_id].error) for run in runs] == [True, True, False, False]
         assert [gate.run_id for gate in (await api.gates()).gates] == [runs[3].run_id]
         assert (await refusal(api.run(run=runs[1].run_id))).code == "internal"
 
@@ -127,11 +127,11 @@ async def test_runs_are_found_by_their_fields(api: Api) -> None:
 
 async def test_a_run_is_shown_with_its_input_its_tree_and_its_gates(api: Api) -> None:
     run = await api.start(workflow="broken", input="good", params={"a": 1}, wait=True)
-    told = await api.run(run=run.run_id)
-    assert (told.input, told.params, told.state) == ("good", {"a": 1}, "completed")
-    assert [(node.path, node.state) for node in told.tree] == [("/careful", "completed")]
-    assert told.last_seq == len((await api.events(run=run.run_id)).events)
-    assert isinstance(told.started_at, datetime)
+    reply = await api.run(run=run.run_id)
+    assert (reply.input, reply.params, reply.state) == ("good", {"a": 1}, "completed")
+    assert [(node.path, node.state) for node in reply.tree] == [("/careful", "completed")]
+    assert reply.last_seq == len((await api.events(run=run.run_id)).events)
+    assert isinstance(reply.started_at, datetime)
     waiting = await api.run(run=(await api.start(workflow="nested", wait=True)).run_id)
     assert [gate.prompt for gate in waiting.gates] == ["Go on?"]
 
@@ -176,10 +176,10 @@ async def test_todays_usage_is_available_after_a_restart_without_reading_other_r
         api = with_workflows(session)
         run = await api.start(workflow="think", wait=True)
         await api.start(workflow="hello", wait=True)
-        told = await api.usage()
-        assert told.runs == {run.run_id: {"cost": 0.5}}
+        reply = await api.usage()
+        assert reply.runs == {run.run_id: {"cost": 0.5}}
     async with Session(store=tmp_path / "nerve.db") as session:
-        assert (await Api(session).usage()).runs == told.runs
+        assert (await Api(session).usage()).runs == reply.runs
 
 
 async def test_agent_threads_of_open_runs_are_listed(memory: Api) -> None:
@@ -191,8 +191,8 @@ async def test_agent_threads_of_open_runs_are_listed(memory: Api) -> None:
 
     run = await memory.start(workflow="talk", wait=True)
     await memory.start(workflow="ask", wait=True)
-    told = (await memory.threads()).threads
-    assert [(each.run_id, each.thread) for each in told] == [(run.run_id, "t1"), (run.run_id, "t2")]
+    threads = (await memory.threads()).threads
+    assert [(each.run_id, each.thread) for each in threads] == [(run.run_id, "t1"), (run.run_id, "t2")]
 
 
 async def test_usage_threads_and_health_work_for_an_empty_session(memory: Api) -> None:
@@ -291,8 +291,8 @@ async def test_a_value_that_cannot_be_encoded_does_not_hide_the_others(
         run = await api.start(workflow="deep", wait=True)
     assert run.state == "completed"
     other = await api.start(workflow="hello", input="you", wait=True)
-    told = {each.run_id: each.result for each in (await api.runs()).runs}
-    assert told == {run.run_id: "(a value nested more than 100 deep)", other.run_id: "hello you"}
+    results = {each.run_id: each.result for each in (await api.runs()).runs}
+    assert results == {run.run_id: "(a value nested more than 100 deep)", other.run_id: "hello you"}
     for each in (run, await api.run(run=run.run_id), await api.events(run=run.run_id)):
         assert each.model_dump_json()
 
@@ -304,8 +304,8 @@ async def test_definitions_are_listed_as_runs_were_started_from_them(api: Api) -
     await api.define(source=text.replace("one", "two"))
     for _ in range(2):
         await api.start(workflow="said", wait=True)
-    told = [each for each in (await api.definitions()).definitions if each.workflow == "said"]
-    assert [("two" in each.source, each.current, each.runs) for each in told] == [
+    definitions = [each for each in (await api.definitions()).definitions if each.workflow == "said"]
+    assert [("two" in each.source, each.current, each.runs) for each in definitions] == [
         (False, False, 1),
         (True, True, 2),
     ]
@@ -313,8 +313,8 @@ async def test_definitions_are_listed_as_runs_were_started_from_them(api: Api) -
 
 async def test_sessions_are_listed_with_the_states_of_their_runs(api: Api) -> None:
     await api.start(workflow="ask", wait=True)
-    (told,) = (await api.sessions()).sessions
-    assert (told.name, told.current, told.runs) == (api.session.name, True, {"waiting": 1})
+    (reply,) = (await api.sessions()).sessions
+    assert (reply.name, reply.current, reply.runs) == (api.session.name, True, {"waiting": 1})
 
 
 async def test_health_reports_active_runs_and_providers(api: Api) -> None:
@@ -347,21 +347,21 @@ async def test_a_label_of_several_runs_means_the_open_one_or_is_ambiguous(api: A
         api.answer(run="dup", answer="yes"),
     ):
         error = await refusal(ask)
-        told = [(run["run_id"], run["state"]) for run in error.details["runs"]]
-        assert (error.code, told) == (
+        candidates = [(run["run_id"], run["state"]) for run in error.details["runs"]]
+        assert (error.code, candidates) == (
             "conflict",
             [(second.run_id, "waiting"), (first.run_id, "waiting")],
         )
         assert f"'dup' is ambiguous: {second.run_id} (waiting, started 20" in error.message
     assert len((await api.gates()).gates) == 2
-    given = {"run": "dup", "answer": "yes", "key": "k"}
+    arguments = {"run": "dup", "answer": "yes", "key": "k"}
     await api.stop(run=first.run_id)
-    answered = await api.answer(**given)
+    answered = await api.answer(**arguments)
     assert answered.run_id == second.run_id
     await api.session.get_workflow_run(second.run_id).wait()
     error = await refusal(api.stop(run="dup"))
     assert {run["run_id"] for run in error.details["runs"]} == {over.run_id, first.run_id, second.run_id}
-    assert await api.answer(**given) == answered
+    assert await api.answer(**arguments) == answered
 
 
 async def test_an_exact_id_precedes_a_label_and_a_label_equals_an_id_prefix(api: Api) -> None:

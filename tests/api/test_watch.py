@@ -193,8 +193,8 @@ async def test_gate_events_of_child_runs_are_in_the_stream_of_their_parent(
         seen.append(event)
         if event.event_type == "gate_waiting":
             assert event.run_id != run.run_id
-            asked = run.run_id if by_parent else event.run_id
-            await api.answer(run=asked, gate=event.data["gate_id"], answer="yes")
+            watched_run = run.run_id if by_parent else event.run_id
+            await api.answer(run=watched_run, gate=event.data["gate_id"], answer="yes")
     assert seen[-1].data["result"] == ["yes", "yes"]
     gates = [event for event in seen if event.event_type.startswith("gate_")]
     assert [event.event_type for event in gates] == ["gate_waiting", "gate_answered"] * 2

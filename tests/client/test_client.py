@@ -414,8 +414,8 @@ async def test_a_query_after_the_end_event_returns_the_final_state(client: Clien
         run = await client.start(workflow="hello", input="you")
         async for _ in client.watch(run.run_id):
             pass
-        told = await client.run(run=run.run_id)
-        assert (told.state, told.result) == ("completed", "hello you")
+        reply = await client.run(run=run.run_id)
+        assert (reply.state, reply.result) == ("completed", "hello you")
 
 
 @pytest.mark.requirement("S1-46")

@@ -26,7 +26,7 @@ def problems(folder: Path, kind: str, requests: list[Request], agents_killed: in
         for row in runs:
             number = str(row.key).removeprefix("run-")
             rows = store.events(row.run)
-            failed += [told for told in map(retry_of, rows) if told]
+            failed += [reported for reported in map(retry_of, rows) if reported]
             for agent in AGENTS:
                 yield from Conversation(kind, f"{number}/{agent}", rows, requests).problems()
         # Steps are retried until they succeed, which would hide a conversation that cannot be resumed.
@@ -38,8 +38,8 @@ def problems(folder: Path, kind: str, requests: list[Request], agents_killed: in
 
 def retry_of(row: EventRow) -> str:
     """Return why an attempt failed in a live engine; empty for any other event."""
-    told = json.loads(row.data) if row.type == "node_retrying" else {"recovered": True}
-    return "" if told.get("recovered") else str(told.get("error"))[:200]
+    data = json.loads(row.data) if row.type == "node_retrying" else {"recovered": True}
+    return "" if data.get("recovered") else str(data.get("error"))[:200]
 
 
 class Conversation:
@@ -64,14 +64,16 @@ class Conversation:
 
     def step(self, name: str, row: EventRow) -> Iterator[str]:
         result = json.loads(row.data)["result"]
-        asked = [request for request in self.requests if request.step == name]
+        requests = [request for request in self.requests if request.step == name]
         if not result["success"] or f"answer to {name}, in several pieces" not in result["output"]:
             yield f"{name}: {result}"
-        if late := [request for request in asked if request.began > row.at]:
+        if late := [request for request in requests if request.began > row.at]:
             yield f"{name}: asked again {len(late)} times after it was settled"
-        if not asked:
+        if not requests:
             yield f"{name}: settled without asking"
-        yield from self.charged(name, result["attributes"].get("usage") or {}, self.ledger[row.path], asked)
+        yield from self.charged(
+            name, result["attributes"].get("usage") or {}, self.ledger[row.path], requests
+        )
 
     def charged(
         self, name: str, usage: dict[str, Any], told: dict[str, float], asked: list[Request]
@@ -93,10 +95,10 @@ class Conversation:
         threads = {request.thread for request in self.requests}
         if len(threads) != 1:
             yield f"{self.name}: asked in {len(threads)} threads"
-        told = [json.loads(row.data)["thread"] for row in self.rows if row.type == "agent_thread"]
+        reported = [json.loads(row.data)["thread"] for row in self.rows if row.type == "agent_thread"]
         ends = [json.loads(row.data)["result"]["attributes"]["thread"] for row in self.settled]
-        if set(ends) != threads or told[-1:] != ends[-1:]:
-            yield f"{self.name}: threads {sorted(threads)}, journalled {told}, settled {ends}"
+        if set(ends) != threads or reported[-1:] != ends[-1:]:
+            yield f"{self.name}: threads {sorted(threads)}, journalled {reported}, settled {ends}"
         for before, after in pairwise(sorted(self.requests, key=lambda request: request.began)):
             if after.began < before.ended:
                 yield f"{self.name}: a turn began {before.ended - after.began:.3f} s before another ended"

@@ -147,7 +147,7 @@ class World:
 
     def start(self) -> None:
         self.generation += 1
-        given = {
+        settings = {
             "folder": str(self.folder),
             "kind": self.kind,
             "url": f"{self.stub.url}/{self.generation}",
@@ -158,7 +158,7 @@ class World:
         path = os.pathsep.join([source, str(TESTS)])
         with (self.folder / "engine.log").open("ab") as log:
             self.engine = subprocess.Popen(
-                [sys.executable, "-m", "agents.faults.engine", json.dumps(given)],
+                [sys.executable, "-m", "agents.faults.engine", json.dumps(settings)],
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(self.folder / "home")},
                 stdout=log,
                 stderr=log,
@@ -237,13 +237,13 @@ class World:
         self.must_go([(pid, born(pid)) for pid in tagged(old)], "the engine, late")
 
     def kill_agent(self, whole: bool) -> None:
-        found = self.until_agents()
-        if not found:
+        processes = self.until_agents()
+        if not processes:
             self.wrong.append("no agent within 20 s")
             return
-        victim = self.draw.choice(found)
+        victim = self.draw.choice(processes)
         if whole:
-            victim = root_of(victim, set(found))
+            victim = root_of(victim, set(processes))
         tree = [(pid, born(pid)) for pid in descendants(victim)]
         for pid, since in reversed(tree) if whole else tree[:1]:
             if born(pid) == since:
@@ -252,9 +252,9 @@ class World:
 
     def until_agents(self) -> list[int]:
         deadline = time.monotonic() + 20
-        while not (found := tagged(self.mark)) and time.monotonic() < deadline:
+        while not (matches := tagged(self.mark)) and time.monotonic() < deadline:
             time.sleep(0.005)
-        return found
+        return matches
 
     def must_go(self, processes: list[tuple[int, bytes]], whose: str) -> None:
         began = time.monotonic()
@@ -273,8 +273,8 @@ class World:
         """Yield every process of an agent, with the engine that started it."""
         wanted = re.compile(rf"(?:^|\0){TAG}={self.tag}-(\d+)\0".encode())
         for pid in pids():
-            if found := wanted.search(read(pid, "environ")):
-                yield pid, int(found[1])
+            if matches := wanted.search(read(pid, "environ")):
+                yield pid, int(matches[1])
 
 
 def born(pid: int) -> bytes:
@@ -284,10 +284,10 @@ def born(pid: int) -> bytes:
 
 
 def descendants(pid: int) -> list[int]:
-    found = [pid]
-    for parent in found:
-        found += children(parent)
-    return found
+    pids = [pid]
+    for parent in pids:
+        pids += children(parent)
+    return pids
 
 
 def root_of(pid: int, among: set[int]) -> int:

@@ -149,10 +149,10 @@ class SmallAgent(acp.Agent):
         while (chunk := await queue.get()) is not None:
             if isinstance(chunk, Exception):
                 raise chunk
-            if given := chunk.get("usage"):
-                read = given["prompt_tokens_details"]["cached_tokens"]
-                usage = {"totalTokens": given["total_tokens"], "inputTokens": given["prompt_tokens"]}
-                usage |= {"outputTokens": given["completion_tokens"], "cachedReadTokens": read}
+            if arguments := chunk.get("usage"):
+                read = arguments["prompt_tokens_details"]["cached_tokens"]
+                usage = {"totalTokens": arguments["total_tokens"], "inputTokens": arguments["prompt_tokens"]}
+                usage |= {"outputTokens": arguments["completion_tokens"], "cachedReadTokens": read}
             for choice in chunk["choices"]:
                 await self.take(session_id, choice["delta"], message)
         return message, usage
@@ -168,18 +168,20 @@ class SmallAgent(acp.Agent):
             message["tool_calls"] = calls
 
     async def use(self, session_id: str, session: dict[str, Any], call: dict[str, Any]) -> str:
-        given = json.loads(call["function"]["arguments"])
-        shown = {"toolCallId": call["id"], "title": f"`{given['command']}`", "kind": "execute"}
+        arguments = json.loads(call["function"]["arguments"])
+        shown = {"toolCallId": call["id"], "title": f"`{arguments['command']}`", "kind": "execute"}
         meta = {"small": {"toolName": "shell"}}
         start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
         await self.tell(session_id, start)  # like other agents, before its input is known
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call["id"]}
-        await self.tell(session_id, {**update, "rawInput": given})
-        if session.get("mode") != "yolo" and not await self.allowed(session_id, {**shown, "rawInput": given}):
+        await self.tell(session_id, {**update, "rawInput": arguments})
+        if session.get("mode") != "yolo" and not await self.allowed(
+            session_id, {**shown, "rawInput": arguments}
+        ):
             await self.tell(session_id, {**update, "status": "failed"})
             return "the user said no"
         await self.tell(session_id, {**update, "status": "in_progress"})
-        code, output = await run(given["command"], session["cwd"])
+        code, output = await run(arguments["command"], session["cwd"])
         content = [{"type": "content", "content": {"type": "text", "text": output}}]
         status = "failed" if code else "completed"
         await self.tell(session_id, {**update, "status": status, "content": content})
@@ -191,9 +193,9 @@ class SmallAgent(acp.Agent):
             schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
             schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
         ]
-        asked = schema.ToolCallUpdate.model_validate(call)
+        tool_call = schema.ToolCallUpdate.model_validate(call)
         answer = await self.connection.request_permission(
-            session_id=session_id, tool_call=asked, options=options
+            session_id=session_id, tool_call=tool_call, options=options
         )
         return getattr(answer.outcome, "option_id", "") == "yes"
 

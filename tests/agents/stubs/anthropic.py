@@ -68,12 +68,16 @@ def conversation(messages: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
     for message in messages:
         if message["role"] != "user":
             continue
-        given = message["content"]
-        blocks = [{"type": "text", "text": given}] if isinstance(given, str) else given
-        found = [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
+        message_content = message["content"]
+        blocks = (
+            [{"type": "text", "text": message_content}]
+            if isinstance(message_content, str)
+            else message_content
+        )
+        new_results = [text_of(block["content"]) for block in blocks if block["type"] == "tool_result"]
         texts = [REMINDER.sub("", block["text"]).strip() for block in blocks if block["type"] == "text"]
-        if found:
-            results += found
+        if new_results:
+            results += new_results
         elif any(texts):  # several if a prompt was not answered before the next
             said, results = [*said, *filter(None, texts)], []
     return said, results
@@ -93,8 +97,8 @@ def content(order: Order, body: dict[str, Any], tool: str) -> tuple[list[dict[st
             shell = {"command": order.text, "description": "what the stub wants"}
             return [{"type": "text", "text": "running it"}, call(tool, shell)], "tool_use"
         case "call":
-            name, _, given = order.text.partition(" ")
-            return [call(name, json.loads(given or "{}"))], "tool_use"
+            name, _, arguments = order.text.partition(" ")
+            return [call(name, json.loads(arguments or "{}"))], "tool_use"
         case "json":
             for offered in body.get("tools", []):
                 if offered["name"] == "StructuredOutput":
@@ -146,8 +150,8 @@ def streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]
             deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"])]
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
             return {"type": "thinking", "thinking": "", "signature": ""}, deltas
-    given = json.dumps(block["input"])
-    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": given}]
+    input_json = json.dumps(block["input"])
+    return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": input_json}]
 
 
 def error(kind: str, text: str) -> dict[str, Any]:

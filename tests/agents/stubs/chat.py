@@ -54,8 +54,8 @@ class Streamed:
                 self.say("running it", None)
                 self.call("shell", json.dumps({"command": order.text}))
             case "call":
-                name, _, given = order.text.partition(" ")
-                self.call(name, given or "{}")
+                name, _, arguments = order.text.partition(" ")
+                self.call(name, arguments or "{}")
             case _:
                 self.say(order.text)
         self.reply.event(None, self.chunk([], usage=USED))

@@ -74,8 +74,8 @@ class OpenAIStub(StubServer):
             case "run":
                 response.call(*self.shell(body, order.text))
             case "call":
-                name, _, given = order.text.partition(" ")
-                response.call(name, given)
+                name, _, arguments = order.text.partition(" ")
+                response.call(name, arguments)
             case _:
                 response.say(order.text)
         response.end()
