@@ -93,6 +93,6 @@ def check_request_text(operation: Operation, arguments: dict[str, Any]) -> None:
 
 
 def add_idempotency_key(arguments: dict[str, Any], field: str, key: str | None) -> None:
-    """The header Idempotency-Key is the same as the key in the body."""
+    """Set the key from the header Idempotency-Key; raise ApiError if the body has another one."""
     if key is not None and arguments.setdefault(field, key) != key:
-        raise ApiError("bad_request", "the Idempotency-Key and the key in the body differ", "Send one.")
+        raise ApiError("bad_request", "Idempotency-Key differs from the key in the body", "Send one of them.")
