@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def keys() -> str:
 
 
 def themes() -> str:
-    return f"{', '.join(f'`{theme}`' for theme in THEMES)}."
+    return textwrap.fill(f"{', '.join(f'`{theme}`' for theme in THEMES)}.", 99, break_on_hyphens=False)
 
 
 TABLES = {"commands": commands, "keys": keys, "themes": themes}
@@ -101,7 +102,7 @@ def test_the_themes_are_chosen_as_it_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_files_are_where_it_is_told() -> None:
-    told = section(page(NAME), "The server behind it")
+    told = section(page(NAME), "The server")
     for file in (HISTORY_PATH, project_server.SERVER_LOG_PATH):
         assert f"`{file}`" in told
     assert project_server.IDLE_TIMEOUT_S == 300
