@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Configuration of all tests."""
 
 import os
 import tempfile
@@ -6,18 +6,18 @@ import tempfile
 import pytest
 from hypothesis import settings
 
-# The same examples every time: a change is judged by what it changed. `make test-full` draws new ones.
+# Use the same examples every time, so that a failure points to the change. `make test-full` draws new ones.
 settings.register_profile("same", derandomize=True, database=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 MEMORY = "/dev/shm"
 ROOM = 2**30
-"""Bytes that must be free in memory for the files of the quick tests to be there."""
+"""Free bytes required to keep the files of the quick tests in memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the quick tests wait for no disk: who is killed loses nothing that was written to memory."""
-    # Not in the home of the user who runs the tests. Workers have what the first process has set.
+    """Keep the files of the quick tests in memory, where they also survive a killed process."""
+    # Do not use the home directory of the user. Workers inherit the setting of the first process.
     if "NERVE_TEST_STATE" not in os.environ:
         state = tempfile.TemporaryDirectory(prefix="nerve-state-")
         os.environ["NERVE_TEST_STATE"] = os.environ["XDG_STATE_HOME"] = state.name
@@ -28,10 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def has_room(folder: str) -> bool:
-    """Whether there is such a folder with room for files, and programs in it can be run."""
+    """Return whether a directory exists, has free space, and allows execution."""
     try:
-        found = os.statvfs(folder)
+        stats = os.statvfs(folder)
     except OSError:
         return False
-    free = found.f_bavail * found.f_frsize
-    return free > ROOM and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
+    free = stats.f_bavail * stats.f_frsize
+    return free > ROOM and not stats.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)

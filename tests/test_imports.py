@@ -1,4 +1,4 @@
-"""What is loaded when: importing `nerve` costs nothing that is not used."""
+"""Lazy imports: `import nerve` does not load unused packages."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ HEAVY = {
 
 
 def loaded(code: str) -> set[str]:
-    """The modules a fresh Python has loaded after this code."""
+    """Return the modules that a new Python process has loaded after this code."""
     told = f"import sys, json\n{code}\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

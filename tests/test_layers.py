@@ -1,4 +1,4 @@
-"""Who may import whom, as the contracts in pyproject.toml say it."""
+"""The import contracts of pyproject.toml."""
 
 import subprocess
 import sys

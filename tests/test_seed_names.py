@@ -1,4 +1,4 @@
-"""The names that the design documents import are importable from the modules that they name."""
+"""The documented names can be imported from the documented modules."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""What the tests of the core are given."""
+"""Fixtures of the core tests."""
 
 import signal
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from nerve import Session
 
 @pytest.fixture(autouse=True)
 def deadline() -> Iterator[None]:
-    """A test that hangs fails."""
+    """Fail a test that hangs."""
 
     def fail(*_: Any) -> None:
         pytest.fail("the test took more than 30 s")

@@ -1,4 +1,4 @@
-"""Events: their names, other names for them, and who is told."""
+"""Events: names, aliases and sinks."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Gates: their identity, what is shown of them, and which answers they take."""
+"""Gates: ids, event data and validation of answers."""
 
 import pytest
 from hypothesis import given

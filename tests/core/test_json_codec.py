@@ -1,4 +1,4 @@
-"""Values as JSON text, read back the same way every time."""
+"""JSON encoding of values."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Regular expressions of JSON Schemas: they take linear time, and what cannot is refused."""
+"""JSON Schemas: patterns are matched in linear time, and unsupported ones are rejected."""
 
 import time
 

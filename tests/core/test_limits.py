@@ -1,4 +1,4 @@
-"""Limits and usage: counted, compared, raised, and told."""
+"""Limits and usage."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How a step is retried, bounded and recovered from."""
+"""Policies of steps."""
 
 from typing import Any
 

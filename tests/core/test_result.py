@@ -1,4 +1,4 @@
-"""A result is a dict with one shape."""
+"""Result."""
 
 import json
 

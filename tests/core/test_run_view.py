@@ -1,4 +1,4 @@
-"""The view: what every screen shows of a run, read from its events."""
+"""RunView: the state of a run, folded from its events."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from nerve.core.workflow import Workflow
 
 
 def told(*facts):
-    """Events from (type, path, data)."""
+    """Return events from (type, path, data)."""
     return [
         WorkflowEvent("r", "w", kind, data, seq=seq, path=path)
         for seq, (kind, path, data) in enumerate(facts, 1)

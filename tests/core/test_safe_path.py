@@ -1,4 +1,4 @@
-"""A path made from what somebody wrote stays in its folder, or is refused."""
+"""Paths that are built from user input."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Names of workflows as ids."""
+"""Ids of workflows derived from names."""
 
 import json
 import re

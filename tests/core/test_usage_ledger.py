@@ -1,4 +1,4 @@
-"""The ledger takes whatever is in a journal: anybody may emit an event called `usage`."""
+"""The usage ledger accepts any data, because users can emit `usage` events."""
 
 from typing import Any
 

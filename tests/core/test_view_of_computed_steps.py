@@ -1,4 +1,4 @@
-"""The view of steps that record nothing themselves: decisions, computed values, states without work."""
+"""The view of steps without own events: decisions, computed values, empty states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nerve.errors import WorkflowFailed
 async def seen(
     source: Any, notation: str, given: Any = None, nodes: dict[str, list[Any]] | None = None
 ) -> RunView:
-    """The view of a run of a workflow, whether it completes or fails."""
+    """Return the view of an ended run of a workflow."""
     async with Session("s") as session:
         for name, answers in (nodes or {}).items():
             MockNode(name, session, answers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.workflow.support import photographed, types, until, within
+from core.workflow.support import copy_store, types, until, within
 from nerve import FunctionNode, Session, WorkflowRun, WorkflowState
 from nerve.engine import group_commit
 from nerve.errors import StoreFull
@@ -58,7 +58,7 @@ async def crashed(file: Path, place: Path, after: str, workflow: Any) -> Path:
 
     def crash(_: WorkflowRun, rows: Any) -> None:
         if not copies and any(row.type == after for row in rows):
-            copies.append(photographed(file, place))
+            copies.append(copy_store(file, place))
 
     async with session:
         session.engine.watchers.append(crash)
@@ -96,7 +96,7 @@ async def test_a_wait_that_was_settled_but_not_abandoned_when_the_process_ended_
 
     def crash(_: WorkflowRun, rows: Any) -> None:
         if any(row.type in ("gate_answered", "signal_received") for row in rows):
-            copies.append(photographed(copy, tmp_path / "again"))
+            copies.append(copy_store(copy, tmp_path / "again"))
 
     async with session:
         session.engine.watchers.append(crash)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, photographed, until, within
+from core.workflow.support import Latch, at_gate, copy_store, until, within
 from nerve import FunctionNode, Graph, MockNode, Retry, Session, WorkflowRun
 from nerve.core.workflow import Workflow
 from nerve.errors import RunHeld, WorkflowFailed
@@ -114,7 +114,7 @@ async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, t
 
     def crash(_: WorkflowRun, rows: list[Any]) -> None:
         if any(row.type == "workflow_cancelled" for row in rows):
-            copies.append(photographed(file, tmp_path / "crashed"))
+            copies.append(copy_store(file, tmp_path / "crashed"))
 
     async with project(file, asks_with_two) as session:
         session.engine.watchers.append(crash)

@@ -1,4 +1,4 @@
-"""The tests of the session use the fixtures of the core."""
+"""Fixtures of the session tests: those of the core."""
 
 from core.conftest import deadline, file, session
 

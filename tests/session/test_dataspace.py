@@ -416,7 +416,7 @@ async def test_every_run_is_a_projected_instance_and_retracting_it_stops_the_run
         assert session.engine.store.facts("s") == []
 
 
-# -- what can be read of runs ----------------------------------------------------------------------
+# -- facts projected from runs ---------------------------------------------------------------------
 
 
 @pytest.mark.requirement("S4-11")
@@ -601,7 +601,7 @@ async def test_a_wait_that_timed_out_is_in_the_log() -> None:
     assert "/listen/fact received nothing in time" in told
 
 
-# -- values that no fact can have ------------------------------------------------------------------
+# -- values that facts cannot represent ------------------------------------------------------------
 
 
 def nested(deep: int) -> Any:
@@ -696,7 +696,7 @@ async def test_a_run_is_not_started_with_an_unsafe_integer(number: int) -> None:
 
 
 def test_the_first_fact_and_signal_do_not_import_workflow_readers() -> None:
-    """The models of the spec take half a second to import, for which the event loop would stand still."""
+    """The models of the spec take half a second to import, which would block the event loop."""
     code = """
 import asyncio, sys
 from nerve import Session

@@ -1,4 +1,4 @@
-"""What written workflows call: agents that may be missing, providers, and workflows that may be barred."""
+"""Names in workflow files: agents, providers, and workflows that can be missing or disabled."""
 
 import json
 
@@ -30,7 +30,7 @@ def configured(folder, **config):
 
 
 async def started(file, text=ASK):
-    """A run that waits at its gate, and that nobody drives."""
+    """Return the id of a parked run that waits at its gate."""
     async with Session(store=file, providers={"writer": ScriptedProvider(["done"])}) as session:
         workflow = session.load(text)
         run = await session.start(workflow.name)
@@ -122,7 +122,7 @@ async def test_an_invalid_configuration_is_reported_on_use(tmp_path):
 
 @pytest.fixture
 def offered(monkeypatch):
-    """Providers that a package offers: what was made of them, with which settings."""
+    """Providers of an installed package; records which were created, with which settings."""
     made = []
 
     def make(name, settings=None):

@@ -1,4 +1,4 @@
-"""Session: the names of one project, and the door to its runs."""
+"""Session: the names and runs of one project."""
 
 import asyncio
 from pathlib import Path
@@ -481,7 +481,7 @@ async def test_cancelling_a_keyed_start_does_not_affect_other_callers(file):
 
 
 def loops(session, *turns):
-    """Each in an event loop of its own."""
+    """Run each function in its own event loop."""
     return [asyncio.run(asyncio.wait_for(turn(session), 10)) for turn in turns]
 
 

@@ -74,11 +74,11 @@ class Retry:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            why = (
+            message = (
                 f"{result.error}; Retry.on, {function_location(self.on)}, raised {type(error).__name__}: "
                 f"{error}"
             )
-            return Result({**result, "error": truncate_error_text(why)}).with_settlement(result), False
+            return Result({**result, "error": truncate_error_text(message)}).with_settlement(result), False
 
     def backoff_seconds(self, attempt: int, chance: float) -> float:
         """Return the seconds between `attempt` and the next; `chance` is a random number from 0 to 1."""

@@ -77,6 +77,7 @@ class Result(dict[str, Any]):
         A dict of the shape of a result becomes the result; any other value becomes its output. An object
         with `success: false` is a failure, whatever else it contains.
         """
+        # The common case first: a complete Result needs no copy.
         if type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS and is_valid_result(value):
             return value
         if not isinstance(value, dict):

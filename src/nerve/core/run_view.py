@@ -115,6 +115,7 @@ class RunView:
             if (node := self.nodes.get(event.path)) is not None:
                 node.held = str_or_none(event.data.get("message"))
         elif event.event_type == "usage":
+            # The forked run has already been charged for copied events.
             if event.seq > self._copied_events:
                 self.ledger.add_turn(event.path, event.data)
         elif event.event_type == "skipped":

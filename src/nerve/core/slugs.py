@@ -1,4 +1,4 @@
-"""Slugs: the names of workflows as ids."""
+"""Slugs: workflow ids derived from names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hashlib import sha256
 
 
 def slugify(name: str) -> str:
-    """A name as an id; one that is an id already stays as it is.
+    """Return the id for a name; a valid id is returned unchanged.
 
-    Letters lose their accents. A name with letters that no id can have gets a number of its own, so that
-    no other name has the same id by that.
+    Accents are removed. A name with characters that an id cannot represent gets a hash suffix, so that
+    different names have different ids.
     """
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         return name

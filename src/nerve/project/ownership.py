@@ -82,6 +82,7 @@ def _make_key(folder: Path) -> None:
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(os.urandom(KEY_BYTES).hex())
     try:
+        # A link fails if another process was faster; a rename would replace its key.
         with contextlib.suppress(FileExistsError):
             os.link(new, folder / KEY_FILE_NAME)
     finally:

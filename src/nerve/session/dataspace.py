@@ -145,8 +145,8 @@ class SessionDataspace:
         definition, context = record.get("definition"), record.get("context")
         workflow = self._session.get_workflow(str(definition))
         if workflow is None:
-            known = did_you_mean_hint(str(definition), self._session.workflows)
-            raise ValueError(f"Workflow '{definition}' not found{known}")
+            hint = did_you_mean_hint(str(definition), self._session.workflows)
+            raise ValueError(f"Workflow '{definition}' not found{hint}")
         if not isinstance(context, Mapping | None):
             raise ValueError(f":context of a workflow-instance must be an object, got {context!r}")
         for name in ("label", "branch"):
@@ -176,9 +176,11 @@ class SessionDataspace:
             # Imported late: it takes half a second, which other facts do not need.
             from nerve.spec.defined_workflow import DefinedWorkflow
 
-            known = self._session.workflows.get(str(fact.record.get("id")))
-            if isinstance(known, DefinedWorkflow) and known.definition()[1] == fact.record.get("source"):
-                self._session.delete_workflow(known.name)
+            workflow = self._session.workflows.get(str(fact.record.get("id")))
+            if isinstance(workflow, DefinedWorkflow) and workflow.definition()[1] == fact.record.get(
+                "source"
+            ):
+                self._session.delete_workflow(workflow.name)
         elif fact.record.label == INSTANCE_LABEL:
             await self._stop_run(fact, is_projected)
 

@@ -213,6 +213,7 @@ def find_provider(session: Session, name: str) -> Provider | None:
     """
     from nerve.agents import registry
 
+    # A provider that the user named like an alias takes precedence over the alias.
     if name not in session.providers and name not in session.config.providers:
         name = PROVIDER_ALIASES.get(name, name)
     if name not in session.providers:

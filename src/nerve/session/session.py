@@ -147,10 +147,10 @@ class Session:
         if (workflow := self.get_workflow(name)) is not None:
             return workflow
         node = self.graphs.get(name) or self.nodes.get(name)
-        known = self._single_node_workflows.get(name)
-        if node is not None and (known is None or known.body is not node):
-            self._single_node_workflows[name] = known = SingleNodeWorkflow(node, self)
-        return known if node is not None else None
+        single = self._single_node_workflows.get(name)
+        if node is not None and (single is None or single.body is not node):
+            self._single_node_workflows[name] = single = SingleNodeWorkflow(node, self)
+        return single if node is not None else None
 
     def find(self, name: str) -> Any:
         """Return what a workflow can call by a name: a node, a graph, a workflow, an agent, a provider."""
@@ -224,9 +224,9 @@ class Session:
         require_node("a workflow to register", graph)
         if graph.id is None:
             raise ValueError("A node needs an id to be registered as a workflow")
-        known = self.workflows.get(graph.id)
-        if isinstance(known, Workflow) and known.body is graph:
-            return known
+        existing = self.workflows.get(graph.id)
+        if isinstance(existing, Workflow) and existing.body is graph:
+            return existing
         if isinstance(graph, ControlNode):
             graph.validate()
         if self.nodes.get(graph.id) is graph:
@@ -349,6 +349,7 @@ class Session:
         if self.engine.store.fact_version(self.name) == 0:
             # Without any facts, skip the dataspace, whose imports take long.
             return await self.engine.recover()
+        # Definitions first: open runs may belong to workflows that only facts define.
         self.dataspace.define_all()
         runs = await self.engine.recover()
         return [*runs, *await self.dataspace.start_all()]
@@ -409,8 +410,8 @@ class Session:
         """Return information about the runs of this session, oldest first; optionally only of one state."""
         wanted_state = None if state is None else parse_workflow_state(state)
         rows = self.engine.store.runs(session=self.name, workflow=workflow_id)
-        known = [row for row in rows if self.engine.has_workflow(row)]
-        infos = [self.engine.run_handle(row).to_info() for row in known]
+        loadable = [row for row in rows if self.engine.has_workflow(row)]
+        infos = [self.engine.run_handle(row).to_info() for row in loadable]
         return [info for info in infos if wanted_state in (None, info.state)]
 
     @property

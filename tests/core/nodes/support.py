@@ -1,4 +1,4 @@
-"""What the tests of nodes share."""
+"""Helpers of the tests of nodes."""
 
 import asyncio
 import time
@@ -9,19 +9,19 @@ from nerve import ExecutionContext, FunctionNode, Session, WorkflowEvent, Workfl
 from nerve.core.nodes import Graph, Node, Result
 
 
-async def executed(node: Node, input: Any = None, **given: Any) -> Result:
-    """The result of a node by itself, without a run."""
-    return await node.execute(ExecutionContext(session=node.session, input=input, **given))
+async def execute_node(node: Node, input: Any = None, **fields: Any) -> Result:
+    """Execute a node without a run and return its result."""
+    return await node.execute(ExecutionContext(session=node.session, input=input, **fields))
 
 
-async def watched(node: Node, input: Any = None) -> tuple[Result, list[WorkflowEvent]]:
-    """The result of a node by itself, and the events on the way."""
+async def execute_with_events(node: Node, input: Any = None) -> tuple[Result, list[WorkflowEvent]]:
+    """Execute a node without a run and return its result and its events."""
     events: list[WorkflowEvent] = []
-    return await executed(node, input, event_sink=events.append), events
+    return await execute_node(node, input, event_sink=events.append), events
 
 
-async def ran(session: Session, node: Node, input: Any = None) -> WorkflowRun:
-    """A finished run of a node; `wait()` gives its value or raises."""
+async def run_node(session: Session, node: Node, input: Any = None) -> WorkflowRun:
+    """Return a finished run of a node; `wait()` returns its value or raises."""
     session.register_workflow(node)
     run = await session.start(str(node.id), input)
     await asyncio.wait([asyncio.ensure_future(run.wait())], timeout=10)
@@ -29,12 +29,12 @@ async def ran(session: Session, node: Node, input: Any = None) -> WorkflowRun:
     return run
 
 
-def of_type(events: list[WorkflowEvent], name: str) -> list[dict[str, Any]]:
+def event_data(events: list[WorkflowEvent], name: str) -> list[dict[str, Any]]:
     return [event.data for event in events if event.event_type == name]
 
 
-def function(session: Session, id: str, fn: Callable[[Any], Any]) -> FunctionNode:
-    """An async leaf that gives what `fn` makes of its input."""
+def function_node(session: Session, id: str, fn: Callable[[Any], Any]) -> FunctionNode:
+    """Return an async leaf that applies `fn` to its input."""
 
     async def leaf(context: ExecutionContext) -> Any:
         return fn(context.input)
@@ -47,12 +47,12 @@ def step_outputs(result: Result) -> dict[str, Any]:
 
 
 def one_step(session: Session, node: Node, id: str = "only") -> Graph:
-    """A graph of the node alone."""
+    """Return a graph with the node as its only step."""
     return Graph(id, session).add_step(node, "step")
 
 
 async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Let the loop turn until the condition holds."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not reached in {seconds} s"

@@ -1,4 +1,4 @@
-"""What is given wrongly is refused where it is given, in a sentence that names it and what to give."""
+"""Invalid arguments are rejected in the call; the message names the argument and the expected type."""
 
 from __future__ import annotations
 

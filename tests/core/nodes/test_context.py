@@ -1,4 +1,4 @@
-"""The context: input, paths, events and the way out, without a run."""
+"""ExecutionContext without a run: input, paths, events, children."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.nodes.support import executed, ran, until, watched
+from core.nodes.support import execute_node, execute_with_events, run_node, until
 from nerve import ExecutionContext, Session, WorkflowEvent
 from nerve.core.nodes import ControlNode, Graph, MockNode, Node, Result
 from nerve.core.nodes.context import escape_path_part, next_child_path
@@ -77,7 +77,7 @@ class Slow(Collecting):
 @pytest.mark.requirement("S1-32")
 @pytest.mark.parametrize("sink", [Collecting(), Slow()])
 async def test_a_sink_is_an_object_with_emit_sync_or_async(session: Session, sink: Collecting) -> None:
-    await executed(LoopNode("l", session, MockNode(), times=3), event_sink=sink)
+    await execute_node(LoopNode("l", session, MockNode(), times=3), event_sink=sink)
     await until(lambda: len(sink.events) == 9)
     assert [event.data["iteration"] for event in sink.events if event.event_type == "loop_iteration"] == [
         0,
@@ -104,7 +104,7 @@ async def test_flush_sinks_waits_for_a_slow_sink_without_a_run(session: Session)
 
 @pytest.mark.requirement("C-10")
 async def test_a_sink_is_a_plain_callable(session: Session) -> None:
-    _, events = await watched(LoopNode("l", session, MockNode(), times=1))
+    _, events = await execute_with_events(LoopNode("l", session, MockNode(), times=1))
     assert any(e.event_type == "loop_iteration" for e in events)
 
 
@@ -120,7 +120,9 @@ async def test_a_failing_sink_is_logged_and_ignored(
 
     sink = failing_later if is_async else failing
     with caplog.at_level(logging.ERROR, "nerve"):
-        assert (await executed(LoopNode("l", session, MockNode(), times=1), 1, event_sink=sink))["success"]
+        assert (await execute_node(LoopNode("l", session, MockNode(), times=1), 1, event_sink=sink))[
+            "success"
+        ]
         await until(lambda: len(caplog.records) == 3)
     assert "event sink failed" in caplog.text
 
@@ -140,7 +142,7 @@ async def test_without_a_run_a_timer_works_and_a_signal_is_rejected() -> None:
 
 
 class Twice(ControlNode):
-    """A user's control node: asks for two calls and awaits them the other way round."""
+    """A custom control node that makes two calls and awaits them in reverse order."""
 
     def __init__(self, session: Session, body: MockNode) -> None:
         super().__init__("twice", session)
@@ -155,13 +157,13 @@ class Twice(ControlNode):
 async def test_the_path_of_a_call_is_assigned_when_it_is_made_not_when_it_is_awaited(
     session: Session,
 ) -> None:
-    _, events = await watched(Twice(session, MockNode("n", session)))
+    _, events = await execute_with_events(Twice(session, MockNode("n", session)))
     assert [event.path for event in events if event.event_type == "node_started"] == ["/n[2]", "/n"]
 
 
 async def test_a_custom_control_node_works_in_a_graph(session: Session) -> None:
     graph = Graph("g", session).add_step(Twice(session, MockNode("n", session)))
-    assert (await executed(graph))["output"] == [1, 2]
+    assert (await execute_node(graph))["output"] == [1, 2]
 
 
 class Nesting(Node):
@@ -172,7 +174,7 @@ class Nesting(Node):
 
 
 async def test_nodes_that_a_leaf_executes_are_not_recorded(session: Session) -> None:
-    run = await ran(session, Graph("g", session).add_step(Nesting("leaf", session)), 1)
+    run = await run_node(session, Graph("g", session).add_step(Nesting("leaf", session)), 1)
     assert await run.wait() == 2
     assert [event.event_type for event in run.events] == [
         "workflow_started",
@@ -194,7 +196,7 @@ class Plain:
 async def test_any_object_with_execute_is_accepted_as_a_node(session: Session) -> None:
     plain: Any = Plain()
     broken = MockNode("broken", session, [OSError("gone")], on_error=plain)
-    assert (await executed(Graph("g", session).chain(plain, broken), "in"))["output"] == "in"
+    assert (await execute_node(Graph("g", session).chain(plain, broken), "in"))["output"] == "in"
 
 
 @given(st.text(), st.text())

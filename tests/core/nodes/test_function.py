@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function, of_type, ran, until, watched
+from core.nodes.support import event_data, execute_node, execute_with_events, function_node, run_node, until
 from nerve import ExecutionContext, FunctionNode, Session, WorkflowEvent
 from nerve.core.nodes import Graph, Result, Retry
 from nerve.errors import WorkflowFailed
@@ -35,13 +35,13 @@ from nerve.errors import WorkflowFailed
 async def test_a_dict_shaped_like_a_result_is_one_and_anything_else_is_the_output(
     session: Session, returned: Any, expected: dict[str, Any]
 ) -> None:
-    assert await executed(FunctionNode(id="f", session=session, fn=lambda _: returned)) == expected
+    assert await execute_node(FunctionNode(id="f", session=session, fn=lambda _: returned)) == expected
 
 
 @pytest.mark.requirement("S0-71")
 async def test_a_failed_result_has_the_error(session: Session) -> None:
     node = FunctionNode("f", session, lambda _: {"success": False, "error": "no", "output": 3})
-    assert await executed(node) == {
+    assert await execute_node(node) == {
         "success": False,
         "output": 3,
         "error": "no",
@@ -60,7 +60,7 @@ async def raising_async(context: ExecutionContext) -> None:
 
 @pytest.mark.parametrize("fn", [raising, raising_async])
 async def test_an_exception_is_a_failed_result_with_its_type(session: Session, fn: Any) -> None:
-    result = await executed(FunctionNode("f", session, fn))
+    result = await execute_node(FunctionNode("f", session, fn))
     assert (result["success"], result["error"]) == (False, "no such file")
     assert result["error_type"] == "FileNotFoundError"
 
@@ -74,11 +74,11 @@ async def test_in_a_run_a_failed_function_is_recorded_as_completed_without_succe
 
     run = await session.start("flow")
     assert await run.wait() == "FileNotFoundError"
-    assert of_type(run.events, "node_completed")[0]["success"] is False
+    assert event_data(run.events, "node_completed")[0]["success"] is False
 
 
 class Odd(BaseException):
-    """What `except Exception` does not take."""
+    """An exception that `except Exception` does not catch."""
 
 
 ODD = [
@@ -105,12 +105,12 @@ def raises(error: BaseException, is_async: bool) -> Any:
 async def test_exceptions_that_would_break_the_event_loop_are_failed_results(
     session: Session, error: BaseException, told: str, is_async: bool
 ) -> None:
-    result = await executed(FunctionNode("f", session, raises(error, is_async)))
+    result = await execute_node(FunctionNode("f", session, raises(error, is_async)))
     assert (result.success, result.error, result.error_type) == (False, told, type(error).__name__)
 
 
 async def test_a_function_that_raises_stop_iteration_has_failed(session: Session) -> None:
-    result = await executed(FunctionNode("f", session, raises(StopIteration("end"), is_async=False)))
+    result = await execute_node(FunctionNode("f", session, raises(StopIteration("end"), is_async=False)))
     assert result.error == "the function raised StopIteration: end"
 
 
@@ -119,7 +119,7 @@ async def test_system_exit_in_a_step_is_retried_and_does_not_affect_other_steps(
     session: Session, is_async: bool
 ) -> None:
     FunctionNode("f", session, raises(SystemExit(1), is_async))
-    other = function(session, "other", lambda given: given)
+    other = function_node(session, "other", lambda given: given)
 
     @session.workflow
     async def flow(ctx: Any) -> Any:
@@ -128,7 +128,7 @@ async def test_system_exit_in_a_step_is_retried_and_does_not_affect_other_steps(
 
     run = await session.start("flow", 1)
     assert await run.wait() == [None, 2]
-    assert of_type(run.events, "node_retrying")[0]["error_type"] == "SystemExit"
+    assert event_data(run.events, "node_retrying")[0]["error_type"] == "SystemExit"
 
 
 INTERRUPTED = """
@@ -170,21 +170,21 @@ async def add(amount: int, context: ExecutionContext) -> int:
 
 @pytest.mark.parametrize("fn", [Adder(), functools.partial(add, 1), lambda context: add(1, context)])
 async def test_a_returned_awaitable_is_awaited(session: Session, fn: Any) -> None:
-    assert (await executed(FunctionNode("f", session, fn), 1))["output"] == 2
+    assert (await execute_node(FunctionNode("f", session, fn), 1))["output"] == 2
 
 
 async def test_an_async_function_runs_on_the_loop_and_a_sync_one_in_a_daemon_thread(session: Session) -> None:
     async def where(_: ExecutionContext) -> bool:
         return threading.current_thread() is threading.main_thread()
 
-    assert (await executed(FunctionNode("a", session, where)))["output"] is True
+    assert (await execute_node(FunctionNode("a", session, where)))["output"] is True
     node = FunctionNode("s", session, lambda _: threading.current_thread().daemon)
-    assert (await executed(node))["output"] is True
+    assert (await execute_node(node))["output"] is True
 
 
 async def test_a_sync_function_does_not_block_the_loop(session: Session) -> None:
     turned = threading.Event()
-    waiting = asyncio.create_task(executed(FunctionNode("s", session, lambda _: turned.wait(10))))
+    waiting = asyncio.create_task(execute_node(FunctionNode("s", session, lambda _: turned.wait(10))))
     await asyncio.sleep(0)
     turned.set()
     assert (await waiting)["output"] is True
@@ -193,19 +193,19 @@ async def test_a_sync_function_does_not_block_the_loop(session: Session) -> None
 async def test_any_number_of_sync_functions_runs_concurrently(session: Session) -> None:
     meeting = threading.Barrier(40, timeout=10)
     node = FunctionNode("s", session, lambda _: meeting.wait() >= 0)
-    results = await asyncio.gather(*(executed(node) for _ in range(40)))
+    results = await asyncio.gather(*(execute_node(node) for _ in range(40)))
     assert all(result["output"] is True for result in results)
 
 
 async def test_an_idle_thread_is_reused(session: Session) -> None:
     node, before = FunctionNode("s", session, lambda _: None), threading.active_count()
     for _ in range(50):
-        await executed(node)
+        await execute_node(node)
     assert threading.active_count() - before < 10
 
 
 class Stuck:
-    """A sync function that hangs until it is let go."""
+    """A sync function that hangs until it is released."""
 
     def __init__(self) -> None:
         self.entered, self.go = threading.Event(), threading.Event()
@@ -236,7 +236,7 @@ async def test_a_hanging_step_times_out_and_the_view_shows_the_running_thread(
     await until(lambda: not run.view.nodes["/s"].thread_running)
     release.set()
     await run.wait()
-    assert of_type(run.events, "step_failed")[0]["error"] == "timed out after 0.01 s"
+    assert event_data(run.events, "step_failed")[0]["error"] == "timed out after 0.01 s"
     assert len([event for event in run.events if event.path == "/s" and "result" in event.data]) == 1
 
 
@@ -257,8 +257,8 @@ async def test_emit_from_the_thread_arrives_in_order_and_before_the_result(sessi
             context.emit("progress", {"number": number})
         return "done"
 
-    run = await ran(session, Graph("g", session).add_step(FunctionNode("s", session, work)))
-    assert [data["number"] for data in of_type(run.events, "progress")] == list(range(20))
+    run = await run_node(session, Graph("g", session).add_step(FunctionNode("s", session, work)))
+    assert [data["number"] for data in event_data(run.events, "progress")] == list(range(20))
     assert [event.event_type for event in run.events][-3:-1] == ["progress", "step_completed"]
 
 
@@ -269,8 +269,8 @@ async def test_attributes_that_are_not_a_dict_fail_the_step(
 ) -> None:
     node = FunctionNode("s", session, lambda _: made(success=True, output=1, attributes=attributes))
     graph = Graph("g", session).add_step(node)
-    assert "attributes of a result must be a dict, got" in (await executed(graph)).error
-    run = await ran(session, graph)
+    assert "attributes of a result must be a dict, got" in (await execute_node(graph)).error
+    run = await run_node(session, graph)
     with pytest.raises(WorkflowFailed, match="attributes of a result must be a dict, got"):
         await run.wait()
 
@@ -282,7 +282,7 @@ async def test_a_result_of_user_code_is_used_as_it_is(session: Session) -> None:
     ]:
         node = FunctionNode(None, session, lambda _, given=given: given)
         expected = {"success": False, "output": 1, "error": error, "error_type": "Failed", "attributes": {}}
-        assert await executed(node) == expected
+        assert await execute_node(node) == expected
 
 
 class Unsaid(Exception):
@@ -294,7 +294,7 @@ async def test_an_exception_whose_str_raises_is_a_failure(session: Session) -> N
     def fn(_: Any) -> None:
         raise Unsaid
 
-    result = await executed(FunctionNode("s", session, fn))
+    result = await execute_node(FunctionNode("s", session, fn))
     assert (result.error_type, result.error) == (
         "Unsaid",
         "Unsaid, whose __str__ raised RuntimeError",
@@ -313,16 +313,16 @@ async def test_an_event_has_a_snapshot_of_its_data(session: Session) -> None:
 
     for fn in (work, aside):
         node, events = FunctionNode(fn.__name__, session, fn), list[WorkflowEvent]()
-        assert (await executed(node, event_sink=events.append))["success"]
+        assert (await execute_node(node, event_sink=events.append))["success"]
         await until(lambda events=events: len(events) == 20)
         graph = Graph(f"g-{fn.__name__}", session).add_step(node)
-        for seen in (events, (await ran(session, graph)).events):
-            assert [len(data["numbers"]) for data in of_type(seen, "progress")] == list(range(1, 21))
+        for seen in (events, (await run_node(session, graph)).events):
+            assert [len(data["numbers"]) for data in event_data(seen, "progress")] == list(range(1, 21))
 
 
 @pytest.mark.parametrize("data", [5, [1], "text"])
 async def test_the_data_of_an_event_must_be_a_dict(session: Session, data: Any) -> None:
-    result = await executed(FunctionNode("s", session, lambda context: context.emit("log", data)))
+    result = await execute_node(FunctionNode("s", session, lambda context: context.emit("log", data)))
     assert result.error.startswith("data of the event 'log' must be a dict, got ")
 
 
@@ -342,7 +342,7 @@ async def test_without_a_run_emit_from_the_thread_reaches_the_sink_on_the_loop(s
         seen.append((event.event_type, threading.current_thread() is threading.main_thread()))
 
     node = FunctionNode("s", session, lambda context: context.emit("progress", {}))
-    assert (await executed(node, event_sink=sink))["success"]
+    assert (await execute_node(node, event_sink=sink))["success"]
     await until(lambda: seen)
     assert seen == [("progress", True)]
 
@@ -352,15 +352,15 @@ async def test_without_a_run_the_sink_is_notified_of_a_hanging_thread(session: S
     node = FunctionNode("s", session, stuck, timeout=0.01)
     context = ExecutionContext(session, event_sink=events.append)
     assert (await context.call(node, None))["error_type"] == "TimeoutError"
-    assert [data["thread"] for data in of_type(events, "log")] == ["running"]
+    assert [data["thread"] for data in event_data(events, "log")] == ["running"]
     stuck.go.set()
-    await until(lambda: len(of_type(events, "log")) == 2)
-    assert of_type(events, "log")[1]["thread"] == "ended"
+    await until(lambda: len(event_data(events, "log")) == 2)
+    assert event_data(events, "log")[1]["thread"] == "ended"
 
 
 async def test_a_reserved_event_name_of_a_function_gets_the_user_prefix(session: Session) -> None:
     node = FunctionNode("s", session, lambda context: context.emit("workflow_completed", {}))
-    run = await ran(session, node)
+    run = await run_node(session, node)
     await run.wait()
     assert "user:workflow_completed" in [event.event_type for event in run.events]
 
@@ -374,7 +374,7 @@ async def test_a_thread_of_an_earlier_attempt_does_not_disturb_the_next_attempt(
         return stuck(context) if len(attempts) == 1 else "second"
 
     node = FunctionNode("s", session, fn, timeout=0.02, idle_timeout=5, retry=Retry(2, delay=0))
-    result, events = await watched(Graph("g", session).add_step(node))
+    result, events = await execute_with_events(Graph("g", session).add_step(node))
     assert result["output"] == "second"
     stuck.go.set()
-    await until(lambda: of_type(events, "progress"))
+    await until(lambda: event_data(events, "progress"))

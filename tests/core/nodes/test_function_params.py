@@ -1,10 +1,10 @@
-"""The parameters of a run, where a graph and its control nodes can read them."""
+"""Parameters of a run in graphs and control nodes."""
 
 from typing import Any
 
 import pytest
 
-from core.nodes.support import function, until
+from core.nodes.support import function_node, until
 from nerve import ExecutionContext, FunctionNode, Graph, MockNode, Session
 from nerve.core.nodes import Node
 from nerve.core.nodes.control import (
@@ -36,7 +36,7 @@ async def test_a_leaf_at_any_depth_has_the_params_in_its_context(session: Sessio
 @pytest.mark.requirement("S1-35")
 @pytest.mark.parametrize("kind", ["while", "until", "branch", "switch", "reduce", "machine", "input_fn"])
 async def test_a_function_with_an_argument_params_receives_them(session: Session, kind: str) -> None:
-    add = function(session, "add", lambda n: n + 1)
+    add = function_node(session, "add", lambda n: n + 1)
     n = MockNode("n", session)
     nodes: dict[str, Any] = {
         "while": lambda: WhileNode("x", session, lambda s, params: s.current_value < params["most"], add),

@@ -1,4 +1,4 @@
-"""Steps that start when what they depend on is done."""
+"""Graph: steps start when their dependencies have ended."""
 
 import asyncio
 from itertools import pairwise
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.nodes.support import executed, function, of_type, ran, watched
+from core.nodes.support import event_data, execute_node, execute_with_events, function_node, run_node
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode, Node, Result
 from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode, WhileNode
@@ -38,28 +38,28 @@ def test_steps_are_added_by_position_or_keyword_and_listed_by_id(session: Sessio
 async def test_a_reference_is_looked_up_when_the_graph_is_executed(session: Session) -> None:
     graph = Graph("g", session).add_step_ref("late")
     MockNode("late", session, ["here"])
-    assert (await executed(graph))["output"] == "here"
+    assert (await execute_node(graph))["output"] == "here"
 
 
 @pytest.mark.requirement("S1-27")
 async def test_a_reference_may_name_a_graph(session: Session) -> None:
     Graph("inner", session).add_step(MockNode("n", session, ["deep"]))
-    assert (await executed(Graph("outer", session).add_step_ref("inner")))["output"] == "deep"
+    assert (await execute_node(Graph("outer", session).add_step_ref("inner")))["output"] == "deep"
 
 
 async def test_a_chain_runs_in_sequence(session: Session) -> None:
-    nodes = [function(session, name, lambda text, name=name: f"{name}({text})") for name in "abc"]
-    assert (await executed(Graph("g", session).chain(*nodes), "x"))["output"] == "c(b(a(x)))"
+    nodes = [function_node(session, name, lambda text, name=name: f"{name}({text})") for name in "abc"]
+    assert (await execute_node(Graph("g", session).chain(*nodes), "x"))["output"] == "c(b(a(x)))"
 
 
 async def test_several_final_steps_each_contribute_an_output(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("a", session, [1])).add_step(MockNode("b", session, [2]))
-    result = await executed(graph)
+    result = await execute_node(graph)
     assert (result["output"], list(result["attributes"])) == ({"a": 1, "b": 2}, ["steps"])
 
 
 async def test_a_graph_without_steps_returns_its_input(session: Session) -> None:
-    result = await executed(Graph("g", session), "in")
+    result = await execute_node(Graph("g", session), "in")
     assert result == {"success": True, "output": "in", "attributes": {"steps": {}}}
 
 
@@ -72,7 +72,7 @@ async def test_ready_steps_run_concurrently(session: Session) -> None:
     graph = Graph("g", session)
     for name in "abc":
         graph.add_step(FunctionNode(name, session, meet))
-    assert (await executed(graph))["success"]
+    assert (await execute_node(graph))["success"]
 
 
 async def test_a_step_starts_as_soon_as_its_own_dependencies_end(session: Session) -> None:
@@ -87,7 +87,7 @@ async def test_a_step_starts_as_soon_as_its_own_dependencies_end(session: Sessio
     graph = Graph("g", session).add_step(FunctionNode("slow", session, slow))
     graph.add_step(MockNode("quick", session))
     graph.add_step(FunctionNode("after", session, after_quick), depends_on=["quick"])
-    assert (await executed(graph))["success"]
+    assert (await execute_node(graph))["success"]
 
 
 async def test_the_failure_of_one_branch_does_not_cancel_the_others(session: Session) -> None:
@@ -95,7 +95,7 @@ async def test_the_failure_of_one_branch_does_not_cancel_the_others(session: Ses
     graph.add_step(MockNode("good", session, ["fine"]))
     graph.add_step(MockNode("after_good", session), depends_on=["good"])
     graph.add_step(MockNode("after_bad", session), depends_on=["bad"])
-    result = await executed(graph)
+    result = await execute_node(graph)
     assert (result["success"], result["error"]) == (False, "step 'bad' failed: gone")
     assert result["output"] == {"after_good": "fine", "after_bad": None}
     assert session.nodes["after_bad"].calls == []
@@ -105,21 +105,21 @@ async def test_the_census_of_a_failed_graph_names_failed_and_skipped_steps(sessi
     graph = Graph("g", session).chain(
         MockNode("bad", session, [OSError("gone")]), MockNode("next", session), MockNode("last", session)
     )
-    attributes = (await executed(graph))["attributes"]
+    attributes = (await execute_node(graph))["attributes"]
     assert attributes["census"]["not_ok"] == {"failed": ["bad"], "skipped": ["next", "last"]}
     assert attributes["steps"]["next"]["skipped"] == "step 'bad' failed"
 
 
 async def test_a_failed_step_without_a_handler_fails_the_run(session: Session) -> None:
-    run = await ran(session, Graph("g", session).add_step(MockNode("bad", session, [OSError("gone")])))
+    run = await run_node(session, Graph("g", session).add_step(MockNode("bad", session, [OSError("gone")])))
     with pytest.raises(WorkflowFailed, match="step 'bad' failed: gone"):
         await run.wait()
-    assert of_type(run.events, "step_failed")[0]["error_type"] == "OSError"
+    assert event_data(run.events, "step_failed")[0]["error_type"] == "OSError"
 
 
 @pytest.mark.requirement("S1-31")
 async def test_steps_have_their_own_events_with_durations(session: Session) -> None:
-    _, events = await watched(Graph("g", session).add_step(MockNode("n", session), "first"))
+    _, events = await execute_with_events(Graph("g", session).add_step(MockNode("n", session), "first"))
     assert [(event.event_type, event.path) for event in events] == [
         ("step_started", "/first"),
         ("step_completed", "/first"),
@@ -130,7 +130,7 @@ async def test_steps_have_their_own_events_with_durations(session: Session) -> N
 
 async def test_an_input_fn_that_raises_fails_its_step_and_is_recorded(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("n", session), "first", input_fn=lambda up: up["nothing"])
-    run = await ran(session, graph)
+    run = await run_node(session, graph)
     with pytest.raises(WorkflowFailed, match="step 'first' failed: input_fn raised: 'nothing'"):
         await run.wait()
     assert run.view.nodes["/first"].state == "failed"
@@ -149,7 +149,7 @@ async def test_an_unknown_reference_is_reported_before_anything_runs(session: Se
     first = MockNode("first", session)
     graph = Graph("g", session).add_step(first).add_step_ref("fist", "second", depends_on=["first"])
     with pytest.raises(ValueError, match=r"Step 'second' refers to node 'fist'.*Did you mean 'first'"):
-        await executed(graph)
+        await execute_node(graph)
     assert first.calls == []
 
 
@@ -174,7 +174,7 @@ async def test_a_cycle_is_reported_before_anything_runs(session: Session) -> Non
         MockNode("b", session), depends_on=["a"]
     )
     with pytest.raises(ValueError, match=r"Graph 'g' has a cycle: (a -> b -> a|b -> a -> b)\. Use a loop"):
-        await executed(graph)
+        await execute_node(graph)
     assert session.nodes["free"].calls == []
 
 
@@ -243,8 +243,10 @@ async def test_in_any_graph_a_step_runs_after_its_dependencies(graph: dict[str, 
     built = Graph("g", session)
     for name, deps in graph.items():
         earlier = [dep for dep in deps if dep < name]
-        built.add_step(function(session, name, lambda _, name=name: done.append(name)), depends_on=earlier)
-    await executed(built)
+        built.add_step(
+            function_node(session, name, lambda _, name=name: done.append(name)), depends_on=earlier
+        )
+    await execute_node(built)
     assert sorted(done) == sorted(graph)
     assert all(done.index(dep) < done.index(name) for name in graph for dep in graph[name] if dep < name)
 
@@ -265,7 +267,7 @@ async def test_a_step_after_a_failed_one_is_shown_as_skipped(session):
 
 
 class Plain(Node):
-    """A node whose constructor says nothing to that of nodes."""
+    """A node whose constructor does not call that of Node."""
 
     def __init__(self, word: str) -> None:
         self.word = word
@@ -275,13 +277,13 @@ class Plain(Node):
 
 
 async def test_a_custom_node_needs_only_execute(session: Session) -> None:
-    assert (await executed(Graph("g", session).add_step(Plain("hello"), "first"))).output == "hello"
+    assert (await execute_node(Graph("g", session).add_step(Plain("hello"), "first"))).output == "hello"
 
 
 async def test_a_repeated_dependency_counts_once(session: Session) -> None:
     graph = Graph("g", session).add_step(MockNode("a", session))
     graph.add_step(MockNode("b", session), depends_on=["a", "a"])
-    assert (await executed(graph, 1)).output == 1
+    assert (await execute_node(graph, 1)).output == 1
 
 
 @pytest.mark.parametrize("on_the_node", [True, False])
@@ -291,7 +293,7 @@ async def test_on_error_handles_an_input_fn_that_raises(session: Session, on_the
     graph = Graph("g", session).add_step(
         node, input_fn=lambda up: up["nothing"], **({} if on_the_node else skip)
     )
-    result = await executed(graph)
+    result = await execute_node(graph)
     assert result.success
     assert result.attributes["skipped"] == "input_fn raised: 'nothing'"
 
@@ -305,7 +307,7 @@ async def test_a_policy_that_does_not_fit_a_referenced_node_is_rejected_before_a
     with pytest.raises(
         ValueError, match="step 'later': 'later' is a control node and cannot have effect='once'"
     ):
-        await executed(graph)
+        await execute_node(graph)
     with pytest.raises(
         ValueError, match="step 'later': 'later' is a control node and cannot have effect='once'"
     ):
@@ -326,11 +328,11 @@ async def test_a_graph_that_failed_inside_another_node_fails_it(session: Session
             if around is MapNode
             else ParallelNode("outer", session, {"i": inner})
         )
-    result = await executed(outer, 1)
+    result = await execute_node(outer, 1)
     assert not result.success
     assert "gone" in result.error
     assert (result.attributes["census"]["failed"], result.attributes["census"]["skipped"]) == (1, 0)
-    run = await ran(session, outer, 1)
+    run = await run_node(session, outer, 1)
     with pytest.raises(WorkflowFailed, match="gone"):
         await run.wait()
 
@@ -338,13 +340,15 @@ async def test_a_graph_that_failed_inside_another_node_fails_it(session: Session
 async def test_a_failure_with_an_attribute_named_skipped_is_a_failure(session: Session) -> None:
     tests = {"success": False, "error": "2 tests failed", "attributes": {"skipped": 3}}
     node = MockNode("tests", session, [tests])
-    assert (await executed(Graph("g", session).add_step(node))).error == "step 'tests' failed: 2 tests failed"
-    result = await executed(ParallelNode("p", session, {"a": node, "b": MockNode("fine", session)}))
+    assert (
+        await execute_node(Graph("g", session).add_step(node))
+    ).error == "step 'tests' failed: 2 tests failed"
+    result = await execute_node(ParallelNode("p", session, {"a": node, "b": MockNode("fine", session)}))
     assert not result.success
     assert result.attributes["census"]["not_ok"] == {"failed": ["a"]}
 
 
 async def test_a_success_with_a_count_named_skipped_is_a_success(session: Session) -> None:
     node = MockNode("tests", session, [{"success": True, "attributes": {"skipped": 3}}])
-    result = await executed(ParallelNode("p", session, {"a": node}))
+    result = await execute_node(ParallelNode("p", session, {"a": node}))
     assert result.attributes["census"]["not_ok"] == {}

@@ -1,8 +1,8 @@
-"""A leaf with canned responses."""
+"""MockNode."""
 
 import pytest
 
-from core.nodes.support import executed
+from core.nodes.support import execute_node
 from nerve import Session
 from nerve.core.nodes import MockNode
 
@@ -10,29 +10,29 @@ from nerve.core.nodes import MockNode
 @pytest.mark.requirement("S1-30")
 async def test_it_returns_the_responses_in_order_and_repeats_the_last() -> None:
     node = MockNode(responses=["a", "b"])
-    assert [(await executed(node))["output"] for _ in range(4)] == ["a", "b", "b", "b"]
+    assert [(await execute_node(node))["output"] for _ in range(4)] == ["a", "b", "b", "b"]
 
 
 @pytest.mark.requirement("S1-30")
 async def test_without_responses_it_returns_and_records_its_input() -> None:
     node = MockNode()
-    assert (await executed(node, "x"))["output"] == "x"
+    assert (await execute_node(node, "x"))["output"] == "x"
     assert node.calls == ["x"]
 
 
 @pytest.mark.requirement("S1-30")
 async def test_a_callable_response_is_called_with_the_input() -> None:
-    assert (await executed(MockNode(responses=[str.upper]), "x"))["output"] == "X"
+    assert (await execute_node(MockNode(responses=[str.upper]), "x"))["output"] == "X"
 
 
 @pytest.mark.parametrize("response", [KeyError("x"), lambda given: given["x"]])
 async def test_an_exception_is_a_failed_result(response: object) -> None:
-    result = await executed(MockNode(responses=[response]), {})
+    result = await execute_node(MockNode(responses=[response]), {})
     assert (result["success"], result["error_type"]) == (False, "KeyError")
 
 
 async def test_a_result_shaped_response_is_the_result() -> None:
-    result = await executed(MockNode(responses=[{"success": False, "error": "no"}]))
+    result = await execute_node(MockNode(responses=[{"success": False, "error": "no"}]))
     assert (result["success"], result["error"]) == (False, "no")
 
 

@@ -1,11 +1,11 @@
-"""Steps that must happen at most once, without a run: nobody can be asked, so they are not tried again."""
+"""Steps with effect="once" without a run: an interrupted one is not retried."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, of_type, ran, watched
+from core.nodes.support import event_data, execute_node, execute_with_events, run_node
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode, Retry
 from nerve.core.nodes.control import LoopNode, ParallelNode
@@ -18,7 +18,7 @@ UNKNOWN = "has effect='once' and was interrupted; its outcome is unknown, so it 
 
 
 class Bank:
-    """A payment that never comes to its end, and how often it was begun."""
+    """A payment that never ends, and the number of its starts."""
 
     def __init__(self, session: Session, **policy: Any) -> None:
         self.begun = 0
@@ -36,17 +36,17 @@ async def test_a_step_with_effect_once_is_not_retried_after_a_timeout(
     session: Session, bound: str, why: str
 ) -> None:
     bank = Bank(session, retry=AGAIN, **{bound: 0.01})
-    result, events = await watched(Graph("g", session).add_step(bank.node, "step"))
-    [failed] = of_type(events, "step_failed")
+    result, events = await execute_with_events(Graph("g", session).add_step(bank.node, "step"))
+    [failed] = event_data(events, "step_failed")
     assert (bank.begun, result.success, failed["error_type"]) == (1, False, "TimeoutError")
     assert (failed["error"], failed["timeout"]) == (f"{why}; /step {UNKNOWN}", 0.01)
-    assert of_type(events, "node_retrying") == []
+    assert event_data(events, "node_retrying") == []
 
 
 async def test_the_enclosing_node_of_an_interrupted_once_step_is_not_retried(session: Session) -> None:
     bank = Bank(session, timeout=0.01)
     loop = LoopNode("loop", session, bank.node, times=2, retry=AGAIN)
-    result = await executed(Graph("g", session, retry=AGAIN).add_step(loop, "loop"))
+    result = await execute_node(Graph("g", session, retry=AGAIN).add_step(loop, "loop"))
     assert (bank.begun, result.success) == (1, False)
     assert result.error is not None
     assert result.error.count(UNKNOWN) == 1
@@ -59,8 +59,8 @@ async def test_the_node_whose_timeout_interrupts_a_once_step_is_not_retried(
     bank = Bank(session)
     pair = ParallelNode("pair", session, {"a": bank.node, "b": MockNode()}, timeout=0.05, retry=AGAIN)
     graph = Graph("g", session).add_step(pair, "pair")
-    events = (await ran(session, graph)).events if in_a_run else (await watched(graph))[1]
-    [failed] = of_type(events, "step_failed")
+    events = (await run_node(session, graph)).events if in_a_run else (await execute_with_events(graph))[1]
+    [failed] = event_data(events, "step_failed")
     assert bank.begun == 1
     assert (failed["error"], failed["timeout"]) == (f"timed out after 0.05 s; /pair/a {UNKNOWN}", 0.05)
 
@@ -77,7 +77,7 @@ async def test_an_inline_node_with_an_interrupted_once_step_is_not_retried(sessi
 
 async def test_a_once_step_that_fails_without_a_timeout_is_retried(session: Session) -> None:
     pay = MockNode("pay", session, [OSError("gone"), "fine"], effect="once", retry=AGAIN, timeout=5)
-    result = await executed(Graph("g", session).add_step(pay))
+    result = await execute_node(Graph("g", session).add_step(pay))
     assert (result["output"], len(pay.calls)) == ("fine", 2)
 
 
@@ -91,5 +91,5 @@ async def test_a_step_without_effect_once_is_retried_after_a_timeout(session: Se
         return "fine"
 
     node = FunctionNode("slow", session, slow_at_first, retry=AGAIN, timeout=0.05)
-    assert (await executed(Graph("g", session).add_step(node)))["output"] == "fine"
+    assert (await execute_node(Graph("g", session).add_step(node)))["output"] == "fine"
     assert len(begun) == 2

@@ -1,11 +1,11 @@
-"""What a leaf does to its input is its own affair."""
+"""A leaf gets a copy of its input."""
 
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function, ran
-from core.workflow.support import at_gate, photographed, within
+from core.nodes.support import execute_node, function_node, run_node
+from core.workflow.support import at_gate, copy_store, within
 from nerve import ExecutionContext, Graph, MockNode, Retry, Session, WorkflowContext
 from nerve.core.nodes import FunctionNode, Node, Result
 from nerve.core.nodes.control import MapNode, ParallelNode, ReduceNode
@@ -15,18 +15,20 @@ everywhere = pytest.mark.parametrize("in_a_run", [True, False])
 
 async def output(session: Session, node: Node, input: Any, in_a_run: bool) -> Any:
     return (
-        await (await ran(session, node, input)).wait() if in_a_run else (await executed(node, input)).output
+        await (await run_node(session, node, input)).wait()
+        if in_a_run
+        else (await execute_node(node, input)).output
     )
 
 
 def adding(session: Session, id: str) -> FunctionNode:
-    """A leaf that changes the list it is given."""
+    """Return a leaf that changes its input list."""
 
     def add(given: Any) -> Any:
         given.append(id)
         return given
 
-    return function(session, id, add)
+    return function_node(session, id, add)
 
 
 @everywhere
@@ -81,14 +83,14 @@ async def test_a_copied_input_keeps_key_order_and_result_objects(session: Sessio
         assert given["z"].success
         return [list(given), list(given["z"].output), given["a"].output["b"]]
 
-    graph.add_step(function(session, "look", look), depends_on=["z", "a"])
+    graph.add_step(function_node(session, "look", look), depends_on=["z", "a"])
     assert await output(session, graph, None, in_a_run) == [["z", "a"], ["y", "b"], ["a"]]
 
 
 async def test_without_a_run_inputs_that_are_not_json_are_passed_unchanged(session: Session) -> None:
     given = {"what": object()}
     node = MockNode("n", session, [lambda given: {"output": given["what"]}])
-    assert (await executed(ParallelNode("p", session, {"n": node}), given)).output == {"n": given["what"]}
+    assert (await execute_node(ParallelNode("p", session, {"n": node}), given)).output == {"n": given["what"]}
 
 
 @everywhere
@@ -99,7 +101,7 @@ async def test_a_reduction_starts_from_the_initial_value_every_time(session: Ses
 
     node = ReduceNode("r", session, collect, initial=[])
     assert await output(session, node, [1, 2], in_a_run) == [1, 2]
-    assert (await executed(node, [3])).output == [3]
+    assert (await execute_node(node, [3])).output == [3]
 
 
 async def test_a_body_resumes_after_a_crash_with_the_same_values(file: Any, tmp_path: Any) -> None:
@@ -122,7 +124,7 @@ async def test_a_body_resumes_after_a_crash_with_the_same_values(file: Any, tmp_
 
     async with project(file) as session:
         await at_gate(await session.start("counts"))
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
     async with project(copy) as session:
         (run,) = await session.recover()
         await run.next_gate()

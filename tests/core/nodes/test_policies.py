@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, of_type, one_step, ran, watched
+from core.nodes.support import event_data, execute_node, execute_with_events, one_step, run_node
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode, Node, Retry
 from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode
@@ -16,8 +16,8 @@ placed = pytest.mark.parametrize("on_the_node", [True, False])
 
 
 async def gone_through(session: Session, graph: Graph, in_a_run: bool) -> list[Any]:
-    """The events of a graph, in a run or by itself."""
-    return (await ran(session, graph)).events if in_a_run else (await watched(graph))[1]
+    """Return the events of a graph, executed in a run or without one."""
+    return (await run_node(session, graph)).events if in_a_run else (await execute_with_events(graph))[1]
 
 
 def flaky(session: Session, failures: int, **policy: Any) -> MockNode:
@@ -32,7 +32,7 @@ def never(session: Session, **policy: Any) -> FunctionNode:
 
 
 def with_policy(session: Session, make: Any, on_the_node: bool, **policy: Any) -> Graph:
-    """A graph of one step whose policy is on the node or on the step."""
+    """Return a graph of one step whose policy is set on the node or on the step."""
     graph = Graph("g", session)
     if on_the_node:
         return graph.add_step(make(session, **policy), "step")
@@ -47,10 +47,12 @@ async def test_a_step_is_retried_with_growing_delays(
     retry = Retry(attempts=4, delay=0.001, factor=2, cap=0.003)
     graph = with_policy(session, lambda s, **p: flaky(s, 3, **p), on_the_node, retry=retry)
     events = await gone_through(session, graph, in_a_run)
-    told = [(data["attempt"], data["attempts"], data["delay"]) for data in of_type(events, "node_retrying")]
+    told = [
+        (data["attempt"], data["attempts"], data["delay"]) for data in event_data(events, "node_retrying")
+    ]
     assert told == [(1, 4, 0.001), (2, 4, 0.002), (3, 4, 0.003)]
     assert len(session.nodes["flaky"].calls) == 4
-    assert of_type(events, "step_completed")[0]["success"] is True
+    assert event_data(events, "step_completed")[0]["success"] is True
 
 
 @everywhere
@@ -60,7 +62,7 @@ async def test_when_all_attempts_fail_the_last_failure_is_the_result(
     graph = Graph("g", session).add_step(flaky(session, 9), "step", retry=Retry(2, delay=0))
     events = await gone_through(session, graph, in_a_run)
     assert len(session.nodes["flaky"].calls) == 2
-    assert of_type(events, "step_failed")[0]["error"] == "gone"
+    assert event_data(events, "step_failed")[0]["error"] == "gone"
 
 
 @everywhere
@@ -93,7 +95,7 @@ async def test_a_step_fails_and_names_the_function_when_retry_on_raises(
 ) -> None:
     graph = Graph("g", session).add_step(MockNode("pay", session, [REFUSED]), "step", retry=Retry(3, on=on))
     events = await gone_through(session, graph, in_a_run)
-    [failed] = of_type(events, "step_failed")
+    [failed] = event_data(events, "step_failed")
     assert failed["error"].startswith(f"card refused; Retry.on, {on.__name__} (test_policies.py:")
     assert "raised " in failed["error"]
     assert failed["error_type"] == "Refused"
@@ -105,7 +107,7 @@ async def test_a_control_node_fails_when_retry_on_raises(session: Session, in_a_
     inner = one_step(session, MockNode("pay", session, [REFUSED]), "inner")
     graph = Graph("g", session).add_step(inner, "step", retry=Retry(3, on=lambda result: 1 / 0 > 0))
     events = await gone_through(session, graph, in_a_run)
-    assert "<lambda> (test_policies.py:" in of_type(events, "step_failed")[-1]["error"]
+    assert "<lambda> (test_policies.py:" in event_data(events, "step_failed")[-1]["error"]
 
 
 @everywhere
@@ -114,14 +116,14 @@ async def test_a_control_node_fails_when_retry_on_raises(session: Session, in_a_
 async def test_a_timeout_fails_the_step(session: Session, in_a_run: bool, on_the_node: bool) -> None:
     graph = with_policy(session, never, on_the_node, timeout=0.01)
     events = await gone_through(session, graph, in_a_run)
-    [failed] = of_type(events, "step_failed")
+    [failed] = event_data(events, "step_failed")
     assert (failed["error"], failed["error_type"]) == ("timed out after 0.01 s", "TimeoutError")
 
 
 @everywhere
 async def test_a_timeout_of_zero_is_zero(session: Session, in_a_run: bool) -> None:
     events = await gone_through(session, Graph("g", session).add_step(never(session), timeout=0), in_a_run)
-    assert of_type(events, "step_failed")[0]["error"] == "timed out after 0 s"
+    assert event_data(events, "step_failed")[0]["error"] == "timed out after 0 s"
 
 
 @everywhere
@@ -129,7 +131,7 @@ async def test_a_timeout_applies_to_each_attempt(session: Session, in_a_run: boo
     policy = {"timeout": 0.01, "retry": Retry(3, delay=0, on=("TimeoutError",))}
     graph = Graph("g", session).add_step(never(session), "step", **policy)
     events = await gone_through(session, graph, in_a_run)
-    assert [data["error_type"] for data in of_type(events, "node_retrying")] == ["TimeoutError"] * 2
+    assert [data["error_type"] for data in event_data(events, "node_retrying")] == ["TimeoutError"] * 2
 
 
 @everywhere
@@ -139,7 +141,7 @@ async def test_an_idle_timeout_fails_a_silent_step(
 ) -> None:
     graph = with_policy(session, never, on_the_node, idle_timeout=0.01)
     events = await gone_through(session, graph, in_a_run)
-    assert of_type(events, "step_failed")[0]["error"] == "silent for 0.01 s"
+    assert event_data(events, "step_failed")[0]["error"] == "silent for 0.01 s"
 
 
 @everywhere
@@ -152,12 +154,12 @@ async def test_a_step_that_emits_events_is_not_idle(session: Session, in_a_run: 
 
     graph = Graph("g", session).add_step(FunctionNode("talk", session, talk), idle_timeout=0.5)
     events = await gone_through(session, graph, in_a_run)
-    assert of_type(events, "step_completed")
+    assert event_data(events, "step_completed")
 
 
 async def test_outside_of_a_graph_a_timeout_emits_node_timeout(session: Session) -> None:
-    _, events = await watched(LoopNode("l", session, never(session, timeout=0.01), times=1))
-    [event] = of_type(events, "node_timeout")
+    _, events = await execute_with_events(LoopNode("l", session, never(session, timeout=0.01), times=1))
+    [event] = event_data(events, "node_timeout")
     assert (event["timeout"], event["error"]) == (0.01, "timed out after 0.01 s")
 
 
@@ -172,7 +174,7 @@ async def test_on_error_skip_skips_a_failure(session: Session, in_a_run: bool, o
 
 
 async def test_a_skipped_failure_is_listed_in_the_steps(session: Session) -> None:
-    result = await executed(one_step(session, flaky(session, 9, on_error="skip")))
+    result = await execute_node(one_step(session, flaky(session, 9, on_error="skip")))
     assert (result["success"], result["output"]) == (True, None)
     assert result["attributes"]["steps"]["step"]["skipped"] == "gone"
 
@@ -191,30 +193,30 @@ async def test_on_error_executes_a_fallback_node(session: Session, in_a_run: boo
 
 async def test_a_fallback_gets_the_input_of_the_step(session: Session) -> None:
     fallback = MockNode("fallback", session)
-    await executed(one_step(session, flaky(session, 9, on_error=fallback)), "in")
+    await execute_node(one_step(session, flaky(session, 9, on_error=fallback)), "in")
     assert fallback.calls == ["in"]
 
 
 async def test_a_fallback_is_not_executed_after_a_success(session: Session) -> None:
     fallback = MockNode("fallback", session)
-    assert (await executed(one_step(session, flaky(session, 0, on_error=fallback))))["output"] == "fine"
+    assert (await execute_node(one_step(session, flaky(session, 0, on_error=fallback))))["output"] == "fine"
     assert fallback.calls == []
 
 
 async def test_a_fallback_that_fails_fails_the_step(session: Session) -> None:
     fallback = MockNode("fallback", session, [KeyError("worse")])
-    result = await executed(one_step(session, flaky(session, 9, on_error=fallback)))
+    result = await execute_node(one_step(session, flaky(session, 9, on_error=fallback)))
     assert (result["success"], result["error_type"]) == (False, "KeyError")
 
 
 async def test_on_error_fail_overrides_the_policy_of_the_node(session: Session) -> None:
     graph = Graph("g", session).add_step(flaky(session, 9, on_error="skip"), on_error="fail")
-    assert not (await executed(graph))["success"]
+    assert not (await execute_node(graph))["success"]
 
 
 async def test_concurrent_fallbacks_have_their_own_paths(session: Session) -> None:
     body = MockNode("body", session, [OSError("gone")], on_error=MockNode("fallback", session))
-    run = await ran(session, MapNode("m", session, body), [1, 2])
+    run = await run_node(session, MapNode("m", session, body), [1, 2])
     assert await run.wait() == [1, 2]
     paths = {event.path for event in run.events if event.data.get("node_id") == "fallback"}
     assert paths == {"/m[fallback]", "/m[2][fallback]"}
@@ -225,7 +227,7 @@ async def test_concurrent_fallbacks_have_their_own_paths(session: Session) -> No
 async def test_effect_once_is_accepted(session: Session, in_a_run: bool, on_the_node: bool) -> None:
     graph = with_policy(session, lambda s, **p: flaky(s, 0, **p), on_the_node, effect="once")
     events = await gone_through(session, graph, in_a_run)
-    assert of_type(events, "step_completed")
+    assert event_data(events, "step_completed")
 
 
 @everywhere
@@ -239,7 +241,7 @@ async def test_a_control_node_is_retried_as_a_whole(session: Session, in_a_run: 
 async def test_the_timeout_of_a_control_node_applies_to_the_whole(session: Session, in_a_run: bool) -> None:
     pair = ParallelNode("pair", session, {"a": never(session), "b": MockNode()}, timeout=0.01)
     events = await gone_through(session, Graph("g", session).add_step(pair), in_a_run)
-    assert of_type(events, "step_failed")[0]["error"] == "timed out after 0.01 s"
+    assert event_data(events, "step_failed")[0]["error"] == "timed out after 0.01 s"
 
 
 async def test_a_workflow_function_can_set_policies(session: Session) -> None:
@@ -265,7 +267,7 @@ async def test_a_timeout_raises_in_a_workflow_function(session: Session) -> None
 
 
 class Raising(Node):
-    """A user's node that raises."""
+    """A custom node that raises."""
 
     async def execute(self, context: ExecutionContext) -> Any:
         raise KeyError("lost")
@@ -273,7 +275,7 @@ class Raising(Node):
 
 @pytest.mark.requirement("D0-17")
 async def test_a_node_that_raises_is_a_failed_step_of_a_graph(session: Session) -> None:
-    run = await ran(session, one_step(session, Raising("r", session)))
+    run = await run_node(session, one_step(session, Raising("r", session)))
     with pytest.raises(WorkflowFailed, match="step 'step' failed: 'lost'"):
         await run.wait()
 
@@ -289,11 +291,11 @@ async def test_a_node_that_raises_raises_node_failed_in_a_workflow_function(sess
     run = await session.start("flow")
     with pytest.raises(NodeFailed, match="/r: KeyError: 'lost'"):
         await run.wait()
-    assert of_type(run.events, "node_error")[0]["error_type"] == "KeyError"
+    assert event_data(run.events, "node_error")[0]["error_type"] == "KeyError"
 
 
 async def gives_up(_: ExecutionContext) -> None:
-    """A leaf that waits for a task of its own, which was cancelled."""
+    """A leaf that awaits its own task, which is cancelled."""
     task = asyncio.create_task(asyncio.Event().wait())
     task.cancel()
     await task
@@ -328,14 +330,14 @@ async def test_a_leaf_whose_own_task_is_cancelled_fails_alone(
     graph.add_step(bad, "again", retry=Retry(attempts=2, delay=0), on_error="skip")
     events = await gone_through(session, graph, in_a_run)
     assert done == ["slow"]
-    assert len(of_type(events, "node_retrying")) == 1
+    assert len(event_data(events, "node_retrying")) == 1
     failed = [event.data["error_type"] for event in events if event.data.get("success") is False]
     assert failed == ["CancelledError", "CancelledError"]
-    assert {data["success"] for data in of_type(events, "step_completed")} == {True}
+    assert {data["success"] for data in event_data(events, "step_completed")} == {True}
 
 
 async def test_a_function_without_a_run_whose_own_task_is_cancelled_fails(session: Session) -> None:
-    result = await executed(FunctionNode("bad", session, gives_up))
+    result = await execute_node(FunctionNode("bad", session, gives_up))
     assert (result.success, result.error_type) == (False, "CancelledError")
 
 
@@ -363,7 +365,7 @@ async def test_a_cancelled_leaf_propagates_the_cancellation(
         assert await run.stop() == ["/n"]
         assert run.state.value == "cancelled"
         return
-    task = asyncio.create_task(executed(graph))
+    task = asyncio.create_task(execute_node(graph))
     await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -379,5 +381,5 @@ async def test_a_timed_out_step_reports_its_timeout(
     session: Session, in_a_run: bool, bounds: dict[str, float], ran_out: float
 ) -> None:
     graph = Graph("g", session).add_step(never(session), step_id="s", **bounds)
-    [event] = of_type(await gone_through(session, graph, in_a_run), "step_failed")
+    [event] = event_data(await gone_through(session, graph, in_a_run), "step_failed")
     assert event["timeout"] == ran_out

@@ -1,4 +1,4 @@
-"""The workflows of the seed's control-node document, built as they are written there."""
+"""The documented workflows of control nodes."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from workflows.dev_coach_review import build_dev_coach_review
 
-from core.nodes.support import executed, of_type, until
+from core.nodes.support import event_data, execute_node, until
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode
 from nerve.core.nodes.control import BranchNode, GateNode, WhileNode
@@ -26,7 +26,7 @@ def team(session: Session) -> Session:
 @pytest.mark.requirement("C-20")
 async def test_dev_coach_review_runs_without_a_run(team: Session) -> None:
     workflow = build_dev_coach_review(team)
-    task = asyncio.create_task(executed(workflow, "write a parser"))
+    task = asyncio.create_task(execute_node(workflow, "write a parser"))
     gate = team.nodes["final_approval"]
     await until(lambda: gate._receivers)
     gate.receive_input("approve")
@@ -44,7 +44,7 @@ async def test_dev_coach_review_runs_with_the_gate_answered(team: Session) -> No
     await until(lambda: run.pending_gate)
     run.answer_gate("approve", gate_id="final_approval")
     assert await run.wait() == "approve"
-    loops = [data["loop_id"] for data in of_type(run.events, "loop_iteration")]
+    loops = [data["loop_id"] for data in event_data(run.events, "loop_iteration")]
     assert loops == ["outer_loop", "coach_loop", "coach_loop", "coach_loop"]
     assert team.nodes["reviewer"].calls == ["ACCEPTED"]
 
@@ -59,15 +59,15 @@ async def test_its_run_records_the_steps_at_the_start_and_durations_at_the_ends(
     run.answer_gate("approve")
     await run.wait()
     [started], [completed] = (
-        of_type(run.events, "workflow_started"),
-        of_type(run.events, "workflow_completed"),
+        event_data(run.events, "workflow_started"),
+        event_data(run.events, "workflow_completed"),
     )
     assert (started["workflow_id"], started["steps"]) == (
         "dev_coach_review",
         ["initial", "collaboration", "approve"],
     )
     assert completed["duration_s"] >= 0
-    assert all(data["duration_ms"] >= 0 for data in of_type(run.events, "step_completed"))
+    assert all(data["duration_ms"] >= 0 for data in event_data(run.events, "step_completed"))
 
 
 @pytest.mark.requirement("S1-48")
@@ -80,7 +80,7 @@ async def test_dev_coach_review_survives_rejections(team: Session, reviews: list
     await until(lambda: run.pending_gate or run.is_complete)
     run.answer_gate("approve")
     assert await run.wait() == "approve"
-    outer = [data for data in of_type(run.events, "loop_iteration") if data["loop_id"] == "outer_loop"]
+    outer = [data for data in event_data(run.events, "loop_iteration") if data["loop_id"] == "outer_loop"]
     assert len(outer) == len(reviews) + 1
 
 
@@ -105,7 +105,7 @@ async def test_dev_coach_review_resumes_after_a_restart_with_the_rejection(tmp_p
 
 
 def search_until_sufficient(session: Session) -> WhileNode:
-    """The loop of the seed's first user story."""
+    """Return the search loop of the first user story."""
     search_evaluate_graph = Graph("search_evaluate", session)
     search_evaluate_graph.add_step_ref("searcher", "search")
     return WhileNode(
@@ -124,7 +124,7 @@ FOUND = [{"found": 1}, {"sufficient": True}]
 @pytest.mark.parametrize("question", ["What is Rust?", {"question": "Rust"}, 5, None, ["a"]])
 async def test_the_search_loop_accepts_any_input_as_the_first_step(session: Session, question: Any) -> None:
     MockNode("searcher", session, FOUND)
-    result = await executed(search_until_sufficient(session), question)
+    result = await execute_node(search_until_sufficient(session), question)
     assert (result.output, result.attributes["iterations"]) == ({"sufficient": True}, 2)
 
 
@@ -132,7 +132,7 @@ async def test_the_search_loop_accepts_any_input_as_the_first_step(session: Sess
 async def test_the_search_loop_accepts_the_output_of_a_previous_step(session: Session) -> None:
     MockNode("searcher", session, FOUND)
     graph = Graph("g", session).chain(MockNode("ask", session, ["why?"]), search_until_sufficient(session))
-    assert (await executed(graph)).output == {"sufficient": True}
+    assert (await execute_node(graph)).output == {"sufficient": True}
 
 
 @pytest.mark.requirement("S1-06")
@@ -150,9 +150,9 @@ async def test_the_review_branch_accepts_a_string_at_any_position(
     )
     if behind_a_step:
         graph = Graph("g", session).chain(MockNode("reviewer", session, [review]), review_branch)
-        assert (await executed(graph)).output == taken
+        assert (await execute_node(graph)).output == taken
     else:
-        assert (await executed(review_branch, review)).output == taken
+        assert (await execute_node(review_branch, review)).output == taken
 
 
 @pytest.mark.requirement("S1-17")
@@ -164,7 +164,7 @@ async def test_the_counter_loop_counts_after_a_step_too(session: Session) -> Non
         body=FunctionNode(id="inc", session=session, fn=lambda ctx: {"output": ctx.input + 1}),
     )
     graph = Graph("g", session).chain(MockNode("zero", session, [0]), while_node)
-    result = await executed(graph)
+    result = await execute_node(graph)
     assert (result["output"], result["attributes"]["iterations"]) == (5, 5)
 
 
@@ -176,7 +176,7 @@ def test_ids_that_start_with_an_underscore_are_accepted_and_not_listed(team: Ses
 
 
 def build_research_workflow(session: Session) -> Graph:
-    """Search until there is enough, write it up, ask, and give the answer."""
+    """Return the workflow that searches, summarizes, asks for approval, and returns the answer."""
     search = Graph("search_evaluate", session)
     search.add_step_ref("searcher", "search")
     search.add_step_ref("evaluator", "evaluate", depends_on=["search"])

@@ -1,4 +1,4 @@
-"""What the tests of runs share."""
+"""Helpers of the tests of runs."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ Body = Callable[[Any], Awaitable[Any]]
 
 
 async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Let the loop turn until the condition holds."""
+    """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not reached in {seconds} s"
@@ -21,17 +21,17 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 
 async def at_gate(run: WorkflowRun) -> None:
-    """Return when a gate is open, and that is on disk if it is the run's own."""
+    """Wait until a gate is open, and recorded if it belongs to the run itself."""
     await until(lambda: run.pending_gate and (run.view.gates or run._children))
 
 
 async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:
-    """The value, or a failed test when it takes too long."""
+    """Return the value of an awaitable; fail the test after a timeout."""
     return await asyncio.wait_for(awaitable, seconds)
 
 
-class Tidying:
-    """A leaf that is told to end, and takes its time to tidy up."""
+class SlowCleanup:
+    """A leaf whose cleanup after a cancellation takes until `tidied` is set."""
 
     def __init__(self) -> None:
         self.entered, self.tidied = asyncio.Event(), asyncio.Event()
@@ -52,8 +52,8 @@ def data_of(run: WorkflowRun, event_type: str) -> list[dict[str, Any]]:
     return [event.data for event in run.events if event.event_type == event_type]
 
 
-def counted(session: Session, id: str, fn: Callable[[Any], Any] = lambda given: given) -> list[Any]:
-    """Register a node; the list has the inputs it was executed with."""
+def counted(session: Session, id: str, fn: Callable[[Any], Any] = lambda value: value) -> list[Any]:
+    """Register a node and return the list of the inputs it is executed with."""
     seen: list[Any] = []
 
     async def node(context: ExecutionContext) -> Any:
@@ -65,7 +65,7 @@ def counted(session: Session, id: str, fn: Callable[[Any], Any] = lambda given: 
 
 
 class Latch:
-    """A leaf that says when it was entered, and ends when it is let through."""
+    """A leaf that sets `entered` when it starts, and ends when `open` is set."""
 
     def __init__(self) -> None:
         self.entered, self.open = asyncio.Event(), asyncio.Event()
@@ -78,10 +78,10 @@ class Latch:
         return context.input
 
 
-def photographed(file: Path, place: Path) -> Path:
-    """A copy of the file as it is on disk this moment, as after a crash."""
-    place.mkdir()
+def copy_store(file: Path, directory: Path) -> Path:
+    """Copy the store as it is on disk now, as after a crash, and return the copy."""
+    directory.mkdir()
     for part in file.parent.glob(f"{file.name}*"):
         if part.suffix != ".lock" and not part.name.endswith("-shm"):
-            shutil.copy(part, place / part.name)
-    return place / file.name
+            shutil.copy(part, directory / part.name)
+    return directory / file.name

@@ -1,4 +1,4 @@
-"""An answer counts only for what was shown: what is run again is asked about again."""
+"""An answer applies only to what the gate showed: a rerun step opens its gate again."""
 
 import asyncio
 
@@ -126,7 +126,7 @@ async def test_the_enclosing_nodes_of_the_gate_are_replayed_and_keep_their_other
 
 
 def versioned(file, version, body):
-    """The workflow asks once more at its end, so that there is something to change in the middle of it."""
+    """The workflow opens another gate at its end, so that the code before it can change."""
     session = Session("test", file)
     seen = project(session)
 
@@ -152,7 +152,7 @@ async def asked(run, prompt):
 
 
 async def changed_meanwhile(file, name, body=None):
-    """Start with v1, answer the first gate, and be held with v2."""
+    """Start with v1, answer the first gate, and recover with v2, which holds the run."""
     session, _ = versioned(file, "v1", body)
     async with session:
         run = await session.start(name, "v1")

@@ -1,4 +1,4 @@
-"""Workflows in workflows: a child is a run of its own, started once, shown under its parent."""
+"""Child runs: started once, with their own journal, shown under their parent."""
 
 import asyncio
 import time
@@ -7,11 +7,11 @@ import pytest
 
 from core.workflow.support import (
     Latch,
-    Tidying,
+    SlowCleanup,
     at_gate,
+    copy_store,
     counted,
     data_of,
-    photographed,
     types,
     until,
     within,
@@ -287,7 +287,7 @@ async def test_a_crash_while_the_child_runs_does_not_start_a_second_one(file, tm
     async with session:
         run = await session.start("around")
         await latch.entered.wait()
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
     latch.open.set()
     session, again = opened(copy)
     async with session:
@@ -529,7 +529,7 @@ async def test_a_child_that_the_body_cancelled_is_stopped_after_a_crash(file, tm
 
         return session
 
-    tidying = Tidying()
+    tidying = SlowCleanup()
 
     async with project(file, tidying.leaf) as session:
         run = await session.start("parent")
@@ -537,7 +537,7 @@ async def test_a_child_that_the_body_cancelled_is_stopped_after_a_crash(file, tm
         await until(lambda: "signal_waiting" in types(run))
         await run.signal("enough")
         await until(lambda: child_of(session, run).state is WorkflowState.STOPPING)
-        photo = photographed(file, tmp_path / "photo")
+        photo = copy_store(file, tmp_path / "photo")
         tidying.tidied.set()
     async with project(photo, Latch().leaf) as session:
         runs = {each.run_id: each for each in await session.recover()}
@@ -548,11 +548,11 @@ async def test_a_child_that_the_body_cancelled_is_stopped_after_a_crash(file, tm
         assert await within(run.wait()) == "no"
 
 
-# -- a child that ran out of time --------------------------------------------------------------
+# -- a child that timed out --------------------------------------------------------------------
 
 
 def tried_again(file, leaf, **policy):
-    """A graph whose only step is a child run that may take a moment, and is tried again."""
+    """Return a graph whose only step is a child run with a short timeout and retries."""
     session = Session("test", file)
     FunctionNode("work", session, leaf, **policy)
 
@@ -566,9 +566,9 @@ def tried_again(file, leaf, **policy):
 
 
 async def photo_at(moment, session, run, file, tmp_path):
-    """The file as after a crash, as soon as the parent has an event of a type at a path."""
+    """Return a copy of the store, taken when the parent has an event of a type at a path."""
     await until(lambda: moment in [(event.event_type, event.path) for event in run.events])
-    return photographed(file, tmp_path / "photo")
+    return copy_store(file, tmp_path / "photo")
 
 
 @pytest.mark.parametrize(
@@ -659,7 +659,7 @@ async def test_the_timeout_of_a_held_child_continues_when_it_resumes(file, tmp_p
     async with project(file, latch) as session:
         run = await session.start("graph")
         await within(latch.entered.wait())
-        photo = photographed(file, tmp_path / "photo")
+        photo = copy_store(file, tmp_path / "photo")
     async with project(photo, Latch()) as session:
         await session.recover()
         run = session.get_workflow_run(run.run_id)
@@ -723,11 +723,11 @@ async def test_a_workflow_with_effect_once_is_not_retried_after_a_timeout(sessio
     assert latch.inputs == [5]
 
 
-# -- a child that is asked for otherwise -------------------------------------------------------
+# -- a child that is called differently --------------------------------------------------------
 
 
 def asking(file, version, waits):
-    """A parent whose child is given the version, as a function and as a graph."""
+    """A parent that passes the version to its child, as a function and as a graph."""
     session = Session("test", file)
     seen = counted(session, "work")
 

@@ -18,7 +18,7 @@ class Broken(Node):
 
 
 class Bare:
-    """Something with an `execute` that is no Node."""
+    """An object with `execute` that is not a Node."""
 
     async def execute(self, context):
         return {"output": context.input}
@@ -36,7 +36,7 @@ async def finished(session, body, input=None, params=None):
 
 
 class TestWorkflowContext:
-    """The seed's own tests, under their names."""
+    """The documented tests, under their names."""
 
     @pytest.mark.requirement("S0-70")
     @pytest.mark.requirement("S0-71")

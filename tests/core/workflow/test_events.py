@@ -1,4 +1,4 @@
-"""Events: one vocabulary, its aliases, and what each of them tells."""
+"""Event types, aliases and event data of runs."""
 
 from datetime import UTC, datetime
 

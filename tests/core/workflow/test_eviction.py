@@ -1,4 +1,4 @@
-"""Eviction: a run that only waits leaves memory, and nobody can tell."""
+"""Eviction: a waiting run is unloaded from memory without visible effects."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def small_memory(monkeypatch):
 
 
 async def evicted(session, fn, input=None):
-    """A run of the workflow that has left memory."""
+    """Return a run of the workflow that was evicted."""
     if fn.__name__ not in session.workflows:
         session.workflow(fn)
     if "ask" not in session.workflows:

@@ -1,4 +1,4 @@
-"""Fork: a new run that takes over what another has settled, and goes its own way from a path on."""
+"""Fork: a new run that copies the settled steps of another run up to a path."""
 
 import asyncio
 
@@ -419,7 +419,7 @@ async def test_invalid_limits_are_rejected_before_anything_is_forked(session, lo
 
 @pytest.fixture
 async def shells(session):
-    """A run of a graph in a function, both with commands."""
+    """Return a run of a graph in a function, both with commands."""
     graph = Graph("graph", session)
     graph.add_step(BashNode("first", session, "echo one"), "first")
     graph.add_step(BashNode("second", session, "cat; echo two"), "second", depends_on=["first"])

@@ -1,4 +1,4 @@
-"""Gates: opened in order, answered once, on disk before the run goes on."""
+"""Gates of runs: opened in order, answered once, recorded before the run continues."""
 
 import asyncio
 from hashlib import sha256
@@ -6,7 +6,7 @@ from hashlib import sha256
 import apsw
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
+from core.workflow.support import Latch, at_gate, copy_store, counted, data_of, types, until, within
 from nerve import FunctionNode, Graph, Session
 from nerve.core.nodes.control import GateNode, ParallelNode
 from nerve.core.workflow import WorkflowState
@@ -180,7 +180,7 @@ async def test_an_answer_survives_a_crash_right_after_it_was_acknowledged(file, 
     async with Session("test", file) as session:
         run = await opened(session, ask)
         await run.answer("yes")
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
     async with Session("test", copy) as session:
         session.workflow(ask)
         await session.recover()

@@ -1,4 +1,4 @@
-"""The seeds' own examples, as written."""
+"""The documented examples of workflow functions."""
 
 import pytest
 from workflows.code_review_workflow import code_review
@@ -11,7 +11,7 @@ from nerve.core.workflow import Workflow, WorkflowRun, WorkflowState
 
 
 class TestWorkflowIntegration:
-    """The seed's own tests, under their names."""
+    """The documented tests, under their names."""
 
     @pytest.mark.requirement("S0-70")
     @pytest.mark.requirement("S0-69")
@@ -88,7 +88,7 @@ async def answered(run, *answers):
 
 @pytest.fixture
 def review(session):
-    """The session of the code review, and what its two nodes were asked."""
+    """Return the session of the code review, and the inputs of its two nodes."""
     nodes = [
         MockNode("reviewer", session, ["3 issues", "no issues"]),
         MockNode("editor", session, ["code 2"]),

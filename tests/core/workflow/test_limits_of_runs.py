@@ -1,4 +1,4 @@
-"""Limits: how far a run may go, what it may spend, and where to raise it."""
+"""Limits and budgets of runs."""
 
 import asyncio
 import time

@@ -1,11 +1,11 @@
-"""Steps that must happen at most once: when nobody knows whether they did, a person decides."""
+"""Steps with effect="once": when the outcome is unknown, a person decides."""
 
 import asyncio
 import threading
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, photographed, types, until, within
+from core.workflow.support import Latch, at_gate, copy_store, types, until, within
 from nerve import FunctionNode, Graph, MockNode, Retry, Session
 from nerve.core.nodes.control import MapNode
 from nerve.core.workflow import WorkflowState
@@ -27,7 +27,7 @@ def bank(file, latch):
 
 @pytest.fixture
 async def in_doubt(file):
-    """A session with a run that was left while its payment was being made."""
+    """Return a run that was interrupted during its payment, and its session."""
     latch = Latch()
     async with bank(file, latch) as session:
         await session.start("pay")
@@ -105,7 +105,7 @@ async def test_after_a_crash_only_the_recorded_decision_can_be_repeated(
 
     def crash(_, rows):
         if any(row.type == "node_completed" for row in rows):
-            copies.append(photographed(run._engine.store.file, tmp_path / "crashed"))
+            copies.append(copy_store(run._engine.store.file, tmp_path / "crashed"))
 
     run._engine.watchers.append(crash)
     await decide(run, first)
@@ -152,7 +152,7 @@ async def test_the_start_of_a_once_step_is_on_disk_before_it_executes(file, tmp_
     async with bank(file, latch) as session:
         run = await session.start("pay")
         await latch.entered.wait()
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
     async with bank(copy, Latch()) as session:
         assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
 
@@ -191,7 +191,7 @@ async def test_a_retry_decision_applies_to_one_attempt_only(in_doubt, file, tmp_
     latch.open.clear()
     await run.retry("/payment")
     await latch.entered.wait()
-    copy = photographed(file, tmp_path / "crashed")
+    copy = copy_store(file, tmp_path / "crashed")
     third = Latch()
     async with bank(copy, third) as session:
         await session.recover()
@@ -234,7 +234,7 @@ async def gives_up_no_more(ctx):
 
 @pytest.fixture(params=[pay_later, pay_more, gives_up_no_more])
 async def changed(request, file, monkeypatch):
-    """A run in doubt that was resumed with changed code, and the input that it has for the payment now."""
+    """Return a run in doubt that was resumed with changed code, and the new input of the payment."""
     monkeypatch.setattr(result_dispatcher, "REPLAY_TIMEOUT_S", 0.3)
     body = gives_up if request.param is gives_up_no_more else pay
     latch = Latch()
@@ -281,11 +281,11 @@ async def test_with_changed_code_retry_executes_the_step_again(changed):
     assert latch.inputs == [asked]
 
 
-# -- cut off while the process lives -----------------------------------------------------------
+# -- interrupted while the process runs --------------------------------------------------------
 
 
 class Till:
-    """A sync payment that takes longer than it may, unless it is quick now."""
+    """A sync payment that exceeds its timeout, unless `quick` is set."""
 
     def __init__(self):
         self.begun, self.let_through, self.quick = [], threading.Event(), False
@@ -299,7 +299,7 @@ class Till:
 
 @pytest.fixture
 async def cut_off(session):
-    """A run whose payment ran out of time while its thread still runs, and a step beside it that runs on."""
+    """Return a run whose payment timed out while its thread and a concurrent step still run."""
     till, beside = Till(), Latch()
     FunctionNode("payment", session, till.pay)
     FunctionNode("beside", session, beside.leaf)
@@ -370,7 +370,7 @@ async def test_a_decision_about_a_timed_out_step_is_on_disk_when_it_returns(file
         run = await session.start("order")
         await until(lambda: run.held)
         await (run.skip("/payment", 7) if how == "skip" else run.fail("/payment"))
-        photo = photographed(file, tmp_path / "photo")
+        photo = copy_store(file, tmp_path / "photo")
         till.let_through.set()
     session, till = project(photo)
     async with session:

@@ -1,4 +1,4 @@
-"""Forks of runs with steps that must happen at most once: what nobody knows, a fork does not know either."""
+"""Forks of runs with effect="once": a fork inherits unknown outcomes."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from nerve.errors import RunHeld
 
 
 class Shop:
-    """A workflow with a payment in the middle of being made, and the payments that forks of it make."""
+    """A workflow with a pending payment, and the payments of its forks."""
 
     def __init__(self, session, at_work):
         self.session, self.at_work, self.before = session, at_work, counted(session, "before")

@@ -1,4 +1,4 @@
-"""Pause: before the next call or wait; what runs is finished; it survives a restart."""
+"""Pause: no new call or wait starts, running steps finish, and it survives a restart."""
 
 import asyncio
 
@@ -358,7 +358,7 @@ async def test_a_leaf_with_an_open_gate_can_finish_while_the_run_is_pausing(sess
 
 
 class Trying:
-    """A leaf that fails twice, each time when it is let through."""
+    """A leaf that fails twice, each time when it is released."""
 
     def __init__(self):
         self.tries, self.latches = 0, [Latch() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Recovery: the body runs again, what is settled is told from the journal, the rest goes on."""
+"""Recovery: the body is replayed from the journal and then continues."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
+from core.workflow.support import Latch, at_gate, copy_store, counted, data_of, types, until, within
 from nerve import FunctionNode, Graph, Node, Session
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import NodeFailed, RunHeld, WorkflowFailed
@@ -18,7 +18,7 @@ from nerve.store.sqlite import SqliteStore
 
 
 def opened(file, body, *nodes, name="test"):
-    """A session with a body and its nodes, given as (id, leaf)."""
+    """Return a session with a body and its nodes, passed as (id, leaf)."""
     session = Session(name, file)
     Workflow("body", session, body)
     for id, leaf in nodes:
@@ -78,7 +78,7 @@ async def test_a_crash_between_two_steps_repeats_neither(file, tmp_path):
         first = counted(session, "first")
         await session.start("body")
         await latch.entered.wait()
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
     latch.open.set()
     async with opened(copy, body, ("second", latch.leaf)) as session:
         again = counted(session, "first")
@@ -94,7 +94,7 @@ async def test_a_step_gets_the_same_time_again_after_a_crash(file, tmp_path, bes
     async def work(context):
         inputs.append((context.idempotency_key, context.input))
         if not crashed:
-            crashed.append(photographed(file, tmp_path / "crashed"))
+            crashed.append(copy_store(file, tmp_path / "crashed"))
         return context.input
 
     async def body(ctx):
@@ -660,7 +660,7 @@ async def test_an_unreadable_run_does_not_prevent_the_recovery_of_others(file):
 
 
 def through_workers(out):
-    """A way for a value from task to task, and the tasks."""
+    """Return a function that passes a value through a chain of tasks, and the tasks."""
     queues = [asyncio.Queue() for _ in range(20)]
 
     async def hand_on(before, after):
@@ -712,7 +712,7 @@ def joined_after_workers(out):
 
 
 class Forward:
-    """Puts what is appended into a queue."""
+    """A list that forwards appended items to a queue."""
 
     def __init__(self, queue):
         self.append = queue.put_nowait
@@ -824,7 +824,7 @@ async def test_the_ends_of_cancelled_calls_are_replayed_in_the_same_order(file, 
             await asyncio.Event().wait()
         finally:
             given_up.set()
-            for _ in range(2):  # a second cancel does not end it either
+            for _ in range(2):  # a second cancellation does not end it either
                 with contextlib.suppress(asyncio.CancelledError):
                     await until(lambda: "quick" in order)
             raise asyncio.CancelledError

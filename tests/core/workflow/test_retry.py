@@ -1,4 +1,4 @@
-"""Retry: a new run that takes over what another has settled, and runs again what has failed in it."""
+"""Retry: a new run that copies the settled steps of another run and executes the failed ones again."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from nerve.errors import Rejected, RunHeld, WorkflowFailed
 
 
 class Shop:
-    """Payments that must be made once, and a delivery that fails until it is mended."""
+    """Payments with effect="once", and a delivery that fails until it is fixed."""
 
     def __init__(self, session):
         self.session, self.broken, self.stuck = session, True, Latch()
@@ -47,7 +47,7 @@ class Shop:
 
 
 def sell(session):
-    """An order with a payment, which fails in its delivery; one around it; and one around that."""
+    """Register an order whose delivery fails, a workflow that calls it, and one that calls that."""
 
     @session.workflow
     async def order(ctx):
@@ -342,7 +342,7 @@ async def test_failures_handled_by_a_fallback_are_kept(shop):
     assert (shop.paid, shop.tried) == ([7], [7])
 
 
-# -- times that ran out --------------------------------------------------------------------------
+# -- timeouts ------------------------------------------------------------------------------------
 
 
 async def test_a_gate_that_timed_out_opens_again(shop):

@@ -1,4 +1,4 @@
-"""WorkflowRun: its life from pending to its end, and what is told about it."""
+"""WorkflowRun: its states and its information."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ async def broken(ctx):
 
 
 class TestWorkflowRun:
-    """The seed's own tests, under their names."""
+    """The documented tests, under their names."""
 
     @pytest.mark.requirement("S0-70")
     @pytest.mark.requirement("S0-69")
@@ -411,7 +411,7 @@ async def test_a_body_that_raises_cancelled_error_fails_and_is_not_cancelled(ses
 
 
 class Odd(BaseException):
-    """What `except Exception` does not take."""
+    """An exception that `except Exception` does not catch."""
 
 
 @pytest.mark.parametrize("error", [Odd("out of the ordinary"), SystemExit(2), GeneratorExit("early")])
@@ -429,7 +429,7 @@ async def test_a_base_exception_fails_the_run_and_is_wrapped_for_waiters(session
 
 
 class Leaves(Node):
-    """A leaf of one's own kind."""
+    """A custom leaf."""
 
     async def execute(self, context):
         raise SystemExit(2)

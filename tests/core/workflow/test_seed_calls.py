@@ -1,4 +1,4 @@
-"""Calls and names that the first two seeds show, taken as they show them."""
+"""Documented calls and names are accepted as documented."""
 
 import asyncio
 from datetime import UTC, date, datetime

@@ -1,4 +1,4 @@
-"""Sinks: told every event in order, and never able to harm a run."""
+"""Sinks receive every event in order and cannot affect a run."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ class Later(Kept):
 
 
 class Slow(Kept):
-    """Each event takes longer than any test."""
+    """A sink that never finishes an event."""
 
     async def emit(self, event):
         self.heard.append(event)
@@ -191,7 +191,7 @@ async def test_global_sinks_receive_all_events_of_forks_and_their_child_runs(ses
 
 
 class Delayed(Kept):
-    """Each event takes a while."""
+    """A sink that takes a while for each event."""
 
     async def emit(self, event):
         await asyncio.sleep(0.1)

@@ -1,11 +1,11 @@
-"""A slow disk: written by a thread, and no run, session or loop is harmed by waiting for it."""
+"""A slow disk: a thread writes, and neither runs nor sessions nor the event loop are blocked."""
 
 import asyncio
 import threading
 
 import pytest
 
-from core.workflow.support import Latch, Tidying, at_gate, counted, photographed, types, until, within
+from core.workflow.support import Latch, SlowCleanup, at_gate, copy_store, counted, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
 from nerve.engine import group_commit
@@ -13,7 +13,7 @@ from nerve.store.sqlite import SqliteStore
 
 
 class SlowDisk(SqliteStore):
-    """Each append begins when it is let."""
+    """A store whose appends start only when they are released."""
 
     def __init__(self, file):
         super().__init__(file)
@@ -51,7 +51,7 @@ async def test_closing_a_session_waits_for_a_pending_write(file):
         run = await session.start("work")
         disk.hold()
         await latch.entered.wait()
-        await until(disk.begun.is_set)  # that the leaf has begun is being written, and nobody waits for it
+        await until(disk.begun.is_set)  # the start of the leaf is being written, and no caller waits for it
         asyncio.get_running_loop().call_later(0.05, disk.go.set)
     async with Session("test", file) as session:
         session.workflow(work)
@@ -107,7 +107,7 @@ async def test_writes_of_many_runs_are_batched(file):
 
 
 async def test_a_child_that_is_starting_when_its_parent_stops_is_stopped_too(file):
-    tidying = Tidying()
+    tidying = SlowCleanup()
 
     async def parent(ctx):
         async def second():
@@ -125,7 +125,7 @@ async def test_a_child_that_is_starting_when_its_parent_stops_is_stopped_too(fil
         await at_gate(run)
         await run.answer("yes")
         disk.hold()
-        await until(disk.begun.is_set)  # that the second child is asked for is being written
+        await until(disk.begun.is_set)  # the call of the second child is being written
         stopping = asyncio.ensure_future(run.stop())
         await until(lambda: run._children["/work"].state is WorkflowState.STOPPING)
         disk.go.set()
@@ -137,7 +137,7 @@ async def test_a_child_that_is_starting_when_its_parent_stops_is_stopped_too(fil
 
 @pytest.mark.parametrize("paused", [False, True])
 async def test_a_stop_interrupted_by_a_crash_leaves_the_run_as_it_was(file, tmp_path, paused):
-    tidying = Tidying()
+    tidying = SlowCleanup()
 
     async def several(ctx):
         return await asyncio.gather(ctx.gate("One?"), ctx.gate("Two?"), ctx.run("leaf"))
@@ -159,7 +159,7 @@ async def test_a_stop_interrupted_by_a_crash_leaves_the_run_as_it_was(file, tmp_
         await until(lambda: run.state is WorkflowState.STOPPING)
         disk.go.set()
         await until(lambda: types(run).count("gate_answered") == 2)
-        photo = photographed(file, tmp_path / "photo")
+        photo = copy_store(file, tmp_path / "photo")
         tidying.tidied.set()
         await within(stopping)
     async with Session("test", photo) as session:

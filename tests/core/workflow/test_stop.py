@@ -1,4 +1,4 @@
-"""Stop: ends the body and everything it started, says what it killed, and is told everywhere."""
+"""Stop ends the body and everything it started, and returns what was running."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from core.workflow.support import Latch, at_gate, counted, data_of, photographed, types, until, within
+from core.workflow.support import Latch, at_gate, copy_store, counted, data_of, types, until, within
 from nerve import BashNode, FunctionNode, Limits, Session
 from nerve.core.nodes.control import LoopNode
 from nerve.core.workflow import WorkflowState
@@ -230,11 +230,11 @@ async def test_a_stop_during_recovery_ends_the_run(file):
         assert run.state is WorkflowState.CANCELLED
 
 
-# -- a stop that is itself given up ------------------------------------------------------------
+# -- a stop that is itself cancelled -----------------------------------------------------------
 
 
 class Tidy:
-    """A leaf that takes a while to tidy up when it is cancelled."""
+    """A leaf that takes a while to clean up when it is cancelled."""
 
     def __init__(self):
         self.entered, self.cancelled, self.tidied = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -331,7 +331,7 @@ async def test_a_child_cancelled_before_a_crash_is_stopped_by_the_next_process(f
     async with session:
         run = await session.start("parent")
         await at_gate(run)
-        copy = photographed(file, tmp_path / "crashed")
+        copy = copy_store(file, tmp_path / "crashed")
         tidy.tidied.set()
     after = Tidy()
     after.tidied.set()
@@ -396,7 +396,7 @@ async def test_a_stop_interrupted_by_a_crash_ends_the_parent_with_its_children(f
         await until(lambda: len(entered) == 2)
         stopping = asyncio.ensure_future(run.stop("too dear"))
         await until(lambda: [row.state for row in session.engine.store.runs()].count("cancelled") == 2)
-        photo = photographed(file, tmp_path / "crashed")
+        photo = copy_store(file, tmp_path / "crashed")
         tidied.set()
         await within(stopping)
     async with project(photo, Latch().leaf) as session:

@@ -1,4 +1,4 @@
-"""Waits for a time or a signal, and bounds in time: recorded, and the same after a restart."""
+"""Timers, signals and timeouts: recorded, and the same after a restart."""
 
 import asyncio
 

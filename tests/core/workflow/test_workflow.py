@@ -1,4 +1,4 @@
-"""Workflow: registered by being made, known by its id."""
+"""Workflow: registration and execution."""
 
 import asyncio
 from datetime import timedelta
@@ -19,7 +19,7 @@ async def nothing(ctx):
 
 
 class TestWorkflow:
-    """The seed's own tests, under their names."""
+    """The documented tests, under their names."""
 
     @pytest.mark.requirement("S0-70")
     @pytest.mark.requirement("S0-13")
@@ -252,7 +252,7 @@ async def test_an_agent_can_be_started_by_its_name():
 
 
 def whole(session, work, **policy):
-    """A graph of one step that is a workflow as it stands."""
+    """Return a graph of one step that is started as a workflow."""
     graph = Graph("whole", session, **policy)
     graph.add_step(FunctionNode("work", session, work))
     session.register_workflow(graph)

@@ -114,6 +114,7 @@ async def run_attempt(
             result = await execute_safely(node, context)
     except TimeoutError:
         return timeout_result(policy, idle=inner.expired())
+    # A node can catch the cancellation of its timeout and fail with an error of its cleanup instead.
     late = not result["success"] and (outer.expired() or inner.expired())
     return timeout_result(policy, idle=inner.expired()) if late else result
 

@@ -76,15 +76,17 @@ class BashNode(Node):
                 "ValueError",
             )
         try:
-            done = await self._run_bash(context)
+            exit_info = await self._run_bash(context)
         except (OSError, NotJson) as error:
             return Result.failed(f"could not start bash: {error}", type(error).__name__)
-        attributes = {"exit_code": done.code, "stderr": done.stderr}
-        if done.dropped:
-            attributes["dropped_bytes"] = done.dropped
-        if done.code == 0:
-            return Result.ok(done.stdout, attributes)
-        return Result.failed(exit_message(done.code, done.stderr), "ExitCode", done.stdout, attributes)
+        attributes = {"exit_code": exit_info.code, "stderr": exit_info.stderr}
+        if exit_info.dropped:
+            attributes["dropped_bytes"] = exit_info.dropped
+        if exit_info.code == 0:
+            return Result.ok(exit_info.stdout, attributes)
+        return Result.failed(
+            exit_message(exit_info.code, exit_info.stderr), "ExitCode", exit_info.stdout, attributes
+        )
 
     async def _run_bash(self, context: ExecutionContext) -> Exit:
         command: str | None = context.overrides.get("command", self.command)

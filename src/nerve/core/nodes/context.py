@@ -202,9 +202,9 @@ async def call_with_fallback(context: ExecutionContext, call: NodeCall) -> Resul
 
 async def apply_fallback(context: ExecutionContext, result: Result, call: NodeCall) -> Result:
     """Return the result of a call, or of the fallback that its policy sets for a failure."""
-    instead = call.policy.fallback_for(result)
-    if result.success or instead is None or instead == "fail" or is_final_rejection(result):
+    fallback = call.policy.fallback_for(result)
+    if result.success or fallback is None or fallback == "fail" or is_final_rejection(result):
         return result
-    if instead == "skip":
+    if fallback == "skip":
         return Result.ok(None, {"skipped": result.error, "error_type": result.error_type})
-    return await context.call(instead, call.input, path=f"{call.path or '/'}[fallback]")
+    return await context.call(fallback, call.input, path=f"{call.path or '/'}[fallback]")

@@ -24,7 +24,7 @@ class DaemonThreads:
         """Return `fn(argument)`; `on_late` is called at its end if the caller was cancelled before."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        context = contextvars.copy_context()
+        context = contextvars.copy_context()  # the function sees the context variables of its caller
 
         def job() -> None:
             try:

@@ -20,12 +20,13 @@ async def durable_timeout(
     """
     task = asyncio.current_task()
     assert task is not None
-    before = task.cancelling()
+    cancel_count = task.cancelling()
     timer = asyncio.ensure_future(wait(TimerWait(path, seconds, guard=True, around=around)))
     fired = False
 
     def fire(done: asyncio.Future[Any]) -> None:
         nonlocal fired
+        # A cancelled or failed timer wait (the run stops or is unloaded) is not an expiry.
         if not done.cancelled() and done.exception() is None:
             fired = True
             task.cancel()
@@ -37,7 +38,7 @@ async def durable_timeout(
     except asyncio.CancelledError:
         if not fired:
             raise
-        if task.uncancel() > before:
+        if task.uncancel() > cancel_count:
             raise  # the enclosing task was cancelled, too, and asyncio raises CancelledError only once
         raise TimeoutError(f"timed out after {seconds:g} s") from None
     finally:

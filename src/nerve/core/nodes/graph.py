@@ -70,8 +70,8 @@ class GraphStep:
             if must_propagate(error):
                 raise
             failure = Result.failed(f"input_fn raised: {error_text(error)}", type(error).__name__)
-            instead = self.policy.with_defaults(node_policy(self.node)).on_error
-            return UnreadyStep(self.node.id, failure), upstream["input"], Policy.of(on_error=instead)
+            fallback = self.policy.with_defaults(node_policy(self.node)).on_error
+            return UnreadyStep(self.node.id, failure), upstream["input"], Policy.of(on_error=fallback)
         return self.node, step_input, self.policy
 
     def _make_input(self, upstream: dict[str, Any], context: ExecutionContext) -> Any:
@@ -156,10 +156,10 @@ class Graph(ControlNode):
         require_name(f"a step of graph '{self.id}'", step_id)
         if step_id in self._steps:
             raise ValueError(f"Graph '{self.id}' already has a step '{step_id}'")
-        before = require_step_ids(f"depends_on of step '{step_id}'", depends_on)
+        dependencies = require_step_ids(f"depends_on of step '{step_id}'", depends_on)
         if input_fn is not None:
             require_sync_callable(f"input_fn of step '{step_id}'", input_fn)
-            if "input" in before:
+            if "input" in dependencies:
                 raise ValueError(
                     f"input_fn of step '{step_id}' cannot distinguish the step 'input' from the input of the"
                     " graph; give that step another step_id"
@@ -167,7 +167,9 @@ class Graph(ControlNode):
         step_policy = policy_from_settings(f"step '{step_id}' of graph '{self.id}'", policy)
         if not isinstance(node_or_name, str):
             effective_policy(node_or_name, step_policy)
-        self._steps[step_id] = GraphStep(step_id, self.session, node_or_name, before, input_fn, step_policy)
+        self._steps[step_id] = GraphStep(
+            step_id, self.session, node_or_name, dependencies, input_fn, step_policy
+        )
         return self
 
     def _final_steps(self) -> list[str]:
@@ -197,6 +199,7 @@ class Graph(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         self.validate()
+        # Assign all paths up front: they must not depend on which step ends first, or replay would differ.
         paths = {name: context.next_path(name) for name in self._steps}
         tasks: dict[str, asyncio.Task[Result]] = {}
 
@@ -221,20 +224,26 @@ class Graph(ControlNode):
         return {step.id: step.depends_on for step in self._steps.values()}
 
     def _build_result(self, results: dict[str, Result], input: Any) -> Result:
-        last = self._final_steps()
-        if not last:
+        final_ids = self._final_steps()
+        if not final_ids:
             return Result.ok(result_output(input), {"steps": {}})
-        only = results[last[0]] if len(last) == 1 else None
-        output = {name: results[name].output for name in last} if only is None else only.output
-        attributes = {} if only is None or only.settlement == "skipped" else dict(only.attributes)
+        only_result = results[final_ids[0]] if len(final_ids) == 1 else None
+        output = (
+            {name: results[name].output for name in final_ids} if only_result is None else only_result.output
+        )
+        attributes = (
+            {} if only_result is None or only_result.settlement == "skipped" else dict(only_result.attributes)
+        )
         attributes["steps"] = {name: summarize_step_result(result) for name, result in results.items()}
         failed = [name for name, result in results.items() if not result.success and not was_skipped(result)]
         if not failed:
             return Result.ok(output, attributes)
         attributes["census"] = census(results)
-        first = first_rejection(results.values()) or results[failed[0]]
-        name = next(name for name in failed if results[name] is first)
-        return Result.failed(f"step '{name}' failed: {first.error}", first.error_type, output, attributes)
+        first_failure = first_rejection(results.values()) or results[failed[0]]
+        name = next(name for name in failed if results[name] is first_failure)
+        return Result.failed(
+            f"step '{name}' failed: {first_failure.error}", first_failure.error_type, output, attributes
+        )
 
 
 def require_step_ids(what: str, value: Any) -> list[str]:
@@ -274,8 +283,8 @@ def default_step_input(upstream: dict[str, Any], depends_on: list[str]) -> Any:
 
 
 def skip_result(because: str) -> Result:
-    why = f"step '{because}' failed"
-    result = Result.failed(f"skipped because {why}", "Skipped", attributes={"skipped": why})
+    reason = f"step '{because}' failed"
+    result = Result.failed(f"skipped because {reason}", "Skipped", attributes={"skipped": reason})
     result.settlement = "skipped"
     return result
 

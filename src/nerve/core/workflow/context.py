@@ -244,8 +244,8 @@ class WorkflowContext:
 def name_required_error(verb: str, kind: str, value: Any) -> ValueError:
     """Return the error for an argument that is not a name, with the call to use for a node or workflow."""
     name, role = getattr(value, "id", None), getattr(value, "role", "leaf")
-    instead = f"; use ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
-    return ValueError(f"ctx.{verb} needs the name of a {kind}, got {describe_value(value)}{instead}")
+    hint = f"; use ctx.{'run_workflow' if role == 'workflow' else 'run'}({name!r})" if name else ""
+    return ValueError(f"ctx.{verb} needs the name of a {kind}, got {describe_value(value)}{hint}")
 
 
 def start_call(call: NodeCall) -> Awaitable[Result]:

@@ -327,6 +327,7 @@ class WorkflowRun:
         answer = validate_answer(answer, gate.choices, gate.form)
         encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
         owner._engine.check_ready(owner)
+        # Remove the gate before the answer is written, so that a concurrent answer is rejected.
         del owner._gates[gate.path]
         if not owner._gates and owner._state is WorkflowState.WAITING:
             owner._state = WorkflowState.RUNNING

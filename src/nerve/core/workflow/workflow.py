@@ -151,6 +151,7 @@ class Workflow(Node):
 
     def definition(self) -> tuple[str, str, str]:
         """Return hash, source and canonical form; a run is pinned to the definition it was started from."""
+        # Cached, because reading and hashing the source is slow and the code of a process does not change.
         if self._definition is None:
             source = source_text(self._fn or type(self._body))
             body_object = self._fn or type(self._body)

@@ -1,4 +1,4 @@
-"""The functions that control nodes ask: what they raise is a failure that says whose function it was."""
+"""User functions of control nodes: an exception is a failure that names the function."""
 
 import asyncio
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.nodes.support import executed
+from core.nodes.support import execute_node
 from nerve import Graph, MockNode, Retry, Session
 from nerve.core.nodes import Node
 from nerve.core.nodes.control import (
@@ -71,7 +71,7 @@ async def test_an_error_in_a_user_function_fails_only_its_node(
     session: Session, make: Make, whose: str, fn: Callable[[Any], Any]
 ) -> None:
     both = ParallelNode("both", session, {"bad": make(session, fn), "good": MockNode("good", session)})
-    result = await executed(both, 1)
+    result = await execute_node(both, 1)
     assert list(result.attributes["census"]["not_ok"].values()) == [["bad"]]
     assert whose in result.error
     session.register_workflow(both)
@@ -85,17 +85,17 @@ async def test_an_error_in_a_user_function_fails_only_its_node(
 async def test_a_return_value_without_a_truth_value_fails_the_node(session: Session, name: str) -> None:
     make, whose = ASKED[name]
     with pytest.raises(ValueError, match=f"{whose} raised on .*: neither true nor false"):
-        await executed(make(session, lambda _: Undecided()), 1)
+        await execute_node(make(session, lambda _: Undecided()), 1)
 
 
 async def test_a_coroutine_does_not_count_as_true_for_a_retry(session: Session) -> None:
     node = MockNode("n", session, [OSError("gone"), "here"])
     graph = Graph("g", session).add_step(node, retry=Retry(2, delay=0, on=lambda result: later(result)))
-    result = await executed(graph)
+    result = await execute_node(graph)
     assert len(node.calls) == 1
     assert "it returned an awaitable" in result.error
 
 
 async def test_an_unhashable_key_is_named_in_the_error(session: Session) -> None:
     with pytest.raises(ValueError, match=r"key of 's' must be the name of a case, got \[1\] of type list"):
-        await executed(SwitchNode("s", session, lambda given: [given], {"a": MockNode()}), 1)
+        await execute_node(SwitchNode("s", session, lambda given: [given], {"a": MockNode()}), 1)

@@ -1,8 +1,8 @@
-"""One of two ways, by a condition."""
+"""BranchNode."""
 
 import pytest
 
-from core.nodes.support import executed, of_type, watched
+from core.nodes.support import event_data, execute_node, execute_with_events
 from nerve import Session
 from nerve.core.nodes import Graph, MockNode
 from nerve.core.nodes.control import BranchNode
@@ -26,17 +26,17 @@ def approved(session: Session, with_else: bool = True) -> BranchNode:
 async def test_the_condition_chooses_the_branch(
     session: Session, said: str, output: str, branch: str
 ) -> None:
-    result, events = await watched(approved(session), {"output": said})
+    result, events = await execute_with_events(approved(session), {"output": said})
     assert result["output"] == output
-    assert of_type(events, "branch_taken") == [{"node_id": "review_check", "branch": branch}]
+    assert event_data(events, "branch_taken") == [{"node_id": "review_check", "branch": branch}]
 
 
 @pytest.mark.requirement("S1-19")
 @pytest.mark.requirement("D1-16")
 async def test_without_an_else_branch_the_input_is_returned_and_no_branch_is_taken(session: Session) -> None:
-    result, events = await watched(approved(session, with_else=False), {"output": "no"})
+    result, events = await execute_with_events(approved(session, with_else=False), {"output": "no"})
     assert (result["success"], result["output"]) == (True, {"output": "no"})
-    assert of_type(events, "branch_taken") == [{"node_id": "review_check", "branch": None}]
+    assert event_data(events, "branch_taken") == [{"node_id": "review_check", "branch": None}]
 
 
 async def test_a_branch_not_taken_in_a_graph_returns_the_output_of_the_previous_step(
@@ -45,17 +45,17 @@ async def test_a_branch_not_taken_in_a_graph_returns_the_output_of_the_previous_
     graph = Graph("flow", session).chain(
         MockNode("review", session, ["no"]), approved(session, with_else=False)
     )
-    assert (await executed(graph))["output"] == "no"
+    assert (await execute_node(graph))["output"] == "no"
 
 
 @pytest.mark.requirement("S1-06")
 async def test_a_branch_after_a_step_gets_its_result_and_the_leaf_in_it_the_output(session: Session) -> None:
     branch = approved(session)
-    await executed(Graph("flow", session).chain(MockNode("review", session, ["APPROVED"]), branch))
+    await execute_node(Graph("flow", session).chain(MockNode("review", session, ["APPROVED"]), branch))
     assert session.nodes["complete"].calls == ["APPROVED"]
     assert session.nodes["revise"].calls == []
 
 
 async def test_the_failure_of_the_branch_is_its_failure(session: Session) -> None:
     branch = BranchNode("b", session, bool, MockNode("then", session, [KeyError("x")]))
-    assert (await executed(branch, True))["error_type"] == "KeyError"
+    assert (await execute_node(branch, True))["error_type"] == "KeyError"

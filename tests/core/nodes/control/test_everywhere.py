@@ -1,4 +1,4 @@
-"""Every control node by itself, in a graph, in another control node and in a run."""
+"""Every control node alone, in a graph, in another control node and in a run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function, of_type, one_step, ran, until
+from core.nodes.support import event_data, execute_node, function_node, one_step, run_node, until
 from nerve import Session, WorkflowContext
 from nerve.core.nodes import Graph, MockNode, Node, Result
 from nerve.core.nodes.control import (
@@ -26,7 +26,7 @@ Make = Callable[[Session], Node]
 
 
 def inc(session: Session) -> Node:
-    return function(session, "inc", lambda n: n + 1)
+    return function_node(session, "inc", lambda n: n + 1)
 
 
 def relay(session: Session) -> Node:
@@ -62,7 +62,7 @@ every_node = pytest.mark.parametrize("name", NODES)
 @pytest.mark.requirement("S1-01")
 async def test_it_runs_without_a_graph(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
-    result = await executed(make(session), 0)
+    result = await execute_node(make(session), 0)
     assert (result["success"], result["output"]) == (True, output)
 
 
@@ -71,8 +71,8 @@ async def test_it_runs_without_a_graph(session: Session, name: str) -> None:
 async def test_in_a_graph_its_attributes_become_those_of_the_graph(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
     node = make(session)
-    alone = (await executed(node, 0))["attributes"]
-    result = await executed(one_step(session, node), 0)
+    alone = (await execute_node(node, 0))["attributes"]
+    result = await execute_node(one_step(session, node), 0)
     assert (result["success"], result["output"]) == (True, output)
     assert result["attributes"].keys() == alone.keys() | {"steps"}
 
@@ -82,7 +82,7 @@ async def test_in_a_graph_its_attributes_become_those_of_the_graph(session: Sess
 @pytest.mark.requirement("S1-01")
 async def test_it_runs_in_another_control_node(session: Session, name: str, around: str) -> None:
     (make, output, _, _), (wrap, as_seen) = NODES[name], AROUND[around]
-    result = await executed(wrap(session, make(session)), 0)
+    result = await execute_node(wrap(session, make(session)), 0)
     assert (result["success"], result["output"]) == (True, as_seen(output))
 
 
@@ -90,16 +90,16 @@ async def test_it_runs_in_another_control_node(session: Session, name: str, arou
 @pytest.mark.requirement("S1-01")
 async def test_it_runs_in_a_run_with_its_events(session: Session, name: str) -> None:
     make, output, event, times = NODES[name]
-    run = await ran(session, one_step(session, make(session)), 0)
+    run = await run_node(session, one_step(session, make(session)), 0)
     assert await run.wait() == output
-    assert len(of_type(run.events, event)) == times
+    assert len(event_data(run.events, event)) == times
 
 
 @every_node
 @pytest.mark.requirement("S1-01")
 async def test_it_runs_as_its_own_workflow(session: Session, name: str) -> None:
     make, output, _, _ = NODES[name]
-    assert await (await ran(session, make(session), 0)).wait() == output
+    assert await (await run_node(session, make(session), 0)).wait() == output
 
 
 @every_node
@@ -119,7 +119,7 @@ async def test_it_runs_in_a_workflow_function(session: Session, name: str) -> No
 async def test_nested_loops_have_nested_paths(session: Session) -> None:
     inner = LoopNode("inner", session, inc(session), times=2)
     outer = LoopNode("outer", session, inner, times=2)
-    run = await ran(session, Graph("flow", session).add_step(outer, "go"), 0)
+    run = await run_node(session, Graph("flow", session).add_step(outer, "go"), 0)
     assert await run.wait() == 4
     leaves = [e.path for e in run.events if e.data.get("node_id") == "inc" and e.event_type == "node_started"]
     assert leaves == [
@@ -136,14 +136,14 @@ def parallel_loops(session: Session) -> Node:
 
 
 def accumulated(result: Result) -> list[Any]:
-    """What the loops gave, read by the attributes that only Results have."""
+    """Return the outputs of the loops, read through attributes that only Results have."""
     loops = [part.attributes["results"]["a"] for part in result.attributes["results"]]
     return [each.output for loop in loops for each in loop.output]
 
 
 @pytest.mark.requirement("S1-18")
 async def test_nested_results_are_result_objects(session: Session) -> None:
-    assert accumulated(await executed(parallel_loops(session), [0, 5])) == [1, 2, 6, 7]
+    assert accumulated(await execute_node(parallel_loops(session), [0, 5])) == [1, 2, 6, 7]
 
 
 @pytest.mark.requirement("S1-18")

@@ -1,10 +1,10 @@
-"""Which answers a gate takes, and what is shown of what it asks about."""
+"""Validation of the answers of a gate, and the preview of its input."""
 
 from typing import Any
 
 import pytest
 
-from core.nodes.support import ran, until
+from core.nodes.support import run_node, until
 from nerve import Graph, MockNode, Session, WorkflowContext, WorkflowRun
 from nerve.core.nodes.control import GateNode
 
@@ -55,7 +55,7 @@ async def test_a_gate_asks_again_with_the_reason_when_its_validator_raises(sessi
 
 async def test_a_validator_that_always_raises_fails_the_gate_after_its_attempts(session: Session) -> None:
     gate = GateNode("n", session, "How many?", validator=lambda a: int(a) > 3, attempts=2, auto_answer="x")
-    run = await ran(session, gate)
+    run = await run_node(session, gate)
     with pytest.raises(Exception, match="Invalid response: validator of 'n' raised on str: invalid literal"):
         await run.wait()
 

@@ -1,11 +1,11 @@
-"""Waiting for a person, with and without a run."""
+"""GateNode, with and without a run."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, of_type, ran, until, watched
+from core.nodes.support import event_data, execute_node, execute_with_events, run_node, until
 from nerve import ExecutionContext, Session, WorkflowEvent, WorkflowRun
 from nerve.core.nodes import Graph, MockNode
 from nerve.core.nodes.control import GateNode, ParallelNode
@@ -13,7 +13,7 @@ from nerve.errors import WorkflowFailed
 
 
 async def asked(session: Session, gate: GateNode, input: Any = "data") -> WorkflowRun:
-    """A run that waits at the gate."""
+    """Return a run that waits at the gate."""
     session.register_workflow(Graph("flow", session).add_step(gate, "approve"))
     run = await session.start("flow", input)
     await until(lambda: run.pending_gates)
@@ -25,8 +25,8 @@ async def asked(session: Session, gate: GateNode, input: Any = "data") -> Workfl
 async def test_a_gate_waits_for_input(session: Session) -> None:
     gate = GateNode(id="approval", session=session, prompt="Approve?")
     events: list[WorkflowEvent] = []
-    task = asyncio.create_task(executed(gate, "data", event_sink=events.append))
-    await until(lambda: of_type(events, "gate_waiting"))
+    task = asyncio.create_task(execute_node(gate, "data", event_sink=events.append))
+    await until(lambda: event_data(events, "gate_waiting"))
     gate.receive_input("yes")
     result = await task
     assert (result["success"], result["output"]) == (True, "yes")
@@ -40,10 +40,10 @@ async def test_a_gate_waits_for_input(session: Session) -> None:
 @pytest.mark.parametrize("seconds", [0, 0.001])
 async def test_timeout(session: Session, seconds: float) -> None:
     gate = GateNode(id="approval", session=session, prompt="?", timeout=seconds)
-    result, events = await watched(gate)
+    result, events = await execute_with_events(gate)
     assert (result["success"], result["output"]) == (False, None)
     assert "timeout" in result["error"].lower()
-    assert of_type(events, "gate_timeout")[0]["timeout"] == seconds
+    assert event_data(events, "gate_timeout")[0]["timeout"] == seconds
 
 
 @pytest.mark.requirement("S1-07")
@@ -67,7 +67,7 @@ async def test_the_events_of_a_run_have_the_question_and_the_answer_of_a_gate(se
     run = await asked(session, gate, "x" * 300)
     run.answer_gate("maybe", gate_id="ok")
     await run.wait()
-    [waiting], [answered] = of_type(run.events, "gate_waiting"), of_type(run.events, "gate_answered")
+    [waiting], [answered] = event_data(run.events, "gate_waiting"), event_data(run.events, "gate_answered")
     assert (waiting["prompt"], waiting["options"]) == (f"Merge {'x' * 300}?", ["yes", "no"])
     assert (waiting["node_id"], waiting["input_preview"]) == ("ok", "x" * 200)
     assert (answered["gate_id"], answered["response"]) == (waiting["gate_id"], "maybe")
@@ -78,7 +78,7 @@ async def test_the_events_of_a_run_have_the_question_and_the_answer_of_a_gate(se
 async def test_without_a_run_every_event_of_a_gate_has_its_ids(
     session: Session, answered: str | None
 ) -> None:
-    _, events = await watched(GateNode("ok", session, "?", timeout=0, auto_answer=answered))
+    _, events = await execute_with_events(GateNode("ok", session, "?", timeout=0, auto_answer=answered))
     ids = {(event.data["gate_id"], event.data["node_id"]) for event in events}
     assert (len(events), len(ids)) == (2, 1)
 
@@ -117,7 +117,7 @@ async def test_choices_are_strict_and_a_wrong_answer_leaves_the_gate_open(sessio
 @pytest.mark.requirement("C-12")
 async def test_without_a_run_choices_are_strict_too(session: Session) -> None:
     gate = GateNode("ok", session, "?", choices=["yes", "no"])
-    task = asyncio.create_task(executed(gate))
+    task = asyncio.create_task(execute_node(gate))
     await until(lambda: gate._receivers)
     with pytest.raises(ValueError, match=r"Invalid choice 'maybe'. Must be one of: \['yes', 'no'\]"):
         gate.receive_input("maybe")
@@ -140,19 +140,19 @@ async def test_a_gate_asks_again_with_the_reason_after_a_rejected_answer(session
 @pytest.mark.requirement("S1-23")
 async def test_a_gate_fails_with_the_last_answer_after_all_attempts(session: Session) -> None:
     gate = GateNode("age", session, "?", validator=str.isdigit, attempts=2, auto_answer="old")
-    result, events = await watched(gate)
+    result, events = await execute_with_events(gate)
     assert (result["success"], result["error"]) == (False, "Invalid response")
     assert result["output"] == "old"
-    assert len(of_type(events, "gate_waiting")) == 2
+    assert len(event_data(events, "gate_waiting")) == 2
 
 
 @pytest.mark.requirement("C-11")
 async def test_in_a_run_a_gate_that_times_out_is_a_failed_step(session: Session) -> None:
     gate = GateNode("ok", session, "?", timeout=0.001)
-    run = await ran(session, Graph("flow", session).add_step(gate, "approve"))
+    run = await run_node(session, Graph("flow", session).add_step(gate, "approve"))
     with pytest.raises(WorkflowFailed, match="step 'approve' failed: Gate timeout"):
         await run.wait()
-    assert len(of_type(run.events, "gate_timeout")) == 1
+    assert len(event_data(run.events, "gate_timeout")) == 1
 
 
 @pytest.mark.requirement("S1-24")
@@ -170,14 +170,14 @@ async def test_a_context_that_approves_answers_gates_at_once(
     session: Session, options: dict[str, Any], answer: str
 ) -> None:
     gate = GateNode("ok", session, "?", **options)
-    assert (await executed(gate, auto_approve=True))["output"] == answer
+    assert (await execute_node(gate, auto_approve=True))["output"] == answer
 
 
 @pytest.mark.requirement("S1-24")
 async def test_the_auto_approve_attribute_approves_one_gate(session: Session) -> None:
     graph = Graph("flow", session).add_step(GateNode("ok", session, "?"), "approve")
     graph._steps["approve"].node._auto_approve = True  # type: ignore[attr-defined]
-    assert (await executed(graph))["output"] == "approve"
+    assert (await execute_node(graph))["output"] == "approve"
 
 
 @pytest.mark.requirement("S1-24")
@@ -186,7 +186,7 @@ async def test_a_gate_with_an_automatic_answer_does_not_wait_in_a_run(session: S
     session.register_workflow(Graph("flow", session).add_step(gate, "approve"))
     run = await session.start("flow")
     assert await run.wait() == "yes"
-    assert of_type(run.events, "gate_answered")[0]["answer"] == "yes"
+    assert event_data(run.events, "gate_answered")[0]["answer"] == "yes"
 
 
 def test_an_automatic_answer_must_be_one_of_the_choices(session: Session) -> None:
@@ -213,7 +213,7 @@ async def test_two_concurrent_gates_are_answered_by_node_id(session: Session) ->
 
 async def test_a_gate_without_an_input_has_an_empty_preview(session: Session) -> None:
     run = await asked(session, GateNode("ok", session, "Go?"), None)
-    assert of_type(run.events, "gate_waiting")[0]["input_preview"] == ""
+    assert event_data(run.events, "gate_waiting")[0]["input_preview"] == ""
     await run.stop()
 
 
@@ -224,24 +224,24 @@ async def test_after_a_step_the_preview_shows_the_output_and_the_prompt_gets_the
     graph = Graph("flow", session).chain(MockNode("work", session, ["the work"]), gate)
     events: list[WorkflowEvent] = []
     await graph.execute(ExecutionContext(session, event_sink=events.append))
-    [waiting] = of_type(events, "gate_waiting")
+    [waiting] = event_data(events, "gate_waiting")
     assert (waiting["prompt"], waiting["input_preview"]) == ("success: True", "the work")
 
 
 async def test_a_prompt_function_must_return_a_string(session: Session) -> None:
     with pytest.raises(ValueError, match="prompt of 'g' must be a string, got 5 of type int"):
-        await executed(GateNode("g", session, lambda given: 5, auto_answer="yes"))
+        await execute_node(GateNode("g", session, lambda given: 5, auto_answer="yes"))
 
 
 async def test_a_gate_that_cannot_be_answered_automatically_is_an_error(session: Session) -> None:
     gate = GateNode("g", session, "?", form={"type": "object", "required": ["a"]})
     with pytest.raises(ValueError, match="Gate 'g' cannot be answered automatically; set auto_answer"):
-        await executed(gate, auto_approve=True)
+        await execute_node(gate, auto_approve=True)
 
 
 async def test_a_gate_can_be_answered_from_another_thread(session: Session) -> None:
     gate = GateNode("g", session, "?")
-    waiting = asyncio.ensure_future(executed(gate))
+    waiting = asyncio.ensure_future(execute_node(gate))
     await until(lambda: gate._receivers)
     await asyncio.get_running_loop().run_in_executor(None, gate.receive_input, "yes")
     assert (await asyncio.wait_for(waiting, 5)).output == "yes"
@@ -249,9 +249,9 @@ async def test_a_gate_can_be_answered_from_another_thread(session: Session) -> N
 
 async def test_a_cancelled_gate_does_not_wait(session: Session) -> None:
     gate = GateNode("g", session, "?", timeout=0)
-    assert (await executed(gate)).error == "Gate timeout"
+    assert (await execute_node(gate)).error == "Gate timeout"
     gate.timeout = None
-    waiting = asyncio.ensure_future(executed(gate))
+    waiting = asyncio.ensure_future(execute_node(gate))
     await until(lambda: gate._receivers)
     waiting.cancel()
     await asyncio.wait([waiting])

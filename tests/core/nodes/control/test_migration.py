@@ -1,11 +1,11 @@
-"""Each Python pattern of the migration guide, beside the control node that takes its place."""
+"""Each Python pattern of the migration guide, and the control node that replaces it."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function
+from core.nodes.support import execute_node, function_node
 from nerve import Session
 from nerve.core.nodes import Node
 from nerve.core.nodes.control import BranchNode, LoopNode, MapNode, SwitchNode, WhileNode
@@ -19,11 +19,11 @@ async def double(n: int) -> int:
 
 @pytest.fixture
 def body(session: Session) -> Node:
-    return function(session, "double", lambda n: n * 2)
+    return function_node(session, "double", lambda n: n * 2)
 
 
 async def output(node: Node, input: Any) -> Any:
-    return (await executed(node, input))["output"]
+    return (await execute_node(node, input))["output"]
 
 
 async def test_while_is_a_while_node(session: Session, body: Node) -> None:
@@ -43,7 +43,7 @@ async def test_for_in_range_is_a_loop_node(session: Session, body: Node) -> None
 @pytest.mark.parametrize("n", [1, 20])
 async def test_if_and_else_are_a_branch_node(session: Session, body: Node, n: int) -> None:
     expected = await double(n) if n < 10 else 0
-    zero = function(session, "zero", lambda _: 0)
+    zero = function_node(session, "zero", lambda _: 0)
     assert await output(BranchNode("b", session, lambda n: n < 10, body, zero), n) == expected
 
 
@@ -56,7 +56,7 @@ async def test_match_is_a_switch_node(session: Session, body: Node, n: int) -> N
             expected = 0
         case _:
             expected = n
-    cases = {"1": body, "2": function(session, "zero", lambda _: 0)}
+    cases = {"1": body, "2": function_node(session, "zero", lambda _: 0)}
     assert await output(SwitchNode("s", session, str, cases), n) == expected
 
 

@@ -1,4 +1,4 @@
-"""What the functions of control nodes see: the output, which answers as its Result too."""
+"""Views of outputs: user functions get the output with the interface of its Result."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.nodes.support import executed, function, ran
+from core.nodes.support import execute_node, function_node, run_node
 from nerve import Graph, MockNode, Session
 from nerve.core.nodes import ControlNode, Node
 from nerve.core.nodes.control import BranchNode, GateNode, LoopNode, SwitchNode, WhileNode
@@ -26,7 +26,7 @@ ASKING: dict[str, Callable[[Session, See], ControlNode]] = {
 
 
 def placed(session: Session, node: Node, output: Any, place: str) -> tuple[Node, Any]:
-    """The node with an input of its own, after a step that gives it, or in a graph after that step."""
+    """Return the node with the input, after a step that returns it, or in a graph after that step."""
     if place == "first":
         return node, output
     inner = node if place == "after a step" else Graph("inner", session).add_step(node)
@@ -46,7 +46,7 @@ async def test_a_view_behaves_like_the_output(
 ) -> None:
     seen: list[Any] = []
     node, given = placed(session, make(session, lambda value: seen.append(value) or False), output, place)
-    assert (await executed(node, given)).success
+    assert (await execute_node(node, given)).success
     assert seen == [output]
     assert isinstance(seen[0], type(output))
     assert f"{seen[0]}" == f"{output}"
@@ -66,7 +66,7 @@ async def test_a_view_has_the_interface_of_the_result(
         return False
 
     node, given = placed(session, make(session, see), output, place)
-    assert (await executed(node, given)).success
+    assert (await execute_node(node, given)).success
     assert seen == [[output, True, output, 7]]
     assert seen[0][0] is None or type(seen[0][0]) is type(output)
 
@@ -74,13 +74,13 @@ async def test_a_view_has_the_interface_of_the_result(
 async def test_every_iteration_gets_the_same_kind_of_value(session: Session) -> None:
     kinds: list[Any] = []
     body = Graph("body", session).add_step(
-        function(session, "add", lambda n: n + 1),
+        function_node(session, "add", lambda n: n + 1),
         input_fn=lambda up: kinds.append(type(up["input"])) or up["input"] + 0,
     )
     loop = WhileNode(
         "w", session, lambda state: kinds.append(type(state.current_value)) or state.current_value < 3, body
     )
-    run = await ran(session, Graph("g", session).chain(MockNode("zero", session, [0]), loop))
+    run = await run_node(session, Graph("g", session).chain(MockNode("zero", session, [0]), loop))
     assert await run.wait() == 3
     assert len(set(kinds)) == 1
     assert issubclass(kinds[0], int)
@@ -117,12 +117,12 @@ async def test_a_function_that_fails_on_none_raises_the_original_error(session: 
     with pytest.raises(
         AttributeError, match="raised on NoneType: 'NoneType' object has no attribute 'missing'"
     ):
-        await executed(node, None)
+        await execute_node(node, None)
 
 
 async def test_a_prompt_formats_the_output(session: Session) -> None:
     gate = GateNode("ok", session, lambda found: f"Ship {found}?", auto_answer="yes")
     graph = Graph("g", session).chain(MockNode("a", session, ["bug"]), gate)
-    run = await ran(session, graph)
+    run = await run_node(session, graph)
     [asked] = [event.data for event in run.events if event.event_type == "gate_waiting"]
     assert asked["prompt"] == "Ship bug?"

@@ -1,11 +1,11 @@
-"""Several branches side by side."""
+"""ParallelNode."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from core.nodes.support import executed
+from core.nodes.support import execute_node
 from nerve import ExecutionContext, FunctionNode, Session
 from nerve.core.nodes import Graph, MockNode
 from nerve.core.nodes.control import ParallelNode
@@ -19,7 +19,7 @@ def branches(session: Session, *failing: str) -> dict[str, Any]:
 
 
 async def test_every_branch_gets_the_same_input(session: Session) -> None:
-    result = await executed(ParallelNode("p", session, branches(session)), "in")
+    result = await execute_node(ParallelNode("p", session, branches(session)), "in")
     assert (result["success"], result["output"]) == (True, {"a": "in", "b": "in", "c": "in"})
 
 
@@ -30,12 +30,12 @@ async def test_the_branches_run_concurrently(session: Session) -> None:
         await meeting.wait()
 
     pair = {name: FunctionNode(name, session, meet) for name in ("a", "b")}
-    assert (await executed(ParallelNode("p", session, pair)))["success"]
+    assert (await execute_node(ParallelNode("p", session, pair)))["success"]
 
 
 @pytest.mark.requirement("D1-17")
 async def test_a_failure_does_not_cancel_other_branches_and_is_named(session: Session) -> None:
-    result = await executed(ParallelNode("p", session, branches(session, "b")), 1)
+    result = await execute_node(ParallelNode("p", session, branches(session, "b")), 1)
     assert (result["success"], result["error_type"]) == (False, "PartsFailed")
     assert result["output"] == {"a": 1, "b": None, "c": 1}
     why = result["attributes"]["results"]["b"]["error"]
@@ -47,7 +47,7 @@ async def test_a_failure_does_not_cancel_other_branches_and_is_named(session: Se
 async def test_require_sets_how_many_must_succeed(
     session: Session, require: int | None, success: bool
 ) -> None:
-    result = await executed(ParallelNode("p", session, branches(session, "c"), require=require))
+    result = await execute_node(ParallelNode("p", session, branches(session, "c"), require=require))
     assert result["success"] is success
 
 
@@ -57,7 +57,7 @@ async def test_the_census_distinguishes_failures_from_timeouts(session: Session)
 
     slow = FunctionNode("slow", session, never, timeout=0)
     bad = MockNode("bad", session, [OSError("gone")])
-    result = await executed(ParallelNode("p", session, {"slow": slow, "bad": bad, "good": MockNode()}))
+    result = await execute_node(ParallelNode("p", session, {"slow": slow, "bad": bad, "good": MockNode()}))
     assert result["attributes"]["census"]["not_ok"] == {"failed": ["bad"], "timed_out": ["slow"]}
 
 
@@ -70,7 +70,7 @@ async def test_after_a_step_a_leaf_gets_the_output_and_an_input_fn_the_result(
         input_fn=lambda up: {"output": up["input"]["output"], "ok": up["input"]["success"]},
     )
     parallel = ParallelNode("p", session, {"leaf": leaf, "graph": inner})
-    result = await executed(Graph("flow", session).chain(MockNode("first", session, ["said"]), parallel))
+    result = await execute_node(Graph("flow", session).chain(MockNode("first", session, ["said"]), parallel))
     assert result["output"]["leaf"] == "said"
     assert result["output"]["graph"]["output"] == "said"
 

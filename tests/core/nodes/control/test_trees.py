@@ -1,4 +1,4 @@
-"""Control nodes inside each other: nothing hides a failure, and a run says what a direct execution says."""
+"""Nested control nodes: no failure is hidden, and a run returns the same as a direct execution."""
 
 import asyncio
 import re
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.nodes.support import executed
+from core.nodes.support import execute_node
 from nerve import Graph, MockNode, Session
 from nerve.core.nodes import Node
 from nerve.core.nodes.control import (
@@ -30,7 +30,7 @@ shapes = st.recursive(
     lambda inner: st.tuples(st.sampled_from(KINDS), st.lists(inner, min_size=1, max_size=3)),
     max_leaves=8,
 )
-"""Leaves that succeed, fail, or fail with attributes of their own, in control nodes that forgive nothing."""
+"""Leaves that succeed, fail, or fail with attributes, in control nodes without error handling."""
 
 RESPONSES: dict[str, Any] = {
     "fine": "fine",
@@ -71,7 +71,7 @@ def built(session: Session, shape: Any, number: list[int]) -> Node:
 
 
 def failures(node: Node) -> list[Node]:
-    """The leaves below a node that were executed and do not succeed."""
+    """Return the executed leaves below a node that do not succeed."""
     if isinstance(node, MockNode):
         return [node] if node.calls and node.responses != ["fine"] else []
     parts: Any = node.parts()  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def failures(node: Node) -> list[Node]:
 @given(shapes)
 async def test_a_tree_succeeds_exactly_when_all_its_parts_succeed(shape: Any) -> None:
     node = built(Session(), shape, [0])
-    result = await executed(node, 1)
+    result = await execute_node(node, 1)
     assert result.success != bool(failures(node)), shape
     if not result.success:
         assert "gone" in result.error
@@ -89,7 +89,7 @@ async def test_a_tree_succeeds_exactly_when_all_its_parts_succeed(shape: Any) ->
 
 @given(shapes)
 async def test_a_run_of_a_tree_returns_the_same_as_a_direct_execution(shape: Any) -> None:
-    directly = await executed(built(Session(), shape, [0]), 1)
+    directly = await execute_node(built(Session(), shape, [0]), 1)
     session = Session()
     node = built(session, shape, [0])
     session.register_workflow(node)

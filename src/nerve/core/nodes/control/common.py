@@ -107,13 +107,13 @@ def ends_loop(result: Result, on_body_failure: OnBodyFailure) -> bool:
     return not result.success and (on_body_failure == "stop" or is_final_rejection(result))
 
 
-def body_failure_result(owner: ControlNode, result: Result, done: int) -> Result:
+def body_failure_result(owner: ControlNode, result: Result, iterations: int) -> Result:
     """Return the result of a loop that stops because its body failed."""
     return Result.failed(
-        f"'{owner.id}' stopped in iteration {done}: {result.error}",
+        f"'{owner.id}' stopped in iteration {iterations}: {result.error}",
         result.error_type,
         result.output,
-        {"iterations": done, "exited_early": True},
+        {"iterations": iterations, "exited_early": True},
     )
 
 

@@ -124,8 +124,8 @@ class GateNode(ControlNode):
             return self.auto_answer
         if not (self._auto_approve or context.auto_approve):
             return None
-        known = self.choices or self.options or ["approve"]
-        answer = "approve" if "approve" in known else known[0]
+        answers = self.choices or self.options or ["approve"]
+        answer = "approve" if "approve" in answers else answers[0]
         try:
             validate_answer(answer, self.choices, self.form)
         except ValueError as error:

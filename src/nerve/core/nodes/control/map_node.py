@@ -54,6 +54,7 @@ class MapNode(ControlNode):
                 context.emit("map_item_complete", {**item_data, "success": result.success})
                 return result
 
+        # Assign paths in the order of the items, not of their execution, so that replay is deterministic.
         name = self.id or "item"
         results = await gather_all(
             [process(i, item, context.next_path(name)) for i, item in enumerate(items)]

@@ -52,16 +52,16 @@ def aggregate_results(
     counts, results = attributes["census"], attributes["results"]
     total = len(results)
     parts = list(results.values() if isinstance(results, Mapping) else results)
-    done = sum(result.success for result in parts)
+    succeeded = sum(result.success for result in parts)
     needed = total if require is None else require
     rejected = first_rejection(parts)
-    if done >= needed and not (rejected and is_final_rejection(rejected)):
+    if succeeded >= needed and not (rejected and is_final_rejection(rejected)):
         return Result.ok(output, attributes)
     others = [f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in counts["not_ok"].items()]
     failed = f" ({'; '.join(others)})" if others else ""
-    too_few = f", {needed} required" if done < needed else ""
+    too_few = f", {needed} required" if succeeded < needed else ""
     return Result.failed(
-        f"'{owner.id}': {done} of {total} succeeded{too_few}{failed}{first_failure_text(results)}",
+        f"'{owner.id}': {succeeded} of {total} succeeded{too_few}{failed}{first_failure_text(results)}",
         rejected.error_type if rejected else "PartsFailed",
         output,
         attributes,
