@@ -15,7 +15,7 @@ from nerve.errors import Conflict, RunHeld
 from nerve.store.port import Append, EventRow
 
 
-def told(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
+def make_body(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
     """A body that emits an event, runs a step and opens a gate, or does one of these differently."""
 
     async def body(ctx):
@@ -45,10 +45,10 @@ async def taken_up(session: Session) -> WorkflowRun:
 
 async def answered(file: Path) -> None:
     """Leave a run that has an answer and has not continued."""
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await session.start("body")
         await at_gate(run)
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await taken_up(session)
         await run.pause()
         await run.answer("yes")
@@ -61,7 +61,7 @@ def written_beside(run: WorkflowRun, type: str, path: str, settles: str | None, 
     assert list(run._engine.store.append([Append(run.run_id, last, [row])])) == [None]
 
 
-CHANGES = {"/": told(emits=False), "/a": told(given=2), "/gate": told(prompt="Really?")}
+CHANGES = {"/": make_body(emits=False), "/a": make_body(given=2), "/gate": make_body(prompt="Really?")}
 
 
 @pytest.mark.parametrize("decision", ["skip", "fail", "retry"])
@@ -83,7 +83,7 @@ async def test_a_mismatch_cannot_be_decided_and_the_error_names_the_options(
         for part in (f"Cannot {decision} '{place}'", "mismatch", "Restore the code and resume the run"):
             assert part in str(caught.value)
         assert (types(run), run.state.value) == (before, "held")
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await taken_up(session)
         await run.resume()
         assert await within(run.wait()) == [1, "yes", 9]
@@ -96,7 +96,7 @@ async def test_a_retry_without_a_path_resumes_and_records_no_step(file: Path) ->
         await run.resume()
         with pytest.raises(RunHeld, match="mismatch"):
             await within(run.wait())
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await taken_up(session)
         await run.retry()
         assert await within(run.wait()) == [1, "yes", 9]
@@ -105,7 +105,7 @@ async def test_a_retry_without_a_path_resumes_and_records_no_step(file: Path) ->
 
 async def test_a_journal_that_settles_an_unknown_request_can_be_resumed(file: Path) -> None:
     await answered(file)
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await taken_up(session)
         decided = {"node_id": "/ searched", "success": True, "result": {"success": True, "output": 1}}
         data = encode_json(decided | {"decided": "skip"})
@@ -115,7 +115,7 @@ async def test_a_journal_that_settles_an_unknown_request_can_be_resumed(file: Pa
 
 
 async def test_a_run_with_a_write_conflict_is_held_and_continues_when_resumed(file: Path) -> None:
-    async with opened(file, told()) as session:
+    async with opened(file, make_body()) as session:
         run = await session.start("body")
         await at_gate(run)
         written_beside(run, "node_retrying", "/a", None, encode_json({"attempt": 1, "delay": 0.0}))

@@ -119,7 +119,7 @@ async def test_a_full_disk_holds_the_run_until_space_is_free(file: Path) -> None
 
 async def test_a_second_session_on_the_same_file_is_rejected(file: Path) -> None:
     async with Session(store=file):
-        with pytest.raises(StoreInUse, match=r"nerve\.db is in use by this process: close the session"):
+        with pytest.raises(StoreInUse, match=r"nerve\.db is in use by this process. Close the session"):
             async with Session(store=file):
                 pass
 

@@ -398,7 +398,7 @@ def disk() -> FullDisk:
     return FullDisk()
 
 
-async def asked(disk: FullDisk) -> WorkflowRun:
+async def run_at_gate(disk: FullDisk) -> WorkflowRun:
     """A run that waits at its gate while nothing can be written."""
     run = await opened(disk, ask).start("ask")
     await at_gate(run)
@@ -441,7 +441,7 @@ async def test_a_leaf_of_a_held_run_ends_before_the_run_resumes(disk: FullDisk) 
 
 
 async def test_a_stop_that_cannot_be_written_raises_and_can_be_repeated(disk: FullDisk) -> None:
-    run = await asked(disk)
+    run = await run_at_gate(disk)
     with pytest.raises(NerveError, match="no room"):
         await within(run.stop())
     assert not run.is_complete
@@ -453,13 +453,13 @@ async def test_a_stop_that_cannot_be_written_raises_and_can_be_repeated(disk: Fu
 
 
 async def test_waiting_for_a_stop_that_cannot_be_written_ends(disk: FullDisk) -> None:
-    run = await asked(disk)
+    run = await run_at_gate(disk)
     outcomes = await within(asyncio.gather(run.stop(), run.stop(), return_exceptions=True))
     assert all(isinstance(outcome, NerveError) for outcome in outcomes)
 
 
 async def test_a_gate_whose_answer_could_not_be_written_is_listed_again(disk: FullDisk) -> None:
-    run = await asked(disk)
+    run = await run_at_gate(disk)
     with pytest.raises(StoreFull):
         await within(run.answer("lost"))
     assert run.state is WorkflowState.HELD
@@ -475,7 +475,7 @@ async def test_a_gate_whose_answer_could_not_be_written_is_listed_again(disk: Fu
 async def test_a_gate_of_an_inactive_run_is_listed_again_when_its_answer_could_not_be_written(
     disk: FullDisk, waits: bool
 ) -> None:
-    run = await asked(disk)
+    run = await run_at_gate(disk)
     with pytest.raises(StoreFull):
         await within(run.answer("lost"))
     if waits:
@@ -536,7 +536,7 @@ COMMANDS: dict[str, Callable[[WorkflowRun], Awaitable[Any]]] = {
 async def test_asyncio_logs_nothing_when_a_command_cannot_be_written(
     disk: FullDisk, reports: list[str], command: str
 ) -> None:
-    run = await asked(disk)
+    run = await run_at_gate(disk)
     with pytest.raises(NerveError, match="no room"):
         await within(COMMANDS[command](run))
     disk.room = None

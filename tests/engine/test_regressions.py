@@ -86,35 +86,35 @@ async def test_an_output_that_looks_like_a_failure_does_not_count_as_an_error_af
 
 @pytest.mark.parametrize("kind", ["gate", "signal"])
 async def test_a_wait_that_timed_out_raises_the_same_error_on_replay(file: Path, kind: str) -> None:
-    told = []
+    reported = []
 
     async def impatient(ctx):
         try:
             await (ctx.gate("Now?", 0.01) if kind == "gate" else ctx.wait_signal("go", timeout=0.01))
         except TimeoutError as error:
-            told.append(str(error))
+            reported.append(str(error))
         return await ctx.gate("Later?")
 
     async with Session("test", file) as session:
         session.workflow(impatient)
         run = await session.start("impatient")
-        await until(lambda: told and run.view.gates)
+        await until(lambda: reported and run.view.gates)
     async with Session("test", file) as session:
         session.workflow(impatient)
         (run,) = await session.recover()
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
-    assert told == [f"{kind} timed out after 0.01 s"] * 2
+    assert reported == [f"{kind} timed out after 0.01 s"] * 2
 
 
 async def test_a_graph_that_timed_out_does_not_run_again_on_replay(file: Path) -> None:
-    told = []
+    reported = []
 
     async def bounded(ctx):
         try:
             await ctx.run("graph", timeout=0.05)
         except TimeoutError as error:
-            told.append(str(error))
+            reported.append(str(error))
         return await ctx.gate("Continue?")
 
     latch = Latch()
@@ -128,18 +128,18 @@ async def test_a_graph_that_timed_out_does_not_run_again_on_replay(file: Path) -
                 (run,) = await session.recover()
                 await run.answer("yes")
                 assert await within(run.wait()) == "yes"
-    assert told == ["node 'graph' timed out after 0.05 s"] * 2
+    assert reported == ["node 'graph' timed out after 0.05 s"] * 2
     assert len(latch.inputs) == 1
 
 
 async def test_a_child_that_timed_out_is_stopped_and_fails_the_same_way_on_replay(file: Path) -> None:
-    told = []
+    reported = []
 
     async def parent(ctx):
         try:
             await ctx.run_workflow("ask")
         except WorkflowFailed as error:
-            told.append((error.error_type, error.error))
+            reported.append((error.error_type, error.error))
         return await ctx.gate("Continue?")
 
     for part in ("start", "recover"):
@@ -147,13 +147,13 @@ async def test_a_child_that_timed_out_is_stopped_and_fails_the_same_way_on_repla
             session.workflow(ask, timeout=0.05), session.workflow(parent)
             if part == "start":
                 run = await session.start("parent")
-                await until(lambda: told and run.view.gates)  # noqa: B023
+                await until(lambda: reported and run.view.gates)  # noqa: B023
             else:
                 (run,) = await session.recover()
                 await run.answer("yes")
                 assert await within(run.wait()) == "yes"
                 assert [row.state for row in session.engine.store.runs(workflow="ask")] == ["cancelled"]
-    assert told == [("TimeoutError", "timed out after 0.05 s")] * 2
+    assert reported == [("TimeoutError", "timed out after 0.05 s")] * 2
 
 
 async def test_the_work_of_a_bounded_graph_counts_after_another_one_timed_out(file: Path) -> None:
@@ -370,8 +370,8 @@ async def test_a_step_whose_retry_function_raises_is_settled_and_does_not_run_af
 
         @session.workflow
         async def body(ctx):
-            told = await ctx.run("pay", retry=Retry(3, delay=0, on=lambda r: r.attributes["code"] > 500))
-            return [told.error.split(";")[0], await ctx.gate("Go?")]
+            reported = await ctx.run("pay", retry=Retry(3, delay=0, on=lambda r: r.attributes["code"] > 500))
+            return [reported.error.split(";")[0], await ctx.gate("Go?")]
 
     async with Session(store=tmp_path / "n.db") as session:
         register(session)

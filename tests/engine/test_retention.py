@@ -45,7 +45,7 @@ def add(
     store.append([Append(run, 0, rows, RunRow(run, "default", "w", state, at, ended, key, parent))])
 
 
-def left(store: Store) -> set[str]:
+def remaining_runs(store: Store) -> set[str]:
     return {row.run for row in store.runs()}
 
 
@@ -54,11 +54,11 @@ async def test_a_dry_run_reports_what_is_deleted_afterwards(store: Store) -> Non
     add(store, "young", days=1)
     for state in ("failed", "cancelled"):
         add(store, state, state)
-    told = await delete_expired_runs(store, NOW - 7 * DAY)
-    assert told == DeletionTotals(3, 9, 9 * len('{"text":"x"}'))
-    assert len(left(store)) == 4
-    assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == told
-    assert left(store) == {"young"}
+    totals = await delete_expired_runs(store, NOW - 7 * DAY)
+    assert totals == DeletionTotals(3, 9, 9 * len('{"text":"x"}'))
+    assert len(remaining_runs(store)) == 4
+    assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == totals
+    assert remaining_runs(store) == {"young"}
     assert store.events("old") == []
     assert store.run_by_key("default", "k") is None
     assert await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False) == DeletionTotals()
@@ -71,14 +71,14 @@ async def test_open_runs_and_their_relatives_stay(store: Store) -> None:
         add(store, f"{state}-grandchild", parent=f"{state}-child")
     add(store, "young", days=1)
     add(store, "young-child", parent="young")
-    before = left(store)
+    before = remaining_runs(store)
     assert (await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False)).runs == 0
-    assert left(store) == before
+    assert remaining_runs(store) == before
     add(store, "done")
     add(store, "done-child", parent="done")
     add(store, "orphan", parent="nobody")
     assert (await delete_expired_runs(store, NOW - 7 * DAY, dry_run=False)).runs == 3
-    assert left(store) == before
+    assert remaining_runs(store) == before
 
 
 async def test_busy_runs_and_other_sessions_stay(store: Store) -> None:
@@ -86,7 +86,7 @@ async def test_busy_runs_and_other_sessions_stay(store: Store) -> None:
     add(store, "b")
     assert (await delete_expired_runs(store, NOW, dry_run=False, session="other")).runs == 0
     assert (await delete_expired_runs(store, NOW, dry_run=False, is_busy=lambda run: run == "a")).runs == 1
-    assert left(store) == {"a"}
+    assert remaining_runs(store) == {"a"}
 
 
 async def test_old_output_is_emptied_and_its_journal_stays_valid(store: Store) -> None:
@@ -96,8 +96,8 @@ async def test_old_output_is_emptied_and_its_journal_stays_valid(store: Store) -
         chunks=5, chunk_bytes=60
     )
     assert store.events("open")[0].data != "{}"
-    told = await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)
-    assert told.chunks == 5
+    totals = await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)
+    assert totals.chunks == 5
     assert [row.data for row in store.events("open")] == ["{}"] * 5
     assert [row.data for row in store.events("young")] == ['{"text":"x"}'] * 3
     assert (await delete_expired_runs(store, 0, dry_run=False, chunks_older_than=NOW - 7 * DAY)).chunks == 0
@@ -120,10 +120,10 @@ async def test_a_run_resumes_after_its_output_was_emptied(file: Path) -> None:
 
     async with opened() as session:
         run = await Api(session).start(workflow="chat", wait=True)
-        told = await delete_expired_runs(
+        totals = await delete_expired_runs(
             session.engine.store, 0, dry_run=False, chunks_older_than=time.time() + 1
         )
-        assert told.chunks == 1
+        assert totals.chunks == 1
     async with opened() as session:
         await session.recover()
         api = Api(session)

@@ -51,13 +51,13 @@ def project(file: Path | None, parent: Any, **limits: Any) -> Session:
     return session
 
 
-def taken(run: WorkflowRun) -> int:
+def current_usage(run: WorkflowRun) -> int:
     """Return the usage of a run, including everything in progress."""
     assert run._engine is not None
-    return int(run._engine.budgets.of(run.run_id).taken().tokens)
+    return int(run._engine.budgets.budget_of_run(run.run_id).total().tokens)
 
 
-def told(run: WorkflowRun) -> tuple[int, int]:
+def recorded_usage(run: WorkflowRun) -> tuple[int, int]:
     """Return the usage of a run by its journal, for recovery and for readers."""
     assert run._engine is not None
     return int(usage_of_rows(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
@@ -84,18 +84,18 @@ async def test_the_usage_of_a_child_counts_when_changed_code_requests_another(fi
     async with project(file, asks_with_two) as session:
         run = await changed(session)
         await at_gate(run)
-        assert (taken(run), told(run)) == (1200, (600, 600))
+        assert (current_usage(run), recorded_usage(run)) == (1200, (600, 600))
         assert run.view.ledger.by_step() == {"/child": {"tokens": 600}}
     async with project(file, asks_with_two) as session:
         await session.recover()
         run = session.get_workflow_run(run.run_id)
         await at_gate(run)
-        assert (taken(run), told(run)) == (1200, (600, 600))
+        assert (current_usage(run), recorded_usage(run)) == (1200, (600, 600))
         for _ in range(3):
             await at_gate(run)
             await run.answer("yes")
         await within(run.wait())
-        assert told(run) == (2400, 2400)
+        assert recorded_usage(run) == (2400, 2400)
 
 
 async def test_a_replaced_child_spends_from_the_budget_too(file: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, t
         run = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
         run = session.get_workflow_run(run.run_id)
         await at_gate(run)
-        assert (taken(run), told(run)) == (1200, (600, 600))
+        assert (current_usage(run), recorded_usage(run)) == (1200, (600, 600))
 
 
 async def test_the_usage_of_a_child_counts_that_the_code_no_longer_requests(file: Path) -> None:
@@ -132,7 +132,7 @@ async def test_the_usage_of_a_child_counts_that_the_code_no_longer_requests(file
     async with project(file, asks_no_more) as session:
         run = await changed(session)
         assert await within(run.wait()) == "other"
-        assert told(run) == (600, 600)
+        assert recorded_usage(run) == (600, 600)
 
 
 @pytest.mark.parametrize("driven", [True, False])
@@ -145,12 +145,12 @@ async def test_the_usage_of_a_child_counts_when_it_is_stopped_with_its_parent(
         await at_gate(run)
         if driven:
             await run.stop("enough")
-            assert told(run) == (600, 600)
+            assert recorded_usage(run) == (600, 600)
     if not driven:
         async with project(file, asks_with_one) as session:
             run = session.get_workflow_run(run.run_id)
             await run.stop("enough")
-            assert told(run) == (600, 600)
+            assert recorded_usage(run) == (600, 600)
 
 
 async def test_the_usage_of_a_grandchild_counts_when_its_parent_was_stopped(file: Path) -> None:
@@ -160,9 +160,9 @@ async def test_the_usage_of_a_grandchild_counts_when_its_parent_was_stopped(file
         parent = next(run for run in session.list_workflow_runs() if run.workflow_id == "parent")
         await session.get_workflow_run(parent.run_id).stop("enough")
         await until(lambda: run.pending_gate and run.pending_gate.prompt == "And now?")
-        assert (taken(run), told(run)) == (600, (600, 600))
+        assert (current_usage(run), recorded_usage(run)) == (600, (600, 600))
         await run.stop()
-        assert told(run) == (600, 600)
+        assert recorded_usage(run) == (600, 600)
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
@@ -182,5 +182,5 @@ async def test_the_usage_of_a_child_counts_when_it_timed_out(file: Path, attempt
         with pytest.raises(WorkflowFailed, match="timed out"):
             await within(run.wait())
         spent = 600 * attempts
-        assert told(run) == (spent, spent)
+        assert recorded_usage(run) == (spent, spent)
         assert run.view.ledger.by_model()["m"]["tokens"] == spent

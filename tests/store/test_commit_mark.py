@@ -71,16 +71,16 @@ def test_log_damage_that_loses_commits_is_reported(
     store, random = SqliteStore(file), Random(times)
     fill(store)
     for number in range(times):
-        left = copied(file, tmp_path / f"{number}")
-        log = left.with_name(f"{left.name}-wal")
+        copy_of_file = copied(file, tmp_path / f"{number}")
+        log = copy_of_file.with_name(f"{copy_of_file.name}-wal")
         content = bytearray(log.read_bytes())
         damage(content, random)
         log.write_bytes(content)
-        opened = SqliteStore(left)
+        opened = SqliteStore(copy_of_file)
         missing = COMMITS - len(opened.runs())
         assert bool(missing) == bool(opened.loss), (missing, opened.loss)
         opened.close()
-        assert loss(left) is None  # only the start that finds it reports it
+        assert loss(copy_of_file) is None  # only the start that finds it reports it
     store.close()
 
 
@@ -123,10 +123,10 @@ def test_a_lost_fact_is_reported_too(file: Path, tmp_path: Path) -> None:
     fill(store, 2)
     for version in range(1, 4):
         store.append([append_facts(fact_row("a", version, "note", version))])
-    left = copied(file, tmp_path / "left")
-    log = left.with_name(f"{left.name}-wal")
+    copy_of_file = copied(file, tmp_path / "left")
+    log = copy_of_file.with_name(f"{copy_of_file.name}-wal")
     log.write_bytes(log.read_bytes()[:-5000])
-    assert loss(left) is not None
+    assert loss(copy_of_file) is not None
     store.close()
 
 
@@ -135,12 +135,12 @@ def test_a_lost_fact_is_reported_where_the_header_of_the_log_is_damaged(file: Pa
     store.append([append_facts(fact_row("a", 1, "note", 1))])
     random = Random(1)
     for number in range(20):
-        left = copied(file, tmp_path / f"{number}")
-        log = left.with_name(f"{left.name}-wal")
+        copy_of_file = copied(file, tmp_path / f"{number}")
+        log = copy_of_file.with_name(f"{copy_of_file.name}-wal")
         content = bytearray(log.read_bytes())
         break_header(content, random)
         log.write_bytes(content)
-        assert loss(left) is not None
+        assert loss(copy_of_file) is not None
     store.close()
 
 
@@ -160,35 +160,35 @@ def test_a_closed_store_has_no_mark_and_can_be_replaced_by_a_backup(file: Path, 
 def test_a_log_checkpointed_by_another_program_is_not_a_loss(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store)
-    left = copied(file, tmp_path / "left")
+    copy_of_file = copied(file, tmp_path / "left")
     store.close()
-    other = apsw.Connection(str(left))
+    other = apsw.Connection(str(copy_of_file))
     assert other.execute("SELECT count(*) FROM runs").get == COMMITS
     other.close()
-    assert not left.with_name(f"{left.name}-wal").exists()
-    assert loss(left) is None
+    assert not copy_of_file.with_name(f"{copy_of_file.name}-wal").exists()
+    assert loss(copy_of_file) is None
 
 
 def test_a_deleted_run_is_not_a_loss(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 3)
     store.delete_runs(["run-0", "run-1", "run-2"])
-    left = copied(file, tmp_path / "left")
+    copy_of_file = copied(file, tmp_path / "left")
     store.close()
-    other = apsw.Connection(str(left))
+    other = apsw.Connection(str(copy_of_file))
     other.execute("SELECT 1 FROM runs")
     other.close()
-    assert loss(left) is None
+    assert loss(copy_of_file) is None
 
 
 def test_a_lost_log_is_reported_although_the_last_run_was_deleted(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 3)
     store.delete_runs(["run-2"])
-    left = copied(file, tmp_path / "left")
+    copy_of_file = copied(file, tmp_path / "left")
     store.close()
-    left.with_name(f"{left.name}-wal").unlink()
-    assert loss(left) is not None
+    copy_of_file.with_name(f"{copy_of_file.name}-wal").unlink()
+    assert loss(copy_of_file) is not None
 
 
 def test_a_failed_commit_is_not_a_loss(file: Path, disk: Disk, tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_a_failed_commit_is_not_a_loss(file: Path, disk: Disk, tmp_path: Path) -
 def test_a_store_without_a_mark_opens(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store, 3)
-    left = copied(file, tmp_path / "left")
-    left.with_name("nerve.db.mark").unlink()
-    assert loss(left) is None
+    copy_of_file = copied(file, tmp_path / "left")
+    copy_of_file.with_name("nerve.db.mark").unlink()
+    assert loss(copy_of_file) is None
     store.close()
 
 
@@ -222,9 +222,9 @@ def test_a_store_without_a_mark_opens(file: Path, tmp_path: Path) -> None:
 def test_an_unreadable_mark_is_ignored(file: Path, tmp_path: Path, content: bytes) -> None:
     store = SqliteStore(file)
     fill(store, 3)
-    left = copied(file, tmp_path / "left")
-    left.with_name("nerve.db.mark").write_bytes(content)
-    assert loss(left) is None
+    copy_of_file = copied(file, tmp_path / "left")
+    copy_of_file.with_name("nerve.db.mark").write_bytes(content)
+    assert loss(copy_of_file) is None
     store.close()
 
 
@@ -232,26 +232,26 @@ def test_a_hole_in_the_log_is_reported_without_a_mark(file: Path, tmp_path: Path
     """A commit after the hole was written once those before it were on disk."""
     store = SqliteStore(file)
     fill(store)
-    left = copied(file, tmp_path / "left")
-    left.with_name("nerve.db.mark").unlink()
-    log = left.with_name(f"{left.name}-wal")
+    copy_of_file = copied(file, tmp_path / "left")
+    copy_of_file.with_name("nerve.db.mark").unlink()
+    log = copy_of_file.with_name(f"{copy_of_file.name}-wal")
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1
     log.write_bytes(content)
-    assert loss(left) is not None
+    assert loss(copy_of_file) is not None
     store.close()
 
 
 def test_a_loss_is_recorded_and_the_damaged_log_is_kept(file: Path, tmp_path: Path) -> None:
     store = SqliteStore(file)
     fill(store)
-    left = copied(file, tmp_path / "left")
+    copy_of_file = copied(file, tmp_path / "left")
     store.close()
-    log = left.with_name(f"{left.name}-wal")
+    log = copy_of_file.with_name(f"{copy_of_file.name}-wal")
     damaged = log.read_bytes()[:20_000]
     log.write_bytes(damaged)
-    assert loss(left) is not None
-    [written] = commit_mark.read_losses(left)
+    assert loss(copy_of_file) is not None
+    [written] = commit_mark.read_losses(copy_of_file)
     assert "run-29" in written["message"]
     assert Path(written["log"]).read_bytes() == damaged
     assert Path(written["log"]).stat().st_mode & 0o777 == 0o600
@@ -278,8 +278,8 @@ def test_long_logs_and_names_of_any_length_have_a_mark(file: Path, tmp_path: Pat
     name = "é" * 3000
     row: list[FactRow] = []
     store.append([Append(name, 0, append(name, 0, 3).rows, run_row(name), facts=row)])
-    left = copied(file, tmp_path / "left")
-    assert loss(left) is None
+    copy_of_file = copied(file, tmp_path / "left")
+    assert loss(copy_of_file) is None
     log = copied(file, tmp_path / "cut").with_name("nerve.db-wal")
     log.write_bytes(log.read_bytes()[:-100])
     assert loss(log.with_name("nerve.db")) is not None

@@ -56,7 +56,7 @@ def test_an_intact_store_has_no_damage(filled: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "run", "told"),
+    ("statement", "run", "message_part"),
     [
         ("UPDATE events SET data = '[]' WHERE run = 'run-3' AND seq = 2", "run-3", "event 2 is not what"),
         ("DELETE FROM events WHERE run = 'run-3' AND seq > 3", "run-3", "event 4 is not what"),
@@ -67,12 +67,12 @@ def test_an_intact_store_has_no_damage(filled: Path) -> None:
         ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE run = 'run-3' AND seq = 1", "run-3", "event 1"),
     ],
 )
-def test_the_damaged_run_is_named(filled: Path, statement: str, run: str, told: str) -> None:
+def test_the_damaged_run_is_named(filled: Path, statement: str, run: str, message_part: str) -> None:
     with closing(apsw.Connection(str(filled))) as db:
         db.execute(statement)
     [damage] = damages(filled)
     assert damage.run == run
-    assert told in damage.message
+    assert message_part in damage.message
     assert damage.fix == "Restore the file from a backup."
 
 

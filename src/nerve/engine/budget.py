@@ -207,6 +207,7 @@ class DailyUsage:
 
 
 def runs_open_since(begins: float, store: Store, session: str) -> list[RunRow]:
+    """Return the runs of a session that were open at some time since then."""
     return [row for row in store.runs(session=session) if row.ended is None or row.ended >= begins]
 
 
@@ -238,6 +239,7 @@ def usage_since(begins: float, store: Store, session: str) -> RunUsage:
 
 
 def settled_usages(rows: Iterable[EventRow], begins: float) -> Iterable[Any]:
+    """Yield the usage recorded by settling events since then, without that of child runs."""
     for row in rows:
         if row.at >= begins and row.settles and '"usage"' in row.data:
             attributes = decode_json(row.data).get("result", {}).get("attributes", {})

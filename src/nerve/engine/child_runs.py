@@ -248,6 +248,7 @@ def find_open_children(
 
 
 def create_child_run(parent: RunExecutor, workflow: Workflow, call: NodeCall, run_id: str) -> WorkflowRun:
+    """Create the handle of a new child run with its limits and parameters."""
     # A child never gets more than its caller allows: the smaller of both limits applies.
     depth = min(workflow.limits.depth, parent.limits.depth)
     sources = (workflow.limits, call.policy.limits or Limits())
@@ -262,6 +263,7 @@ def create_child_run(parent: RunExecutor, workflow: Workflow, call: NodeCall, ru
 
 
 def child_run_result(child: WorkflowRun, previous_runs: Sequence[WorkflowRun] = ()) -> Result:
+    """Return the result of a call from the ended child run, with the usage of all attempts."""
     attributes: dict[str, object] = {"run_id": child.run_id}
     if usage := sum_run_usage([run.view for run in (*previous_runs, child)]):
         attributes["usage"] = usage

@@ -223,8 +223,8 @@ class DurableDataspace:
         if watches is None:
             return
         for wait_path in [path] if path is not None else list(watches):
-            for end in watches.pop(wait_path, ()):
-                end()
+            for stop_watching in watches.pop(wait_path, ()):
+                stop_watching()
         if not watches:
             del self._watches[run_id]
 
@@ -255,12 +255,14 @@ def fact_match_data(pattern_name: str, record: Record, captures: Mapping[str, An
 
 
 def to_fact_row(session: str, change: Change) -> FactRow:
+    """Return the stored row of a change."""
     fact = change.fact
     record = encode_json(fact.record.to_json()) if change.kind == "asserted" else None
     return FactRow(session, fact.id, change.version, fact.at, fact.asserted_by, record)
 
 
 def fact_from_row(row: FactRow) -> Fact:
+    """Return the fact of a stored row."""
     assert row.record is not None
     return Fact(Record.of(decode_json(row.record)), row.id, row.by, row.at, row.version)
 

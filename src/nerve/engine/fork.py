@@ -73,8 +73,10 @@ async def fork_run(
     paths = list(dict.fromkeys([*([at] if at is not None else []), *changes]))
     fork_point = ForkPoint.at_paths(paths, rows, engine.has_asked_person, is_input_changed)
     run = WorkflowRun(engine.workflow_of(row), new_input, start["params"], about=fork_metadata(start))
-    new = {"at": at, "overrides": {**start.get("overrides", {}), **changes}} | key_fields(key)
-    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new, limits), reply)
+    new_fields = {"at": at, "overrides": {**start.get("overrides", {}), **changes}} | key_fields(key)
+    return await start_fork(
+        engine, copy_run_tree(engine, row, rows, run, fork_point, new_fields, limits), reply
+    )
 
 
 async def retry_failed_run(
@@ -86,8 +88,8 @@ async def retry_failed_run(
     failed = find_failures(rows)
     fork_point = ForkPoint.at_failures(rows, failed, engine.has_asked_person)
     run = WorkflowRun(engine.workflow_of(row), start["input"], start["params"], about=fork_metadata(start))
-    new = {"at": next(iter(failed), None)} | key_fields(key)
-    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new), reply)
+    new_fields = {"at": next(iter(failed), None)} | key_fields(key)
+    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new_fields), reply)
 
 
 def load_fork_source(engine: LocalEngine, source: str) -> tuple[RunRow, list[EventRow]]:
@@ -163,7 +165,7 @@ def copy_run_tree(
     journal_rows: list[EventRow],
     run: WorkflowRun,
     fork_point: ForkPoint,
-    new: dict[str, Any],
+    new_fields: dict[str, Any],
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[RunCopy]:
     """Return the copies of open child runs, followed by the fork itself."""
@@ -176,14 +178,14 @@ def copy_run_tree(
         "definition": run.workflow.definition()[0],
         "forked_from": {
             "run": row.run,
-            "at": new.pop("at", None),
+            "at": new_fields.pop("at", None),
             # The start event is counted too: usage and limits of copied events belong to the source.
             "copied": len(rows) + 1,
             "origins": origin_ids(source_start) or [row.run],
             **unknown_outcome_fields(journal_rows, fork_point),
         },
         **fork_limits(journal_rows, limits),
-        **new,
+        **new_fields,
     }
     child_run_copies: list[RunCopy] = []
     for number, copied_row in enumerate(rows):
@@ -201,6 +203,7 @@ def copy_run_tree(
 def copy_child_runs(
     engine: LocalEngine, row: RunRow, parent: str, path: str, parent_fork_point: ForkPoint
 ) -> list[RunCopy]:
+    """Return the copies of an open child run and its own open children."""
     rows = engine.store.events(row.run)
     if not rows or not engine.has_workflow(row):
         return []
@@ -257,8 +260,8 @@ def fork_limits(rows: list[EventRow], limits: Mapping[str, Any]) -> dict[str, An
     """Return the limits of a run and its steps, as raised before and now."""
     run_limits, steps = split_step_limits(limits)
     limits_by_step = raised_step_limits(rows)
-    for path, more in steps.items():
-        limits_by_step[path] = {**limits_by_step.get(path, {}), **more}
+    for path, step_limits in steps.items():
+        limits_by_step[path] = {**limits_by_step.get(path, {}), **step_limits}
     fields: dict[str, Any] = {"limits": limits_of_run(rows).with_raised(run_limits).to_dict()}
     return fields | ({"raised": limits_by_step} if limits_by_step else {})
 
@@ -274,6 +277,6 @@ def open_child_id(row: EventRow, rows: Iterable[EventRow]) -> str | None:
     return None if settled else str(decode_json(row.data)["child"])
 
 
-def with_child_id(row: EventRow, before: str, now: str) -> EventRow:
+def with_child_id(row: EventRow, old_id: str, new_id: str) -> EventRow:
     """Return the start of a child run under the id it has in the fork."""
-    return row._replace(data=row.data.replace(f'"child":"{before}"', f'"child":"{now}"', 1))
+    return row._replace(data=row.data.replace(f'"child":"{old_id}"', f'"child":"{new_id}"', 1))

@@ -206,5 +206,6 @@ def notify_source(source: CommitSource, outcome: CommitOutcome) -> None:
 
 
 def run_jobs(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Run jobs of the commit thread until None is queued."""
     while (job := jobs.get()) is not None:
         job()

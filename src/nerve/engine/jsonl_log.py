@@ -125,6 +125,8 @@ class JsonlLog:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStep:
+    """The name and index under which a step is logged."""
+
     name: str
     index: int | None
 
@@ -304,6 +306,7 @@ def log_line_seq(line: LogLine) -> int:
 
 
 def format_log_line(line: LogLine) -> str:
+    """Return a line of the log, with all line breaks inside it escaped."""
     encoded = encode_json(line, max_depth=None)
     return f"{encoded if encoded.isascii() else encoded.translate(_LINE_BREAKS)}\n"
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class LeafRuntime(InMemoryRuntime):
     """The runtime of a leaf: it may emit from any thread; nodes it executes itself are not recorded."""
 
-    def __init__(self, call: NodeCall, executor: RunExecutor, again: bool) -> None:
+    def __init__(self, call: NodeCall, executor: RunExecutor, is_restarted: bool) -> None:
         context = call.context
         assert context is not None
         super().__init__(context.event_sink, context.workflow_id, context.run_id, executor.call_runner.home)
-        self._call, self.path, self._executor, self.is_restarted = call, call.path, executor, again
+        self._call, self.path, self._executor, self.is_restarted = call, call.path, executor, is_restarted
 
     @property
     def threads(self) -> AgentThreads:

@@ -1,4 +1,4 @@
-"""The local engine: drives runs in this process and keeps their journals in a store."""
+"""The local engine: executes runs in this process and keeps their journals in a store."""
 
 from __future__ import annotations
 
@@ -729,6 +729,7 @@ def notify_watcher(
 
 
 def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> WorkflowRun:
+    """Return the run of a key; raise ValueError if it is of another workflow than requested."""
     if run.workflow_id != requested.workflow_id:
         raise ValueError(f"Key '{key}' belongs to run '{run.run_id}' of workflow '{run.workflow_id}'")
     return run

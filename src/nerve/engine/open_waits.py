@@ -432,6 +432,7 @@ def signal_received_data(
 
 
 def wait_deadline(wait: Wait) -> float | None:
+    """Return the time at which a wait that starts now times out."""
     seconds = wait.seconds if isinstance(wait, TimerWait) else wait.timeout
     return None if seconds is None else time.time() + seconds
 
@@ -444,7 +445,7 @@ def wait_event_data(wait: Wait, gate_id: str, deadline: float | None) -> dict[st
         guard = {"guard": True} if wait.guard else {}
         return {"seconds": wait.seconds, "deadline": deadline} | guard
     if wait.patterns is not None:
-        patterns = {which: list(pattern) for which, pattern in wait.patterns.items()}
+        patterns = {name: list(pattern) for name, pattern in wait.patterns.items()}
         return {"patterns": patterns, "deadline": deadline}
     return {"label": wait.label, "key": wait.key, "deadline": deadline}
 

@@ -162,11 +162,11 @@ class RunRecovery:
             return None
 
     def _skip_run(self, row: RunRow, error: Exception) -> None:
-        why = str(error) if isinstance(error, ValueError | StoreError) else describe_error(error)
+        reason = str(error) if isinstance(error, ValueError | StoreError) else describe_error(error)
         if isinstance(error, JournalBroken):
             self._engine.mark_unreadable(error)
-        log.warning("skipped run %s: %s", row.run, why)
-        self.skipped_runs.append(SkippedRun(row.run, row.workflow, why))
+        log.warning("skipped run %s: %s", row.run, reason)
+        self.skipped_runs.append(SkippedRun(row.run, row.workflow, reason))
 
     async def _quarantine(self, row: RunRow, crash_count: int) -> WorkflowRun | None:
         """Hold a run without executing any of its code."""
@@ -189,11 +189,11 @@ class RunRecovery:
 
     def mark_resuming(self, runs: Iterable[str]) -> None:
         """Count on disk that runs are about to be resumed."""
-        new = [run for run in runs if run not in self.on_probation] if self._engine.store.durable else []
-        if new:
-            self._engine.store.mark_resuming(new)
-            self.on_probation |= {run: asyncio.Event() for run in new}
-            asyncio.get_running_loop().call_later(MAX_PROBATION_S, self._clear_all, new)
+        new_ids = [run for run in runs if run not in self.on_probation] if self._engine.store.durable else []
+        if new_ids:
+            self._engine.store.mark_resuming(new_ids)
+            self.on_probation |= {run: asyncio.Event() for run in new_ids}
+            asyncio.get_running_loop().call_later(MAX_PROBATION_S, self._clear_all, new_ids)
 
     def on_events(self, run_id: str, rows: Iterable[EventRow]) -> None:
         """Clear a suspect when it has settled something or started to wait."""

@@ -255,7 +255,7 @@ class ResultDispatcher:
             self._go_live()
             return
         is_awaited = self.is_awaited(obstacle)
-        # If every task of the body waits for something else, nothing can request the record any more. A
+        # If every task of the body waits for something else, nothing is left to request the record. A
         # "drop" is an exception: the body abandons it by itself, perhaps after a timeout of its own.
         all_blocked = obstacle.kind != "drop" and not is_awaited and 0 < len(self.tasks) == self.blocked_count
         if obstacle.is_optional or all_blocked:

@@ -97,6 +97,8 @@ def runs_ended_before(rows: Iterable[RunRow], older_than: float) -> Iterator[Run
 
 
 class DeletionBatch(NamedTuple):
+    """Runs that are deleted in one transaction, and their size."""
+
     runs: list[str]
     size: DeletionTotals
 
@@ -118,11 +120,13 @@ def deletion_batches(store: Store, runs: Iterable[str]) -> Iterator[DeletionBatc
 async def empty_old_chunks(store: Store, run: str, older_than: float, dry_run: bool) -> DeletionTotals:
     """Empty the old output chunks of a run."""
     total, after = DeletionTotals(), 0
-    while old := store.old_events(run, EMPTIABLE_TYPE, older_than, after, MAX_BATCH_EVENTS):
-        after = old[-1][0]
-        total = add_totals(total, DeletionTotals(chunks=len(old), chunk_bytes=sum(size for _, size in old)))
+    while old_events := store.old_events(run, EMPTIABLE_TYPE, older_than, after, MAX_BATCH_EVENTS):
+        after = old_events[-1][0]
+        total = add_totals(
+            total, DeletionTotals(chunks=len(old_events), chunk_bytes=sum(size for _, size in old_events))
+        )
         if not dry_run:
-            await asyncio.to_thread(store.empty_events, run, [seq for seq, _ in old])
+            await asyncio.to_thread(store.empty_events, run, [seq for seq, _ in old_events])
         await asyncio.sleep(0)
     return total
 

@@ -114,8 +114,8 @@ class RunBudget:
         """Raise limits of the run or of its steps."""
         run_limits, steps = split_step_limits(limits)
         self._executor.limits = self.own_budget.limits = self.own_budget.limits.with_raised(run_limits)
-        for path, more in steps.items():
-            self._raised_step_limits[path] = {**self._raised_step_limits.get(path, {}), **more}
+        for path, step_limits in steps.items():
+            self._raised_step_limits[path] = {**self._raised_step_limits.get(path, {}), **step_limits}
         # Children spend from this budget too, so their shortcut has to be evaluated again.
         for executor in self._executor.host.executors.values() if limits else ():
             executor.budget.update_is_counted()
@@ -219,6 +219,7 @@ class RunBudget:
 
 
 def create_run_budget(run_id: str, limits: Limits, usage: RunUsage, start_data: Mapping[str, Any]) -> Budget:
+    """Create the budget of a run."""
     owner = "Run budget" if start_data.get("parent") is None else "Child run budget"
     return Budget(limits, usage, owner, "resume(limits=…)", run_id)
 

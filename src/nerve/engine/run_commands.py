@@ -539,10 +539,12 @@ def is_held_for_budget(hold_data: Mapping[str, Any] | None) -> bool:
 def not_in_doubt_error(run: WorkflowRun, path: str, decision: str) -> RuntimeError:
     """Build the error for a decision on a path that is not in doubt."""
     hold_data = run._held or {}
-    why = f"run '{run.run_id}' is held ({hold_data['reason']}). {hold_data['message']}"
+    reason = f"run '{run.run_id}' is held ({hold_data['reason']}). {hold_data['message']}"
     if hold_data["reason"] == "in doubt":
-        why = f"the code of run '{run.run_id}' has abandoned it. Retry the run without a path."
-    return RuntimeError(f"Cannot {decision} '{path or '/'}': only a step in doubt can be decided, but {why}")
+        reason = f"the code of run '{run.run_id}' has abandoned it. Retry the run without a path."
+    return RuntimeError(
+        f"Cannot {decision} '{path or '/'}': only a step in doubt can be decided, but {reason}"
+    )
 
 
 def decision_result(decision: str, value: Any) -> Result | None:
@@ -553,6 +555,7 @@ def decision_result(decision: str, value: Any) -> Result | None:
 
 
 def cancellation_data(run: WorkflowRun, reason: str, killed: list[str], top: str | None) -> dict[str, Any]:
+    """Return the data of `workflow_cancelled`; `top` is the enclosing run being stopped."""
     stopped_with = {} if top is None else {"stopped_with": top}
     return {"run_id": run.run_id, "reason": reason, "killed": killed, **stopped_with}
 

@@ -391,11 +391,11 @@ class RunExecutor:
 
     # -- holding -------------------------------------------------------------------------------
 
-    def hold(self, reason: str, text: str, path: str = "") -> None:
+    def hold(self, reason: str, message: str, path: str = "") -> None:
         """Suspend the body and hold the run until the user decides."""
         if self.is_inactive:
             return
-        self._set_held(reason, text, path)
+        self._set_held(reason, message, path)
         # The event goes to the journal before suspend() closes it.
         self._record_held()
         self.suspend()
@@ -405,8 +405,8 @@ class RunExecutor:
         for task in self.dispatcher.tasks - {asyncio.current_task()}:
             task.cancel()
 
-    def _set_held(self, reason: str, text: str, path: str, **more: Any) -> None:
-        self.run._held = {"reason": reason, "message": text, "path": path, **more}
+    def _set_held(self, reason: str, message: str, path: str, **extra: Any) -> None:
+        self.run._held = {"reason": reason, "message": message, "path": path, **extra}
         self.run._state = WorkflowState.HELD
 
     def _record_held(self) -> None:
@@ -422,10 +422,10 @@ class RunExecutor:
             f"the code now requests {requested}" if requested else "the code no longer requests it"
         )
         key = obstacle.key
-        what = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
+        request_name = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
         self.hold(
             "mismatch",
-            f"{what}: the journal has {obstacle.row.type} (event {obstacle.seq}), {found_instead}. "
+            f"{request_name}: the journal has {obstacle.row.type} (event {obstacle.seq}), {found_instead}. "
             f"{MISMATCH_HINT}",
             obstacle.row.path,
         )
@@ -456,13 +456,13 @@ class RunExecutor:
             if exhausted.budget.run_id is None:
                 self.host.budgets.watch_for_midnight()
 
-    def hold_new_work(self, reason: str, text: str, path: str, **more: Any) -> asyncio.Future[None]:
+    def hold_new_work(self, reason: str, message: str, path: str, **extra: Any) -> asyncio.Future[None]:
         """Start no new work until the user decides; return the future that completes on resume."""
         if self.pause_barrier is None:
             # The barrier stops new work and the flag stops new outcomes; set together, since an outcome
             # that still came through would be journaled before the event that holds the run.
             self.pause_barrier, self.dispatcher.is_paused = self.loop.create_future(), True
-            self._set_held(reason, text, path, **more)
+            self._set_held(reason, message, path, **extra)
             self._record_held()
         return self.pause_barrier
 
@@ -756,5 +756,5 @@ def describe_error(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    where = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
-    return f"{type(error).__name__}: {error}{where}"
+    location = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
+    return f"{type(error).__name__}: {error}{location}"

@@ -282,6 +282,7 @@ class EventFields(dict[str, Any]):
 
 
 def instance_record(run: WorkflowRun) -> Record:
+    """Return the record of a run as a workflow instance."""
     arguments = {**run._params, **({"input": run.input} if run.input is not None else {})}
     context = {name: to_fact_value(value) for name, value in arguments.items()}
     instance = workflow_instance(run.workflow_id, run.label, run.branch, context)

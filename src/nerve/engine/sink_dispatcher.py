@@ -94,6 +94,7 @@ def busy_sink_tasks(queues: Iterable[SinkQueue]) -> list[asyncio.Task[None]]:
 
 
 async def await_logging_errors(delivery: Awaitable[Any]) -> None:
+    """Await a delivery; log the error of a sink instead of raising it."""
     try:
         await delivery
     except BaseException as error:

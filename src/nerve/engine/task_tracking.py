@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 
 class TaskOwner(Protocol):
+    """A body that is notified of the tasks it starts."""
+
     def track_task(self, task: asyncio.Future[Any]) -> None: ...
 
 

@@ -163,6 +163,7 @@ def load_start_data(rows: Sequence[JournalRow]) -> dict[str, Any]:
 
 
 def find_resets(rows: Iterable[JournalRow]) -> list[tuple[str, int]]:
+    """Return the paths that were reset, with the sequence numbers of the resets."""
     return [(row.path, row.seq) for row in rows if row.type == "path_reset"]
 
 
@@ -317,8 +318,8 @@ def raised_step_limits(rows: Iterable[JournalRow]) -> dict[str, dict[str, Any]]:
         if row.type == "workflow_started" and '"raised"' in row.data:
             limits_by_step |= decode_json(row.data).get("raised", {})
         if row.type == "workflow_resumed" and '"limits"' in row.data:
-            for path, more in split_step_limits(decode_json(row.data)["limits"])[1].items():
-                limits_by_step[path] = {**limits_by_step.get(path, {}), **more}
+            for path, step_limits in split_step_limits(decode_json(row.data)["limits"])[1].items():
+                limits_by_step[path] = {**limits_by_step.get(path, {}), **step_limits}
     return limits_by_step
 
 

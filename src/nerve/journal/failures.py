@@ -40,8 +40,8 @@ def find_failures(journal_rows: Iterable[JournalRow]) -> dict[str, JournalRow]:
         path: row for path, row in timed_out.items() if has_run_timed_out or is_below_leaf(path, calls)
     }
     # A step that succeeded around a failure has handled it; retrying the failure would change nothing.
-    good = ends.keys() - failed.keys()
-    failed = {path: row for path, row in failed.items() if not is_below_leaf(path, good)}
+    succeeded = ends.keys() - failed.keys()
+    failed = {path: row for path, row in failed.items() if not is_below_leaf(path, succeeded)}
     # An enclosing step failed because of what is inside it, and runs again anyway when that does.
     around = {ancestor for path in failed for ancestor in ancestor_paths(path)}
     return {path: row for path, row in failed.items() if path not in around}
@@ -50,10 +50,10 @@ def find_failures(journal_rows: Iterable[JournalRow]) -> dict[str, JournalRow]:
 def abandoned_paths(journal_rows: Iterable[JournalRow]) -> set[str]:
     """Return the paths that a body abandoned, except inside steps that succeeded."""
     rows = drop_reset_rows(list(journal_rows))
-    good = {
+    succeeded = {
         row.path for row in rows if row.settles and row.type not in ABANDON_EVENTS and not has_failed(row)
     }
-    return {row.path for row in rows if row.type in ABANDON_EVENTS and not is_below_leaf(row.path, good)}
+    return {row.path for row in rows if row.type in ABANDON_EVENTS and not is_below_leaf(row.path, succeeded)}
 
 
 def body_outcomes(rows: Iterable[JournalRow], asks: dict[str, JournalRow]) -> dict[str, JournalRow]:
@@ -76,6 +76,7 @@ def has_succeeded(row: JournalRow | None) -> bool:
 
 
 def has_failed(row: JournalRow) -> bool:
+    """Whether a row records a failure; a rejection is not one."""
     # A cheap filter: the substring can also occur inside an output, so the decoded value decides.
     if '"success":false' not in row.data:
         return False

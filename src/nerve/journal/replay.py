@@ -88,8 +88,8 @@ class RecordedCall:
     @property
     def is_in_doubt(self) -> bool:
         """Whether it was started since the last decision to run it, and has no recorded outcome."""
-        known = self.outcome is not None and self.outcome.kind == "settle"
-        return not known and not (self.retries and self.retries[-1].get("again"))
+        is_outcome_known = self.outcome is not None and self.outcome.kind == "settle"
+        return not is_outcome_known and not (self.retries and self.retries[-1].get("again"))
 
 
 class Replay:
@@ -173,11 +173,11 @@ class Replay:
         request.is_done = True
         return call
 
-    def _differ_only_by_run_id(self, before: str, now: str) -> bool:
+    def _differ_only_by_run_id(self, recorded: str, requested: str) -> bool:
         """Whether two texts differ only by the ids of a run and its origins."""
         for run in self._ids:
-            before, now = before.replace(run, ""), now.replace(run, "")
-        return bool(self._ids) and before == now
+            recorded, requested = recorded.replace(run, ""), requested.replace(run, "")
+        return bool(self._ids) and recorded == requested
 
     def recorded_call(self, path: str) -> RecordedCall:
         """Return the record of a path, whatever the request was."""

@@ -84,8 +84,8 @@ class StoreInspection:
         after: str | None = ""
         while (after := db.execute(SQL["select_next_journal"], (after,)).get) is not None:
             with db:
-                known = db.execute(SQL["select_reach"], (after,)).get is not None
-                if not known and db.execute(SQL["select_is_deleted"], (after,)).get is None:
+                is_known = db.execute(SQL["select_reach"], (after,)).get is not None
+                if not is_known and db.execute(SQL["select_is_deleted"], (after,)).get is None:
                     yield StoreDamage(
                         after, "it has a journal but is missing from the runs table", RESTORE_FIX
                     )

@@ -24,6 +24,8 @@ from nerve.store.port import (
 
 
 class MemoryStore:
+    """A store without durability; see `Store` for its contract."""
+
     durable = False
     loss = None
 

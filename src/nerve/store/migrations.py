@@ -32,6 +32,7 @@ def check_store_version(db: apsw.Connection, file: Path) -> None:
 
 
 def migrate(db: apsw.Connection) -> None:
+    """Bring a file to the newest version, one version per transaction."""
     for number in range(db.execute(SQL["user_version"]).get, len(MIGRATIONS)):
         with Transaction(db) as execute:
             if execute(SQL["user_version"]).get == number:

@@ -38,6 +38,7 @@ def not_emptiable_error(run: str, seq: int, type: str) -> ValueError:
 
 
 def check_value_size(text: str, *what: object) -> None:
+    """Raise ValueError if a text exceeds the maximum size of a value."""
     # A character takes four bytes at most, so short text need not be encoded to know its size.
     if len(text) > MAX_VALUE_BYTES // 4 and (size := len(text.encode())) > MAX_VALUE_BYTES:
         raise too_large_error(size, *what)

@@ -60,13 +60,14 @@ def open_writer(
 
 
 def open_reader(file: Path, vfs: str | None) -> apsw.Connection:
+    """Return a read-only connection."""
     db = _open_connection(file, vfs, apsw.SQLITE_OPEN_READONLY)
     db.set_busy_timeout(1000)
     return db
 
 
 class FileIdentity:
-    """Raises if a file was replaced: SQLite would keep writing to one that has no name any more."""
+    """Raises if a file was replaced: SQLite would keep writing to the unlinked file."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._checked_at = file, 0.0
@@ -120,6 +121,7 @@ def translate_sqlite_errors(file: Path) -> Iterator[None]:
 
 
 def to_store_error(file: Path, error: apsw.Error) -> StoreError:
+    """Return the store error for an error of SQLite."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"{file} is locked by another connection")
     if isinstance(error, apsw.FullError):

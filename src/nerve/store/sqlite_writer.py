@@ -39,6 +39,8 @@ _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
 class SqliteWriter:
+    """Commits groups of appends, and reconnects after errors."""
+
     def __init__(
         self,
         connect: Callable[[], apsw.Connection],
