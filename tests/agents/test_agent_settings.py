@@ -85,11 +85,11 @@ async def test_tools_max_turns_and_fallback_of_a_prompt_reach_the_agent(text, no
 @pytest.mark.parametrize(
     ("change", "place", "message"),
     [
-        (("limits: {tokens: 12}", "limits: {token: 12}"), (11, 14), "unknown key 'token'"),
+        (("limits: {tokens: 12}", "limits: {token: 12}"), (11, 14), "Unknown key 'token'"),
         (("limits: {tokens: 12}", "limits: {tokens: -1}"), (11, 22), "'tokens' must be at least 0"),
         (("max_turns: 7", "max_turns: 0"), (9, 16), "'max_turns' must be at least 1"),
         (('tools: [Read, "Bash(git status)"]', "tools: Read"), (8, 12), "list"),
-        (("max_turns", "max_turn"), (9, 5), "unknown key 'max_turn'. Did you mean 'max_turns'?"),
+        (("max_turns", "max_turn"), (9, 5), "Unknown key 'max_turn'. Did you mean 'max_turns'?"),
     ],
 )
 def test_invalid_limits_are_reported_with_their_position(change, place, message):

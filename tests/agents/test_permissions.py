@@ -246,7 +246,7 @@ def test_invalid_permissions_are_an_error(given, message: str) -> None:
             "otherwise: perhaps",
             r"5:30: 'otherwise' must be 'allow', 'ask' or 'deny', not \"perhaps\"",
         ),
-        ("forbid: [Bash]", r"5:19: unknown key 'forbid'.*"),
+        ("forbid: [Bash]", r"5:19: Unknown key 'forbid'.*"),
     ],
 )
 def test_a_file_with_invalid_permissions_is_refused_with_their_position(given: str, message: str) -> None:

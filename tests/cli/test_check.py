@@ -46,8 +46,8 @@ def test_every_problem_has_its_place_and_its_fix(do, project) -> None:
     done = do("check", "bad.json", "bad.yaml", "shout")
     assert (done.code, done.err) == (1, "")
     lines = done.out.splitlines()
-    assert lines[0] == "bad.json:4:33: unknown key 'comand'. Did you mean 'command'?"
-    assert any(line.startswith("bad.yaml:4:5: unknown key 'stp'. Did you mean 'step'?") for line in lines)
+    assert lines[0] == "bad.json:4:33: Unknown key 'comand'. Did you mean 'command'?"
+    assert any(line.startswith("bad.yaml:4:5: Unknown key 'stp'. Did you mean 'step'?") for line in lines)
     assert lines[-1].startswith("3 workflows, ")
 
 
@@ -61,7 +61,7 @@ def test_problems_as_one_json_object(do, project) -> None:
         "line": 4,
         "column": 33,
         "severity": "error",
-        "message": "unknown key 'comand'. Did you mean 'command'?",
+        "message": "Unknown key 'comand'. Did you mean 'command'?",
         "fix": "",
     }
 
@@ -164,11 +164,11 @@ def test_a_workflow_with_errors_is_shown_if_its_shape_is_right(do, project) -> N
     done = do("show", "odd.json")
     assert done.code == 0
     assert "odd.json:5:" in done.err
-    assert "there is no step 'c'" in done.err
+    assert "Unknown step 'c'" in done.err
     (project / "bad.json").write_text(BAD)
     done = do("show", "bad.json")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("bad.json:4:33: unknown key 'comand'")
+    assert done.err.startswith("bad.json:4:33: Unknown key 'comand'")
 
 
 def hashed(text: str, notation: str) -> str:
@@ -226,7 +226,7 @@ def test_errors_are_told_before_notes(do, project) -> None:
     step = '{"id": "a", "type": "agent", "agent": "claude", "next": "b"}'
     (project / "odd.json").write_text(f'{{"id": "odd", "steps": [{step}]}}')
     first, *others = do("check", "odd.json", "--quiet").out.splitlines()
-    assert first.endswith("there is no step 'b'. Steps: a.")
+    assert first.endswith("Unknown step 'b'. Steps: a.")
     assert others
     assert all(": note: " in line for line in others)
 
@@ -244,6 +244,6 @@ def test_a_workflow_that_is_called_without_a_needed_input_is_an_error(do, projec
     (folder / "in.json").write_text(json.dumps({"id": "in", "steps": [step]}))
     said = do("check", "in")
     assert said.code == 1
-    assert "workflow 'kid' needs the input 'who' (string). Add it to params: {who: …}." in said.out
+    assert "Workflow 'kid' needs the input 'who' (string). Add it to params: {who: …}." in said.out
     (folder / "in.json").write_text(json.dumps({"id": "in", "steps": [{**step, "params": {"who": "Ada"}}]}))
     assert do("check", "in").code == 0

@@ -398,7 +398,7 @@ def test_facts_are_asserted_listed_and_retracted(do) -> None:
     assert do("signal", "go", '{"n": 1}', "--key", "k").out == "signal go sent\n"
     assert do("facts", "signal", "--json").json[0]["record"][1] == "go"
     assert do("retract", '["review", "b.py"]').out == "(review b.py)\n"
-    assert "is no pattern" in do("facts", "[]").err
+    assert "is not a pattern" in do("facts", "[]").err
 
 
 @pytest.mark.requirement("S4-12")
@@ -454,7 +454,7 @@ def test_workflows_are_listed_with_their_steps_and_what_cannot_be_read(do, proje
     assert (done.code, done.out) == (1, "Reloaded 4 workflow(s).\n")
     assert "broken.json:1:" in done.err
     (project / ".nerve/workflows/broken.json").write_text('{"name": "b", "body": {"kind": "gatee"}}')
-    told = "broken.json:1:32: unknown kind 'gatee'. Did you mean 'gate'?"
+    told = "broken.json:1:32: Unknown kind 'gatee'. Did you mean 'gate'?"
     for verb in ("reload", "list"):
         assert told in do("workflow", verb).err
 

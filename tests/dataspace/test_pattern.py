@@ -154,18 +154,18 @@ def test_fields_by_their_place_must_all_be_mentioned(
 @pytest.mark.parametrize(
     ("pattern", "says"),
     [
-        ([], "no pattern"),
+        ([], "is not a pattern"),
         ([1], "label"),
         (["..."], "label"),
         (["\\"], "label"),
         (["n", "...", 1], "last"),
         (["n", ["...", 1]], "last"),
         (["n", {"a": "..."}], "last"),
-        (["n", "?"], "no capture"),
-        (["n", "?a b"], "no capture"),
-        (["n", "?9"], "no capture"),
+        (["n", "?"], "is not a valid capture"),
+        (["n", "?a b"], "is not a valid capture"),
+        (["n", "?9"], "is not a valid capture"),
         (["n", {"...": 1}], "true or false"),
-        (["n", {"a": 1, "\\a": 2}], "twice"),
+        (["n", {"a": 1, "\\a": 2}], "Duplicate key, once with a backslash"),
     ],
 )
 def test_what_is_no_pattern_is_refused(pattern: list[Any], says: str) -> None:
@@ -195,5 +195,5 @@ def test_the_spelling_of_a_signals_scope_does_not_matter() -> None:
 
 @pytest.mark.parametrize("given", [5, None, {"label": 1}, object()])
 def test_what_is_no_pattern_is_refused_with_what_one_is(given: object) -> None:
-    with pytest.raises(NotAPattern, match=r"is no pattern\. A pattern is a list with a label first"):
+    with pytest.raises(NotAPattern, match=r"is not a pattern\. A pattern is a list with a label first"):
         Pattern.of(given)  # type: ignore[arg-type]

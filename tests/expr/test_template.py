@@ -59,10 +59,10 @@ def test_the_value_itself_comes_from_a_template_that_is_one_expression() -> None
     ("source", "offset", "message"),
     [
         ("a {{ inputs.name", 2, "`{{` is not closed"),
-        ("a {{ }} b", 2, "nothing stands between"),
+        ("a {{ }} b", 2, "Empty expression between `{{` and `}}`"),
         ("a {{ b = 1 }}", 7, "`=` assigns"),
-        ("a {{ nmae }}", 5, "there is no `nmae` here; did you mean `name`?"),
-        ("a {{ name } }}", 10, "unexpected `}`"),
+        ("a {{ nmae }}", 5, "Unknown name `nmae`; did you mean `name`?"),
+        ("a {{ name } }}", 10, "Unexpected `}`"),
     ],
 )
 def test_an_error_points_into_the_whole_text(source: str, offset: int, message: str) -> None:

@@ -165,5 +165,5 @@ async def test_a_missing_provider_is_reported_before_anything_runs(offered, tmp_
     assert [problem.fix for problem in caught.value.problems] == [
         "absent is not installed: pip install 'nerve[absent]'.",
         "Install it: pip install 'nerve[codex]'.",
-        "Register a node or a provider of that name, or add an agent file.",
+        "Register a node or a provider with this name, or add an agent file.",
     ]

@@ -172,7 +172,7 @@ async def test_a_node_is_held_to_the_schema_like_an_agent(session: Session, answ
     workflow = session.load(text)
     assert await (await session.start(workflow.id)).wait() == 90
     run = await session.start(workflow.id)
-    with pytest.raises(WorkflowFailed, match="does not fit its schema"):
+    with pytest.raises(WorkflowFailed, match="does not match its schema"):
         await run.wait()
 
 
@@ -180,7 +180,7 @@ async def test_a_prompt_to_a_node_is_held_to_its_schema(session: Session) -> Non
     MockNode("tester", session, ["I could not do it."])
     prompt = {"kind": "prompt", "id": "p", "text": "Test it.", "agent": "tester", "output_schema": COVERAGE}
     run = await session.start(session.load(json.dumps({"name": "w", "body": prompt})).id)
-    with pytest.raises(WorkflowFailed, match="does not fit its schema"):
+    with pytest.raises(WorkflowFailed, match="does not match its schema"):
         await run.wait()
     assert run.state is WorkflowState.FAILED
 
@@ -248,7 +248,7 @@ READ = decide("context.test.coverage >= 80")
 
 def test_a_field_that_nothing_declares_is_warned_of() -> None:
     [said] = warnings(steps(agent("test", next="if"), *READ))
-    assert "reads 'coverage' of 'test', and nothing declares that its answer has it" in said
+    assert "reads 'coverage' of 'test', but no output_schema declares it" in said
     assert "output_schema of 'test'" in said
     [said] = warnings(steps(agent("test", next="if", output_schema={"properties": {"covrage": {}}}), *READ))
     assert "Did you mean 'covrage'?" in said
@@ -280,7 +280,7 @@ def notes(text: str) -> list[str]:
 def test_a_condition_on_the_success_of_an_answer_that_need_not_say_it_is_noted() -> None:
     on_success = decide("context.test.success === true")
     [said] = notes(steps(agent("test", next="if"), *on_success))
-    assert "an answer of 'test' that is not JSON with success: false counts as a success" in said
+    assert "An answer of 'test' counts as success unless it is JSON with success: false" in said
     assert "Add 'success' to output_schema of 'test'" in said
     declared = {"properties": {"success": {"type": "boolean"}}}
     assert notes(steps(agent("test", next="if", output_schema=declared), *on_success)) == []
@@ -292,6 +292,6 @@ def test_a_declared_success_that_nothing_handles_is_warned_of() -> None:
     schema = {"properties": {"success": {"type": "boolean"}}}
     test = agent("test", output_schema=schema)
     [said] = warnings(steps({**test, "next": "t"}, transform("t", "1")))
-    assert "an answer with success: false fails 'test', and nothing handles that" in said
+    assert "An answer with success: false fails 'test', and nothing handles the failure" in said
     assert warnings(steps({**test, "on_error": "t"}, transform("t", "1"))) == []
     assert warnings(steps({**test, "next": "if"}, *decide("context.test.success"))) == []

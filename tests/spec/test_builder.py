@@ -345,12 +345,12 @@ async def test_what_a_step_must_have_done_is_checked_before_it_is_believed(
     write = {"kind": "bash", "command": "printf x > made.txt", "expect": [{"file": "made.txt"}]}
     assert await outcome(session, write) == ""
     claim = {"kind": "bash", "command": "true", "expect": [{"file": "not.txt"}]}
-    with pytest.raises(WorkflowFailed, match=r"expected file not.txt, which is not there"):
+    with pytest.raises(WorkflowFailed, match=r"Expected file not.txt, but it does not exist"):
         await outcome(session, claim)
 
 
 async def test_a_condition_on_the_output_can_be_expected_too(session: Session) -> None:
-    with pytest.raises(WorkflowFailed, match="expected output === 'HO', which does not hold"):
+    with pytest.raises(WorkflowFailed, match="Expected output === 'HO', but it is false"):
         await outcome(session, call("upper", expect=[{"condition": "output === 'HO'"}]), "hi")
 
 
@@ -361,7 +361,7 @@ async def test_an_output_can_be_expected_to_fit_a_schema(session: Session) -> No
     good = transform("({ok: true})") | {"expect": [{"schema": SCHEMA}]}
     assert await outcome(session, good) == {"ok": True}
     bad = transform("({ok: 1})") | {"expect": [{"schema": SCHEMA}]}
-    told = r"expected an output that fits its schema: 1 is not of type 'boolean' at \['ok'\]"
+    told = r"The output does not match its schema: 1 is not of type 'boolean' at \['ok'\]"
     with pytest.raises(WorkflowFailed, match=told):
         await outcome(session, bad)
 
@@ -370,9 +370,12 @@ async def test_an_output_can_be_expected_to_fit_a_schema(session: Session) -> No
     ("written", "told"),
     [
         ('{"ok": true}', ""),
-        ('{"ok": 1}', "expected file made.json, which does not fit its schema: 1 is not of type 'boolean'"),
-        ("{", "expected file made.json, which is not JSON"),
-        ("", "expected file made.json, which is empty"),
+        (
+            '{"ok": 1}',
+            "Expected file made.json, but it does not match its schema: 1 is not of type 'boolean'",
+        ),
+        ("{", "Expected file made.json, but it is not valid JSON"),
+        ("", "Expected file made.json, but it is empty"),
     ],
 )
 async def test_the_json_in_a_file_can_be_expected_to_fit_a_schema(
@@ -403,7 +406,9 @@ async def test_a_run_that_failed_at_a_check_can_be_tried_again(
     FunctionNode("count", session, lambda context: tries.append("count") or tries.count("count"))
     workflow = loaded(session, sequence(call("first"), call("count", expect=[check])))
     failed = await session.start(workflow.id)
-    with pytest.raises(WorkflowFailed, match="expected"):
+    with pytest.raises(
+        WorkflowFailed, match=r"Expected output > 1, but it is false|The output does not match its schema"
+    ):
         await failed.wait()
     assert await (await session.retry(failed.run_id)).wait() == 2
     assert tries == ["first", "count", "count"]

@@ -29,46 +29,46 @@ def test_a_good_workflow_has_no_problems() -> None:
 
 def test_an_unknown_kind_is_named_with_what_was_meant() -> None:
     (problem,) = problems({"kind": "bsh", "command": "ls"})
-    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+    assert problem == "Unknown kind 'bsh'. Did you mean 'bash'?"
 
 
 def test_a_kind_that_is_like_no_other_comes_with_all_there_are() -> None:
     (problem,) = problems({"kind": "zzz"})
-    assert problem.startswith("unknown kind 'zzz' Known: call, prompt, bash,")
+    assert problem.startswith("Unknown kind 'zzz' Known: call, prompt, bash,")
 
 
 def test_an_unknown_kind_in_the_place_of_a_word_is_one_problem() -> None:
     (problem,) = problems({"kind": "bash", "command": "ls", "on_error": {"kind": "bsh"}})
-    assert problem == "unknown kind 'bsh'. Did you mean 'bash'?"
+    assert problem == "Unknown kind 'bsh'. Did you mean 'bash'?"
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"timeout": "30"}, "'timeout' must be a number, not \"30\" Write it without quotes."),
-        ({"timeout": "30s"}, "'timeout' must be a number, not \"30s\" Write a number such as 30 or 1.5."),
-        ({"timeout": -1}, "'timeout' must be at least 0, not -1 Change it."),
+        ({"timeout": "30"}, "'timeout' must be a number, got \"30\" Write it without quotes."),
+        ({"timeout": "30s"}, "'timeout' must be a number, got \"30s\" Write a number such as 30 or 1.5."),
+        ({"timeout": -1}, "'timeout' must be at least 0, got -1 Change the value."),
         (
             {"retry": 3},
-            "'retry' must be an object, not 3 Its keys: attempts, delay, factor, cap, jitter, on.",
+            "'retry' must be an object, got 3 Keys: attempts, delay, factor, cap, jitter, on.",
         ),
         (
             {"retry": {"attempts": 1.5}},
-            "'attempts' must be a whole number, not 1.5 Write a number such as 3.",
+            "'attempts' must be an integer, got 1.5 Write a number such as 3.",
         ),
         (
             {"on_error": "skp"},
-            "'on_error' must be 'fail' or 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+            "'on_error' must be 'fail' or 'skip' or an object, got \"skp\" Did you mean 'skip'?",
         ),
-        ({"on_error": 3}, "'on_error' must be 'fail' or 'skip' or an object, not 3 Change it."),
+        ({"on_error": 3}, "'on_error' must be 'fail' or 'skip' or an object, got 3 Change the value."),
         ({"on_error": {"kind": "bash"}}, "'command' is missing Add command."),
-        ({"effect": "never"}, "'effect' must be 'repeat' or 'once', not \"never\" Change it."),
-        ({"depends_on": "a"}, "'depends_on' must be a list, not \"a\" Put it in brackets: […]."),
-        ({"depends_on": ["a", 3]}, "item 2 of 'depends_on' must be a text, not 3 Put it in double quotes."),
-        ({"expect": [{"fil": "a"}]}, "unknown key 'fil'. Did you mean 'file'?"),
-        ({"env": {"A": 1}}, "'A' must be a text, not 1 Put it in double quotes."),
-        ({"id": ""}, "'id' must be a text that is not empty, not \"\" Change it."),
-        ({"if": "true"}, "unknown key 'if'. Did you mean 'when'?"),
+        ({"effect": "never"}, "'effect' must be 'repeat' or 'once', got \"never\" Change the value."),
+        ({"depends_on": "a"}, "'depends_on' must be a list, got \"a\" Put it in brackets: […]."),
+        ({"depends_on": ["a", 3]}, "Item 2 of 'depends_on' must be a string, got 3 Put it in double quotes."),
+        ({"expect": [{"fil": "a"}]}, "Unknown key 'fil'. Did you mean 'file'?"),
+        ({"env": {"A": 1}}, "'A' must be a string, got 1 Put it in double quotes."),
+        ({"id": ""}, "'id' must be a non-empty string, got \"\" Change the value."),
+        ({"if": "true"}, "Unknown key 'if'. Did you mean 'when'?"),
     ],
 )
 def test_a_value_that_does_not_fit_is_one_problem_in_plain_words(wrong: dict[str, Any], told: str) -> None:
@@ -76,12 +76,12 @@ def test_a_value_that_does_not_fit_is_one_problem_in_plain_words(wrong: dict[str
 
 
 def test_a_key_that_is_there_under_another_name_is_not_told_to_be_missing() -> None:
-    assert problems({"kind": "bash", "comand": "ls"}) == ["unknown key 'comand'. Did you mean 'command'?"]
+    assert problems({"kind": "bash", "comand": "ls"}) == ["Unknown key 'comand'. Did you mean 'command'?"]
 
 
 def test_an_unknown_key_is_named_with_what_was_meant() -> None:
     assert problems({"kind": "bash", "command": "ls", "timout": 3}) == [
-        "unknown key 'timout'. Did you mean 'timeout'?"
+        "Unknown key 'timout'. Did you mean 'timeout'?"
     ]
 
 
@@ -91,21 +91,21 @@ def test_a_missing_key_is_named() -> None:
 
 def test_a_wrong_type_says_what_was_given() -> None:
     (problem,) = problems({"kind": "bash", "command": 3})
-    assert problem == "'command' must be a text, not 3 Put it in double quotes."
+    assert problem == "'command' must be a string, got 3 Put it in double quotes."
 
 
 @pytest.mark.parametrize(
     ("late", "told"),
     [
-        ({"on_timeout": "skip"}, "on_timeout without a timeout never happens Add a timeout."),
+        ({"on_timeout": "skip"}, "on_timeout has no effect without a timeout Add a timeout."),
         (
             {"timeout": 1, "on_timeout": "skp"},
-            "'on_timeout' must be 'skip' or an object, not \"skp\" Did you mean 'skip'?",
+            "'on_timeout' must be 'skip' or an object, got \"skp\" Did you mean 'skip'?",
         ),
         ({"timeout": 1, "on_timeout": {"kind": "bash"}}, "'command' is missing Add command."),
         (
             {"timeout": 1, "on_timeout": {"kind": "goto", "state": "x"}},
-            "goto stands in no machine Use it inside the body of a state.",
+            "goto is outside a machine Use it inside the body of a state.",
         ),
     ],
 )
@@ -171,28 +171,28 @@ def test_steps_of_the_step_machine_are_called_steps() -> None:
     ]
     found = check_document(read_source(json.dumps({"id": "w", "steps": steps}), "w.json"))
     assert [f"{problem.message} {problem.fix}" for problem in found.errors] == [
-        "there is no step 'tset'. Did you mean 'test'? Steps: build, test."
+        "Unknown step 'tset'. Did you mean 'test'? Steps: build, test."
     ]
     steps[0]["next"] = None
     found = check_document(read_source(json.dumps({"id": "w", "steps": steps}), "w.json"))
-    assert [problem.message for problem in found.errors] == ["nothing leads to the step 'test'"]
+    assert [problem.message for problem in found.errors] == ["Step 'test' is unreachable"]
 
 
 def test_an_unknown_step_is_named_with_what_was_meant() -> None:
     body = {"kind": "sequence", "steps": [transform("1", id="plan"), transform("steps.plam.output")]}
-    assert problems(body) == ["there is no step 'plam'. Did you mean 'plan'?"]
+    assert problems(body) == ["Unknown step 'plam'. Did you mean 'plan'?"]
 
 
 def test_an_undeclared_input_is_a_problem() -> None:
     assert problems(transform("inputs.nme"), inputs={"name": {"type": "string"}}) == [
-        "there is no input 'nme'. Did you mean 'name'? Declare it under inputs."
+        "Unknown input 'nme'. Did you mean 'name'? Declare it under inputs."
     ]
 
 
 def test_a_step_that_runs_side_by_side_cannot_be_read() -> None:
     body = {"kind": "parallel", "branches": [transform("1", id="a"), transform("results.a", id="b")]}
     assert problems(body) == [
-        "step 'a' runs side by side with this one Read it in a step after the parallel one."
+        "Step 'a' runs in parallel with this one Read it in a step after the parallel step."
     ]
 
 
@@ -203,29 +203,29 @@ def test_a_step_of_a_graph_may_read_what_it_depends_on() -> None:
 
 def test_an_id_may_be_used_once() -> None:
     body = {"kind": "sequence", "steps": [transform("1", id="a"), transform("2", id="a")]}
-    assert problems(body) == ["the id 'a' is used twice Rename one of them."]
+    assert problems(body) == ["Duplicate id 'a' Rename one of them."]
 
 
 def test_a_transition_to_an_unknown_state_is_a_problem() -> None:
     body = machine({"name": "plan", "body": transform("1"), "next": [{"to": "cod"}]}, {"name": "code"})
-    assert problems(body) == ["there is no state 'cod'. Did you mean 'code'? States: plan, code."]
+    assert problems(body) == ["Unknown state 'cod'. Did you mean 'code'? States: plan, code."]
 
 
 def test_a_state_that_nothing_leads_to_is_a_problem() -> None:
     assert problems(machine({"name": "a"}, {"name": "b"})) == [
-        "nothing leads to the state 'b' Add a way to it, or drop it."
+        "State 'b' is unreachable Add a transition to it, or remove it."
     ]
 
 
 def test_steps_of_a_graph_that_wait_for_each_other_are_a_problem() -> None:
     steps = [transform("1", id="a", depends_on=["b"]), transform("1", id="b", depends_on=["a"])]
     (problem,) = problems({"kind": "graph", "steps": steps})
-    assert problem.startswith("the steps wait for each other: ")
+    assert problem.startswith("Dependency cycle: ")
 
 
 def test_a_loop_without_an_end_is_a_problem() -> None:
     assert problems({"kind": "loop", "body": transform("1")}) == [
-        "a loop needs 'times' or 'until', otherwise it has no end Add one of them."
+        "A loop needs 'times' or 'until'; without them it never ends Add one of them."
     ]
 
 
@@ -238,7 +238,7 @@ def test_a_goto_cannot_leave_parts_that_still_run(around: str) -> None:
         "graph": {"kind": "graph", "steps": [goto]},
     }[around]
     assert problems(machine({"name": "a", "body": inner})) == [
-        f"goto cannot leave a {around}: its other parts still run Route by its result."
+        f"goto cannot leave a {around}: its other parts still run Choose the next state by its result."
     ]
 
 
@@ -259,9 +259,9 @@ async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
     ("params", "message"),
     [
         ({}, "needs the input 'n' \\(integer\\)"),
-        ({"n": "x"}, "input 'n' must be an integer, not 'x'"),
-        ({"n": 1, "m": 2}, "has no input 'm'. It has: n, mood"),
-        ({"n": 1, "mood": "odd"}, "input 'mood' must be one of \\['good'\\], not 'odd'"),
+        ({"n": "x"}, "Input 'n' must be an integer, got 'x'"),
+        ({"n": 1, "m": 2}, "has no input 'm'. Inputs: n, mood"),
+        ({"n": 1, "mood": "odd"}, "Input 'mood' must be one of \\['good'\\], got 'odd'"),
     ],
 )
 async def test_inputs_are_refused_before_anything_runs(params: dict[str, Any], message: str) -> None:
@@ -289,7 +289,7 @@ async def test_inputs_are_refused_before_anything_runs(params: dict[str, Any], m
 def test_a_machine_that_ends_only_when_it_fails_is_a_warning(states: list[Any], endless: bool) -> None:
     found = checked({"name": "flow", "body": machine(*states)})
     assert found.errors == []
-    assert ["warning: no way leads from the state 'a' to an end" in str(each) for each in found.problems] == (
+    assert ["warning: No path leads from state 'a' to an end" in str(each) for each in found.problems] == (
         [True] if endless else []
     )
 
@@ -303,7 +303,7 @@ READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
     [
         ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
         ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
-        ({"kind": "map", "body": {**AGENT, "id": "a"}}, "'a' runs at the same time for several items"),
+        ({"kind": "map", "body": {**AGENT, "id": "a"}}, "'a' runs for several items in parallel"),
         ({"kind": "map", "max_parallel": 1, "body": {**AGENT, "id": "a"}}, ""),
         ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**READER, "id": "b"}]}, ""),
         ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b", "depends_on": ["a"]}]}, ""),
@@ -353,24 +353,24 @@ def test_agents_of_parallel_steps_in_json_are_a_warning() -> None:
         found = check_document(read_source(json.dumps(text), "flow.json"))
         assert found.errors == []
         (problem,) = [each for each in found.problems if each.severity == "warning"]
-        assert "the agents of 'a' and 'b' can run at the same time in the same folder" in problem.message
-        assert problem.fix.startswith("Make 'b' depend on 'a', or let only one edit")
+        assert "The agents of 'a' and 'b' can run in parallel in the same folder" in problem.message
+        assert problem.fix.startswith("Make 'b' depend on 'a', or deny Edit and Write")
 
 
 @pytest.mark.parametrize(
     ("node", "told"),
     [
-        (transform("steps.build.ouput"), "steps.build has no 'ouput'. Did you mean 'output'?"),
-        (transform("steps.build.outputs.version"), "steps.build has no 'outputs'. Did you mean 'output'?"),
-        (transform("steps.build.conclusion != 'failure'"), "steps.build has no 'conclusion' A step has: status,"),
-        (transform("run.idd"), "run has no 'idd'. Did you mean 'id'?"),
-        ({"kind": "prompt", "text": "{{ steps.build.ouput }}"}, "steps.build has no 'ouput'"),
-        ({"kind": "prompt", "text": "Do $build.output"}, "`$build.output` is not filled in here Write {{ steps.build.output }}."),
-        ({"kind": "prompt", "text": "Do $build.output.kind."}, "`$build.output.kind` is not filled in here Write {{ steps.build.output.kind }}."),
-        ({"kind": "bash", "command": "echo $build.output"}, "`$build.output` is not filled in here"),
-        ({"kind": "prompt", "text": "Do ${{ steps.build.output }}"}, "`${{ … }}` is not written with a `$` here Write {{ … }}."),
-        ({"kind": "bash", "command": "echo ${{ steps.build.output }}"}, "a `$` is before a value Write {{ … }} without it."),
-        ({"kind": "bash", "command": "ls", "env": {"A": "${{ steps.build.output }}"}}, "`${{ … }}` is not written"),
+        (transform("steps.build.ouput"), "steps.build has no field 'ouput'. Did you mean 'output'?"),
+        (transform("steps.build.outputs.version"), "steps.build has no field 'outputs'. Did you mean 'output'?"),
+        (transform("steps.build.conclusion != 'failure'"), "steps.build has no field 'conclusion' Fields: status,"),
+        (transform("run.idd"), "run has no field 'idd'. Did you mean 'id'?"),
+        ({"kind": "prompt", "text": "{{ steps.build.ouput }}"}, "steps.build has no field 'ouput'"),
+        ({"kind": "prompt", "text": "Do $build.output"}, "`$build.output` is not expanded here Write {{ steps.build.output }}."),
+        ({"kind": "prompt", "text": "Do $build.output.kind."}, "`$build.output.kind` is not expanded here Write {{ steps.build.output.kind }}."),
+        ({"kind": "bash", "command": "echo $build.output"}, "`$build.output` is not expanded here"),
+        ({"kind": "prompt", "text": "Do ${{ steps.build.output }}"}, "`${{ … }}` must not start with a `$` here Write {{ … }}."),
+        ({"kind": "bash", "command": "echo ${{ steps.build.output }}"}, "A `$` precedes a value Write {{ … }} without it."),
+        ({"kind": "bash", "command": "ls", "env": {"A": "${{ steps.build.output }}"}}, "`${{ … }}` must not start"),
     ],
 )  # fmt: skip
 def test_a_misspelt_key_and_references_of_other_tools_are_errors(node: dict[str, Any], told: str) -> None:
@@ -397,10 +397,10 @@ def test_ordinary_text_is_not_taken_for_a_reference(node: dict[str, Any]) -> Non
 def test_a_value_of_the_environment_is_not_evaluated_by_a_command() -> None:
     node = {"kind": "bash", "command": "echo $((N + 1))", "env": {"N": "{{ input }}"}}
     (problem,) = problems(node)
-    assert problem.startswith("bash evaluates the texts in arithmetic as code")
+    assert problem.startswith("Bash evaluates strings in arithmetic as code")
     assert problems({**node, "env": {"N": "1"}}) == []
     assert problems({**node, "command": 'echo "$N"'}) == []
-    with pytest.raises(ValueError, match="bash evaluates the texts in arithmetic as code"):
+    with pytest.raises(ValueError, match="Bash evaluates strings in arithmetic as code"):
         loaded(Session(), node)
 
 

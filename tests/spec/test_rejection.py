@@ -295,7 +295,7 @@ async def test_a_function_may_catch_the_rejection_of_a_child(session: Session) -
     Workflow("careful", session, careful)
     Workflow("careless", session, careless)
     state, said = await ended(await session.start("careful"), "reject")
-    assert (state, said) == (WorkflowState.COMPLETED, "no: state 'ok' failed: rejected: reject")
+    assert (state, said) == (WorkflowState.COMPLETED, "no: State 'ok' failed: rejected: reject")
     state, said = await ended(await session.start("careless"), "reject")
     assert state is WorkflowState.CANCELLED
 

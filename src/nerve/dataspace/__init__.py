@@ -1,4 +1,4 @@
-"""Facts asserted until they are retracted, patterns that find them, observers that see them change."""
+"""The dataspace: facts, patterns that find them, and observers of their changes."""
 
 from __future__ import annotations
 

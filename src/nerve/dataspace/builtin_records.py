@@ -1,4 +1,4 @@
-"""The records everybody knows: signals, definitions, instances, states, logs, requests and answers."""
+"""Built-in records: signals, definitions, instances, states, logs, requests and responses."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RESPONSE_LABEL = "agent-response"
 
 
 def signal(label: str, key: Json = None, value: Json = None) -> Record:
-    """A newer one with the same label and key replaces it; waits do not consume it."""
+    """Return a signal; a newer one with the same label and key replaces it, waits do not consume it."""
     return Record(SIGNAL_LABEL, (label,), {"key": key, "value": value})
 
 
 def signal_pattern(label: str, key: Json = None) -> Pattern:
-    """Fits the signals with this label and key; without a key, with any."""
+    """Return a pattern for signals with this label and key; without a key, with any key."""
     return Pattern((SIGNAL_LABEL, literal(label), _literal_fields(key=key)))
 
 
@@ -35,7 +35,7 @@ def workflow_definition(
     hash: str | None = None,
     prompts: Mapping[str, Json] | None = None,
 ) -> Record:
-    """Asserting it defines the workflow; `prompts` are the texts of the files that it names."""
+    """Return a record that defines a workflow when asserted; `prompts` are the texts of its prompt files."""
     fields = _without_none(id=id, notation=notation, source=source, hash=hash, prompts=prompts or None)
     return Record(DEFINITION_LABEL, (), fields)
 
@@ -43,7 +43,7 @@ def workflow_definition(
 def workflow_instance(
     definition: str, label: str | None = None, branch: str = "main", context: Mapping[str, Json] | None = None
 ) -> Record:
-    """Asserting it starts a run, once; retracting it stops that run."""
+    """Return a record that starts a run once when asserted, and stops it when retracted."""
     return Record(
         INSTANCE_LABEL,
         (),
@@ -59,31 +59,31 @@ def workflow_state(
     label: str | None = None,
     awaits: Json = None,
 ) -> Record:
-    """Where a run stands; the newest one of a run replaces the others."""
+    """Return the state record of a run, which replaces the previous one."""
     fields = _without_none(run=run, label=label, workflow=workflow, step=step, status=status, awaits=awaits)
     return Record(STATE_LABEL, (), fields)
 
 
 def workflow_log(run: str, seq: int, message: str, level: str = "info") -> Record:
-    """One line about the progress of a run, or about what went wrong."""
+    """Return a log line of a run."""
     return Record(LOG_LABEL, (), {"run": run, "seq": seq, "level": level, "message": message})
 
 
 def agent_request(run: str, request_id: str, agent: str, prompt: str) -> Record:
-    """An agent was asked."""
+    """Return a request to an agent."""
     return Record(REQUEST_LABEL, (), {"run": run, "request-id": request_id, "agent": agent, "prompt": prompt})
 
 
 def agent_response(
     request_id: str, text: str, run: str | None = None, agent: str | None = None, error: str | None = None
 ) -> Record:
-    """An agent, or somebody in its place, answered."""
+    """Return the response of an agent, or of a client on its behalf."""
     fields = _without_none(run=run, agent=agent, text=text, error=error)
     return Record(RESPONSE_LABEL, (), {"request-id": request_id, **fields})
 
 
 def response_pattern(request_id: str, run: str | None = None) -> Pattern:
-    """Fits the answers to a request; with a run, only those that name it."""
+    """Return a pattern for the responses to a request; with a run, only those that name it."""
     return Pattern((RESPONSE_LABEL, {"request-id": literal(request_id), **_literal_fields(run=run)}))
 
 

@@ -1,4 +1,4 @@
-"""JSON values in the one form in which equal ones are written alike."""
+"""Canonical JSON: equal values have equal text."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from nerve.errors import NotJson
 
 Json = Any
 MAX_DEPTH = 64
-"""How deep a value may be nested."""
+"""The maximum nesting depth of a value."""
 
 
 def normalize_json(value: Json, depth: int = 0) -> Json:
-    """A copy made of plain JSON types, with `1.0` as `1` and half characters replaced."""
+    """Return a copy of plain JSON types, with `1.0` as `1` and unpaired surrogates replaced."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -24,12 +24,12 @@ def normalize_json(value: Json, depth: int = 0) -> Json:
     if isinstance(value, float):
         return normalize_number(value)
     if depth >= MAX_DEPTH:
-        raise NotJson(f"a value nested more than {MAX_DEPTH} deep is refused; make it flatter")
+        raise NotJson(f"The value is nested more than {MAX_DEPTH} levels deep; make it flatter")
     if isinstance(value, list | tuple):
         return [normalize_json(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {normalize_key(key): normalize_json(item, depth + 1) for key, item in value.items()}
-    raise NotJson(f"a value of type {type(value).__name__} cannot be written as JSON; use plain data instead")
+    raise NotJson(f"A value of type {type(value).__name__} cannot be encoded as JSON; use plain data instead")
 
 
 def normalize_integer(value: int) -> int:
@@ -39,12 +39,12 @@ def normalize_integer(value: int) -> int:
 
 def normalize_number(value: float) -> float | int:
     if value - value != 0:
-        raise NotJson(f"the number {value} cannot be written as JSON")
+        raise NotJson(f"The number {value} cannot be encoded as JSON")
     return int(value) if value.is_integer() and abs(value) <= MAX_EXACT_INT else float(value)
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """The text without lone surrogates, which neither UTF-8 nor a store can carry."""
+    """Replace unpaired surrogates, which neither UTF-8 nor a store can encode."""
     if text.isascii():
         return str(text)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -52,10 +52,10 @@ def replace_lone_surrogates(text: str) -> str:
 
 def normalize_key(key: Any) -> str:
     if not isinstance(key, str):
-        raise NotJson(f"the key {key!r} of an object must be text")
+        raise NotJson(f"Object keys must be strings, got {key!r}")
     return replace_lone_surrogates(key)
 
 
 def encode_canonical(value: Json) -> str:
-    """The text by which plain values are compared."""
+    """Return the canonical JSON text of a plain value."""
     return encode_json(value, canonical=True)

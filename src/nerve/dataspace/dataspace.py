@@ -1,4 +1,4 @@
-"""The dataspace: what is asserted now, and who is told when it changes."""
+"""The dataspace: the current facts and their observers."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from nerve.dataspace.record import Record
 RecordLike = Record | str | Sequence[Json]
 """A record, its text, or its JSON form."""
 PatternLike = Pattern | Record | str | Sequence[Json]
-"""A pattern, its text or its JSON form, or a record that alone is meant."""
+"""A pattern, its text or its JSON form, or a record that must match exactly."""
 DEFAULT_BUFFER_CHANGES = 1024
-"""How many changes an observer may be behind."""
+"""The number of changes that an observer may lag."""
 
 
 class FactMatch(NamedTuple):
-    """A fact that fits a pattern, and what was captured of it."""
+    """A fact that matches a pattern, and its captures."""
 
     fact: Fact
     captures: dict[str, Json]
 
 
 class PendingChange(NamedTuple):
-    """A change that observers are to be told of, if they began at the version `since` or later."""
+    """A change to publish to observers that started at version `since` or later."""
 
     change: Change
     since: int = 0
     is_correction: bool = False
-    """It was not made, but puts right what observers know."""
+    """Whether it corrects what observers know, instead of being a real change."""
 
 
 class Dataspace:
-    """Belongs to one thread, as an event loop does."""
+    """A set of facts with observers; use it from one thread only."""
 
     def __init__(
         self, facts: Iterable[Fact] = (), version: int = 0, clock: Callable[[], float] = time.time
@@ -51,31 +51,31 @@ class Dataspace:
         self._publish_upto = 0
         self._is_publishing = False
         self.version = version
-        """The number of the last change; it never goes back."""
+        """The number of the last change; it never decreases."""
         self._load_facts(facts)
 
     def assert_(self, record: RecordLike, by: str = "") -> Change | None:
-        """Assert a fact; None if it is there already."""
+        """Assert a fact; return None if it already exists."""
         changes = self.stage(asserted=[record], by=by)
         self.apply(changes)
         return changes[0] if changes else None
 
     def retract(self, pattern: PatternLike, by: str = "") -> list[Change]:
-        """Retract every fact that fits."""
+        """Retract every fact that matches."""
         changes = self.stage(retracted=[pattern], by=by)
         self.apply(changes)
         return changes
 
     def facts(self, pattern: PatternLike | None = None) -> list[Fact]:
-        """The facts that fit, in the order in which they were asserted."""
+        """Return the facts that match, in the order of assertion."""
         return list(self._facts.values()) if pattern is None else [match.fact for match in self.find(pattern)]
 
     def fact(self, id: str) -> Fact | None:
-        """The fact with this id, if it is there."""
+        """Return the fact with this id, or None."""
         return self._facts.get(id)
 
     def find(self, pattern: PatternLike) -> list[FactMatch]:
-        """The facts that fit, with what was captured of each."""
+        """Return the facts that match, with their captures."""
         pattern = Pattern.of(pattern)
         candidates = (
             (fact, pattern.match(fact.record)) for fact in self._index.values_under(pattern.index_key())
@@ -85,7 +85,7 @@ class Dataspace:
     def observe(
         self, pattern: PatternLike, *, present: bool = True, buffer: int = DEFAULT_BUFFER_CHANGES
     ) -> Observation:
-        """The changes that concern a pattern from now on; first what is there, marked `present`."""
+        """Observe the changes that match a pattern; current facts come first, marked `present`."""
         pattern = Pattern.of(pattern)
         initial_changes = self._present_changes(pattern) if present else []
         return Observation(self._observers, pattern, self.version, initial_changes, buffer)
@@ -93,7 +93,7 @@ class Dataspace:
     def watch(
         self, pattern: PatternLike, callback: Callable[[Change], Any], *, present: bool = False
     ) -> Callable[[], None]:
-        """Call `tell` once for each change that concerns a pattern; the answer ends it."""
+        """Call `callback` once for each matching change; return a function that unsubscribes."""
         pattern = Pattern.of(pattern)
         initial_changes = self._present_changes(pattern) if present else []
         observer = Observer(pattern, self.version, callback)
@@ -105,9 +105,9 @@ class Dataspace:
     def stage(
         self, asserted: Iterable[RecordLike] = (), retracted: Iterable[PatternLike] = (), by: str = ""
     ) -> list[Change]:
-        """The changes that retracting and then asserting would make; `apply` makes them.
+        """Return the changes of retracting and then asserting, for `apply`.
 
-        For whoever writes them together with something else, in one transaction.
+        The caller can write them together with other data in one transaction before it applies them.
         """
         at, changes, staged = self._clock(), list[Change](), dict[str, Fact | None]()
         for pattern in retracted:
@@ -124,7 +124,7 @@ class Dataspace:
         return changes
 
     def apply(self, changes: Sequence[Change], publish: bool = True) -> None:
-        """Make proposed changes; without `tell` the observers learn of them when `tell` is called."""
+        """Apply staged changes; with `publish=False`, observers see them at the next `publish`."""
         self._check_versions(changes)
         for change in changes:
             removed = change.replaced if change.kind == "asserted" else change.fact
@@ -139,9 +139,9 @@ class Dataspace:
             self.publish()
 
     def publish(self, upto: int | None = None) -> None:
-        """Tell the observers what was changed, in order, up to a version.
+        """Notify the observers of pending changes, in order, up to a version.
 
-        An observer that changes the space is told of it after all have been told of what came before.
+        A change that an observer makes is published after all earlier changes.
         """
         self._publish_upto = max(self._publish_upto, self.version if upto is None else upto)
         if self._is_publishing:
@@ -155,9 +155,9 @@ class Dataspace:
             self._is_publishing = False
 
     def reload(self, facts: Iterable[Fact], version: int = 0) -> None:
-        """Hold these facts and no others; what was not told has not happened.
+        """Replace all facts; unpublished changes are undone.
 
-        Whoever began to observe after a change that is undone has seen it, and is told.
+        Observers that started after an undone change have seen it and get a correction.
         """
         undone = [pending.change for pending in self._pending if not pending.is_correction]
         self._pending = deque(pending for pending in self._pending if pending.is_correction)
@@ -192,7 +192,7 @@ class Dataspace:
         self._index.put(fact.record.index_keys, fact.id, fact)
 
     def _undo_change(self, change: Change, known: dict[str, Fact]) -> None:
-        """Take a change out of what observers know; those who began after it knew of it."""
+        """Undo a change in the known facts; observers that started after it get a correction."""
         if change.kind == "asserted":
             wrong, right = known.pop(change.fact.id), change.replaced
         else:

@@ -1,10 +1,10 @@
-"""What can go wrong with facts.
+"""Errors of the dataspace.
 
 NerveError
-├── NotARecord    a value that is no record
-├── NotAPattern   a value that is no pattern
-├── OutOfDate     a change was proposed for a state of the space that is gone
-└── Lagged        an observer did not keep up
+├── NotARecord        a value is not a record
+├── NotAPattern       a value is not a pattern
+├── VersionConflict   the dataspace changed after changes were staged
+└── Lagged            an observer did not keep up
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ from nerve.errors import NerveError
 
 
 class NotARecord(NerveError, ValueError):
-    """A value that is no record; says what one looks like."""
+    """A value is not a record; the message shows the syntax."""
 
 
 class NotAPattern(NerveError, ValueError):
-    """A value that is no pattern; says what is wrong with it."""
+    """A value is not a pattern; the message says why."""
 
 
 class VersionConflict(NerveError):
-    """A change was proposed for a state of the space that is gone. Propose it again."""
+    """The dataspace changed after changes were staged; stage them again."""
 
     def __init__(self, proposed: int, expected: int) -> None:
         super().__init__(
-            f"change {proposed} was proposed, but the next one is {expected}: the space changed meanwhile. "
-            "Propose it again."
+            f"Version conflict: got change {proposed}, expected {expected}. Stage the changes again."
         )
 
 
@@ -35,7 +34,7 @@ class Lagged(NerveError):
 
     def __init__(self, pattern: str, buffer: int) -> None:
         super().__init__(
-            f"the observer of {pattern} is more than {buffer} changes behind. "
-            "Observe again to start from what is there now, or give it a larger buffer."
+            f"The observer of {pattern} lags by more than {buffer} changes. "
+            "Observe again to start from the current facts, or use a larger buffer."
         )
         self.pattern, self.buffer = pattern, buffer

@@ -1,4 +1,4 @@
-"""Facts, and how they change."""
+"""Facts and their changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.dataspace.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A record that is asserted: who asserted it, when, and with which change of the space."""
+    """An asserted record with its author, time and version."""
 
     record: Record
     id: str
@@ -23,17 +23,17 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A fact was asserted, perhaps in place of another, or retracted."""
+    """The assertion of a fact, which may replace another, or its retraction."""
 
     kind: Literal["asserted", "retracted"]
     fact: Fact
     version: int
-    """The number of the change; the space counts them."""
+    """The number of the change in the dataspace."""
     captures: dict[str, Json] = field(default_factory=dict)
-    """What the observer's pattern captured of the fact."""
+    """The captures of the observer's pattern."""
     replaced: Fact | None = None
-    """The older fact with the same id that is gone with this."""
+    """The older fact with the same id that this one replaces."""
     present: bool = False
-    """The fact was there before the observer."""
+    """Whether the fact existed before the observer started."""
     by: str = ""
-    """Who made the change."""
+    """The author of the change."""

@@ -1,4 +1,4 @@
-"""An index by the keys of records, so that finding the few does not mean trying the many."""
+"""An index by record keys, which avoids matching a pattern against every fact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Key = tuple[str, ...]
 
 
 class KeyIndex(Generic[T]):
-    """Things in the order in which they were put in, each under some keys."""
+    """Values in insertion order, each under several keys."""
 
     def __init__(self) -> None:
         self._values_by_key: dict[Key, dict[str, T]] = {}

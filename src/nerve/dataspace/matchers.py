@@ -1,4 +1,4 @@
-"""What a pattern is compiled into: shapes that values fit or do not fit."""
+"""Matchers: the compiled form of patterns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nerve.dataspace.errors import NotAPattern
 
 ANY, MORE, ESCAPE = "_", "...", "\\"
 CAPTURE_NAME = re.compile(r"[^\W\d][\w/.-]{0,63}")
-"""Names of captures."""
+"""Valid names of captures."""
 NO_LITERAL = object()
-"""What a shape gives as its one value when several would fit."""
+"""The literal value of a matcher that matches several values."""
 
 
 class Matcher(Protocol):
     def matches(self, value: Json, captures: dict[str, Json]) -> bool:
-        """Whether the value fits; what is captured on the way is added."""
+        """Whether the value matches; adds captures to `captures`."""
 
     def literal_value(self) -> Json:
-        """The one value that fits, or NOTHING if that cannot be said."""
+        """Return the only value that matches, or NO_LITERAL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ScalarMatcher:
     value: Json
 
     def matches(self, value: Json, captures: dict[str, Json]) -> bool:
-        # To Python 1 == True, so the types are compared too.
+        # In Python 1 == True, so the types are compared too.
         return type(value) is type(self.value) and value == self.value
 
     def literal_value(self) -> Json:
@@ -62,7 +62,7 @@ class ScalarMatcher:
 
 @dataclass(frozen=True, slots=True)
 class ListMatcher:
-    """A list; an open one may go on behind the last shape."""
+    """Matches a list; an open one may have more items."""
 
     matchers: tuple[Matcher, ...]
     is_open: bool
@@ -83,7 +83,7 @@ class ListMatcher:
 
 @dataclass(frozen=True, slots=True)
 class ObjectMatcher:
-    """An object; an open one may have other keys too."""
+    """Matches an object; an open one may have other keys."""
 
     matchers: Mapping[str, Matcher]
     is_open: bool
@@ -101,7 +101,7 @@ class ObjectMatcher:
 
 
 def compile_matcher(pattern: Json) -> Matcher:
-    """The shape of a plain JSON value that stands in a pattern."""
+    """Return the matcher of a JSON value in a pattern."""
     if isinstance(pattern, str):
         return _compile_text_matcher(pattern)
     if isinstance(pattern, list):
@@ -116,7 +116,7 @@ def _compile_text_matcher(pattern: str) -> Matcher:
         return AnyMatcher()
     if pattern == MORE:
         raise NotAPattern(
-            '"..." may only be the last of the fields or items; for the text itself write "\\..."'
+            '"..." is only allowed as the last field or item; for the literal string write "\\..."'
         )
     if pattern.startswith("?"):
         return _compile_capture(pattern)
@@ -125,7 +125,9 @@ def _compile_text_matcher(pattern: str) -> Matcher:
 
 def _compile_capture(pattern: str) -> CaptureMatcher:
     if not CAPTURE_NAME.fullmatch(pattern[1:]):
-        raise NotAPattern(f'{pattern!r} is no capture: write "?name", or "\\{pattern}" for the text itself')
+        raise NotAPattern(
+            f'{pattern!r} is not a valid capture: write "?name", or "\\{pattern}" for the literal string'
+        )
     return CaptureMatcher(pattern[1:])
 
 
@@ -135,17 +137,17 @@ def compile_list_matcher(pattern: Sequence[Json]) -> ListMatcher:
 
 
 def compile_object_matcher(pattern: Mapping[str, Json]) -> ObjectMatcher:
-    """Other keys are not looked at, unless the pattern says `"...": false`."""
+    """Return the matcher of an object; it ignores other keys unless the pattern has `"...": false`."""
     is_open = pattern.get(MORE, True)
     if not isinstance(is_open, bool):
         raise NotAPattern(
-            f'"..." of an object must be true or false, not {is_open!r}; for the key write "\\..."'
+            f'"..." of an object must be true or false, got {is_open!r}; for the key write "\\..."'
         )
     matchers = {
         unescape_pattern_text(key): compile_matcher(item) for key, item in pattern.items() if key != MORE
     }
     if len(matchers) != len(pattern.keys() - {MORE}):
-        raise NotAPattern(f"a key is there twice, once with a backslash: {', '.join(pattern)}")
+        raise NotAPattern(f"Duplicate key, once with a backslash: {', '.join(pattern)}")
     return ObjectMatcher(matchers, is_open)
 
 
@@ -154,18 +156,18 @@ def unescape_pattern_text(text: str) -> str:
 
 
 def escape_pattern_text(text: str) -> str:
-    """The text as a pattern that only it fits."""
+    """Return a pattern that matches only this string."""
     special = text in (ANY, MORE) or text.startswith(("?", ESCAPE))
     return ESCAPE + text if special else text
 
 
 def escape_pattern_key(key: str) -> str:
-    """The key of an object as a pattern's key that only it fits."""
+    """Return a pattern key that matches only this key."""
     return ESCAPE + key if key == MORE or key.startswith(ESCAPE) else key
 
 
 def literal(value: Json) -> Json:
-    """A value as a pattern that only it fits."""
+    """Return a pattern that matches only this value."""
     if isinstance(value, str):
         return escape_pattern_text(value)
     if isinstance(value, list | tuple):

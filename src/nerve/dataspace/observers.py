@@ -1,4 +1,4 @@
-"""Observers: told once of each change that concerns their pattern."""
+"""Observers: notified once of each change that matches their pattern."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Observer:
-    """A pattern, and whom to call with what concerns it."""
+    """A pattern, and the callback for matching changes."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class Observer:
         self.is_ended = False
 
     def notify(self, change: Change) -> None:
-        """A watcher that fails harms neither the change nor the other watchers."""
+        """Call the callback; log its exceptions, so that the change and other observers are not affected."""
         try:
             self._callback(change)
         except Exception:
             log.exception("observer of %s failed", self.pattern.canonical)
 
     def matching_change(self, change: Change) -> Change | None:
-        """The change as it concerns the pattern: a fact that no longer fits is gone."""
+        """Return the change as the observer sees it, or None; a fact that stops matching is retracted."""
         if self.is_ended or change.version <= self.since:
             return None
         captures = self.pattern.match(change.fact.record)
@@ -57,7 +57,7 @@ class Observer:
 
 
 class Observers:
-    """All watchers of a space, found by what they can fit."""
+    """All observers of a dataspace, indexed by the records they can match."""
 
     def __init__(self) -> None:
         self._index: KeyIndex[Observer] = KeyIndex()
@@ -65,7 +65,7 @@ class Observers:
         self._ids = itertools.count()
 
     def add(self, observer: Observer) -> Callable[[], None]:
-        """From now on the watcher is told; the answer ends it."""
+        """Add an observer; return a function that removes it."""
         name, key = str(next(self._ids)), observer.pattern.index_key()
         self._observers[name] = observer
         self._index.put([key], name, observer)
@@ -79,7 +79,7 @@ class Observers:
         return end
 
     def notify_all(self, change: Change, since: int = 0) -> None:
-        """Tell of a change all who watch, or only those who began at a version or later."""
+        """Notify matching observers of a change; only those that started at version `since` or later."""
         records = [change.fact.record, *([change.replaced.record] if change.replaced else [])]
         index_keys = dict.fromkeys(key for record in records for key in record.index_keys)
         for observer in [
@@ -94,19 +94,19 @@ class Observers:
 
 
 class Observation:
-    """An async iterator of changes; it begins when it is made, and ends with `close`."""
+    """An async iterator of changes; it starts on creation and ends with `close`."""
 
     def __init__(
         self, observers: Observers, pattern: Pattern, since: int, present: Iterable[Change], buffer: int
     ) -> None:
         if buffer < 1:
-            raise ValueError(f"the buffer of an observer must hold at least one change, not {buffer}")
+            raise ValueError(f"buffer must be at least 1, got {buffer}")
         self.pattern, self._buffer = pattern, buffer
         self._present = deque(present)
         self._changes: deque[Change] = deque()
         self._is_lagging = self._is_closed = False
         self._wakeup = asyncio.Event()
-        # The space knows it weakly: an observation that nobody holds any more ends by itself.
+        # The dataspace holds a weak reference, so an observation ends when its last reference is gone.
         push, end = weakref.WeakMethod(self._push), weakref.WeakMethod(self.close)
         observer = Observer(
             pattern, since, lambda change: _call_if_alive(push, change), lambda: _call_if_alive(end)
@@ -139,7 +139,7 @@ class Observation:
         raise Lagged(self.pattern.canonical, self._buffer)
 
     def close(self) -> None:
-        """End it; what was not read yet is dropped."""
+        """End the observation; unread changes are dropped."""
         self._is_closed = True
         self._end()
         self._present.clear()

@@ -1,4 +1,4 @@
-"""Patterns: records with holes, by which facts are found."""
+"""Patterns: records with wildcards and captures that match facts."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ PATTERN_SYNTAX = 'A pattern is a list with a label first: ["agent-response", {"r
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """`?name` captures, `_` fits anything, everything else must be equal.
+    """`?name` captures, `_` matches anything, everything else must be equal.
 
-    Named fields that it does not mention may be there; positional ones only if it ends in `...`.
+    Other named fields are allowed; other positional fields only if the pattern ends with `...`.
     """
 
     json: tuple[Json, ...]
@@ -41,11 +41,11 @@ class Pattern:
 
     def __post_init__(self) -> None:
         if not isinstance(self.json, list | tuple) or not self.json:
-            raise NotAPattern(f"{self.json!r} is no pattern. {PATTERN_SYNTAX}")
+            raise NotAPattern(f"{self.json!r} is not a pattern. {PATTERN_SYNTAX}")
         label, fields, named_fields = split_record(normalize_json(self.json))
         if not isinstance(label, str) or label in ("", ESCAPE, MORE):
             raise NotAPattern(
-                f'the label of a pattern must be text, "?name" or "_", not {label!r}. {PATTERN_SYNTAX}'
+                f'The label of a pattern must be a string, "?name" or "_", got {label!r}. {PATTERN_SYNTAX}'
             )
         label, named_fields = normalize_spelling(label, named_fields)
         set_field = object.__setattr__
@@ -57,7 +57,7 @@ class Pattern:
 
     @classmethod
     def of(cls, source: Pattern | Record | str | Sequence[Json]) -> Pattern:
-        """A pattern from a pattern, a record (which alone fits it), its text, or its JSON form."""
+        """Return a pattern from a pattern, a record (matched exactly), its text, or its JSON form."""
         if isinstance(source, Pattern):
             return source
         if isinstance(source, Record):
@@ -65,18 +65,18 @@ class Pattern:
         if isinstance(source, str):
             return cls.parse(source)
         if not isinstance(source, list | tuple):
-            raise NotAPattern(f"{source!r} is no pattern. {PATTERN_SYNTAX}")
+            raise NotAPattern(f"{source!r} is not a pattern. {PATTERN_SYNTAX}")
         return cls(tuple(source))
 
     @classmethod
     def parse(cls, text: str, file: str = "<pattern>") -> Pattern:
-        """The pattern of an S-expression, or of a label alone."""
+        """Parse the pattern of an S-expression, or of a label alone."""
         from nerve.dataspace.sexpr_syntax import read_pattern
 
         return read_pattern(text, file)
 
     def to_json(self) -> list[Json]:
-        """The pattern as JSON, which can be read again."""
+        """Return the JSON form of the pattern."""
         return list(self.json)
 
     def __str__(self) -> str:
@@ -85,18 +85,18 @@ class Pattern:
         return print_pattern(self)
 
     def match(self, record: Record) -> dict[str, Json] | None:
-        """What is captured of a record that fits; None if it does not."""
+        """Return the captures of a record that matches, or None."""
         captures: dict[str, Json] = {}
         is_match = (
             self.label.matches(record.label, captures)
             and self.fields.matches(record.fields, captures)
             and self.named.matches(record.named, captures)
         )
-        # Observers share the record: what one does to its captures is no business of the others.
+        # Observers share the record, so each gets its own copy of the captures.
         return {name: normalize_json(value) for name, value in captures.items()} if is_match else None
 
     def field_literal(self, field_name: Field) -> Json:
-        """The one value that a field must have, or NOTHING if that cannot be said."""
+        """Return the only value that a field can have, or NO_LITERAL."""
         if isinstance(field_name, str):
             matcher = self.named.matchers.get(field_name)
         else:
@@ -104,7 +104,7 @@ class Pattern:
         return NO_LITERAL if matcher is None else matcher.literal_value()
 
     def index_key(self) -> tuple[str, ...]:
-        """The narrowest of the `keys` of a record that every record that fits has."""
+        """Return the most specific index key that all matching records share."""
         label = self.label.literal_value()
         if label is NO_LITERAL:
             return ()
@@ -114,7 +114,7 @@ class Pattern:
         return (label,) if first is NO_LITERAL else (label, "first", encode_canonical(first))
 
     def _literal_id(self, label: str) -> str | None:
-        """The id that every record that fits has, if there is only one."""
+        """Return the id that all matching records share, or None."""
         if (record := self._literal_record(label)) is not None:
             return record.id
         literals = {key: matcher.literal_value() for key, matcher in self.named.matchers.items()}
@@ -140,11 +140,11 @@ class Pattern:
 
 
 def exactly(record: Record) -> Pattern:
-    """The pattern that this record fits and no other."""
+    """Return a pattern that matches only this record."""
     named_fields = literal(record.named)
     return Pattern((escape_pattern_text(record.label), *map(literal, record.fields), named_fields))
 
 
 def match(pattern: Pattern | Record | str | Sequence[Json], record: Record) -> dict[str, Json] | None:
-    """What a pattern captures of a record that fits; None if it does not."""
+    """Return the captures of a record that matches a pattern, or None."""
     return Pattern.of(pattern).match(record)

@@ -1,4 +1,4 @@
-"""Records: a label, positional fields and named fields; what facts are made of."""
+"""Records, the content of facts: a label, positional fields and named fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORD_SYNTAX = 'A record is a list with a label first: ["agent-response", {"req
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """Equal to another record when both have the same canonical JSON; its values are not to be changed."""
+    """An immutable record; records with the same canonical JSON are equal."""
 
     label: str
     fields: tuple[Json, ...] = ()
@@ -32,7 +32,7 @@ class Record:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not self.label:
-            raise NotARecord(f"the label of a record must be text, not {self.label!r}. {RECORD_SYNTAX}")
+            raise NotARecord(f"The label of a record must be a string, got {self.label!r}. {RECORD_SYNTAX}")
         label, fields, named_fields = split_record(normalize_json([self.label, *self.fields, self.named]))
         label, named_fields = normalize_spelling(label, named_fields)
         set_field = object.__setattr__
@@ -42,26 +42,26 @@ class Record:
 
     @classmethod
     def of(cls, source: Record | str | Sequence[Json]) -> Record:
-        """A record from a record, its text, or its JSON form."""
+        """Return a record from a record, its text, or its JSON form."""
         if isinstance(source, Record):
             return source
         return cls.parse(source) if isinstance(source, str) else cls.from_json(source)
 
     @classmethod
     def from_json(cls, value: Sequence[Json]) -> Record:
-        """The record of a list; an object at its end holds the named fields."""
+        """Return the record of a list; an object at its end contains the named fields."""
         if not isinstance(value, list | tuple) or not value:
-            raise NotARecord(f"{value!r} is no record. {RECORD_SYNTAX}")
+            raise NotARecord(f"{value!r} is not a record. {RECORD_SYNTAX}")
         label, fields, named_fields = split_record(value)
         return cls(label, fields, named_fields)
 
     def to_json(self) -> list[Json]:
-        """The list; it ends in an object if there are named fields, or if it would seem so."""
+        """Return the list; it ends with an object if there are named fields, or to avoid ambiguity."""
         return join_record(self.label, self.fields, self.named)
 
     @classmethod
     def parse(cls, text: str, file: str = "<fact>") -> Record:
-        """The record of an S-expression."""
+        """Parse the record of an S-expression."""
         from nerve.dataspace.sexpr_syntax import read_record
 
         return read_record(text, file)
@@ -72,19 +72,19 @@ class Record:
         return print_record(self)
 
     def get(self, field_name: Field) -> Json:
-        """A named or positional field; None if there is none."""
+        """Return a named or positional field, or None."""
         if isinstance(field_name, str):
             return self.named.get(field_name)
         return self.fields[field_name] if field_name < len(self.fields) else None
 
     def identity(self) -> list[Json]:
-        """The part by which a newer record replaces an older one."""
+        """Return the part that identifies the record: a newer record with the same identity replaces it."""
         field_names = identity_fields(self.label, self.named)
         return self.to_json() if field_names is None else [self.label, *map(self.get, field_names)]
 
     @cached_property
     def canonical(self) -> str:
-        """The JSON text that is the same for equal records."""
+        """The canonical JSON text."""
         return encode_canonical(self.to_json())
 
     @cached_property
@@ -94,7 +94,7 @@ class Record:
 
     @cached_property
     def index_keys(self) -> tuple[tuple[str, ...], ...]:
-        """Where it can be looked up: everywhere, by its label, by its first field, by its identity."""
+        """The index keys: all records, by label, by first field, by identity."""
         label = self.label
         first = encode_canonical(self.get(first_field(label)))
         return (), (label,), (label, "first", first), (label, "id", self.id)
@@ -110,14 +110,14 @@ class Record:
 
 
 def split_record(value: Sequence[Json]) -> tuple[Any, tuple[Json, ...], Mapping[str, Json]]:
-    """Label, positional and named fields of the JSON form of a record or a pattern."""
+    """Return the label, positional and named fields of the JSON form of a record or pattern."""
     label, *rest = value
     named_fields = rest.pop() if rest and isinstance(rest[-1], Mapping) else {}
     return label, tuple(rest), named_fields
 
 
 def join_record(label: Json, fields: Sequence[Json], named_fields: Mapping[str, Json]) -> list[Json]:
-    """The JSON form: a last field that is an object is followed by the object of the named ones."""
+    """Return the JSON form; after a last positional field that is an object, named fields always follow."""
     ambiguous = bool(fields) and isinstance(fields[-1], Mapping)
     return [label, *fields, *([dict(named_fields)] if named_fields or ambiguous else [])]
 

@@ -1,4 +1,4 @@
-"""By what a newer record replaces an older one, and other spellings of the records everybody knows."""
+"""The identity of records, and aliases of built-in records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Field = str | int
-"""A named field, or the number of a positional one."""
+"""The name of a named field, or the index of a positional one."""
 
 IDENTITY_FIELDS: Mapping[str, tuple[Field, ...]] = {
     "signal": (0, "key"),
@@ -17,10 +17,10 @@ IDENTITY_FIELDS: Mapping[str, tuple[Field, ...]] = {
     "agent-request": ("run", "request-id"),
     "agent-response": ("run", "request-id"),
 }
-"""A record with another label is replaced by nothing: it is the same fact only as an equal record."""
+"""The fields that identify a record. With any other label, the whole record is its identity."""
 
 REQUIRED_IDENTITY_FIELD = {"workflow-instance": "label"}
-"""Without this field a record is its whole value: two nameless instances are two."""
+"""Without this field the whole record is its identity: two instances without a label are distinct."""
 
 LABEL_ALIASES = {"workflow/definition": "workflow-definition", "workflow/instance": "workflow-instance"}
 FIELD_ALIASES = {"signal": {"scope": "key"}}
@@ -31,7 +31,7 @@ DEFAULT_FIELDS: Mapping[str, Mapping[str, Any]] = {
 
 
 def normalize_spelling(label: str, named_fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The label and the named fields in the usual spelling."""
+    """Return the label and the named fields without aliases."""
     label = LABEL_ALIASES.get(label, label)
     aliases = FIELD_ALIASES.get(label, {})
     renamed_fields = {name for name, usual in aliases.items() if usual not in named_fields}
@@ -41,7 +41,7 @@ def normalize_spelling(label: str, named_fields: Mapping[str, Any]) -> tuple[str
 
 
 def identity_fields(label: str, named_fields: Mapping[str, Any]) -> tuple[Field, ...] | None:
-    """The fields that make up the identity of such a record; None where all of it does."""
+    """Return the fields that identify a record; None for the whole record."""
     needed = REQUIRED_IDENTITY_FIELD.get(label)
     if needed is not None and named_fields.get(needed) is None:
         return None
@@ -49,5 +49,5 @@ def identity_fields(label: str, named_fields: Mapping[str, Any]) -> tuple[Field,
 
 
 def first_field(label: str) -> Field:
-    """The field by which the records of a label are told apart first."""
+    """Return the first identity field of a label."""
     return IDENTITY_FIELDS.get(label, (0,))[0]

@@ -1,4 +1,4 @@
-"""Records and patterns as S-expressions: the JSON form, with the named fields written as keywords."""
+"""Records and patterns as S-expressions: the JSON form with named fields as keywords."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from nerve.text.sexpr.forms import map_key_text
 from nerve.text.source import InvalidDefinition, Problem
 
 BARE_NAME = re.compile(r"[A-Za-z][\w/.-]{0,63}", re.ASCII)
-"""Names that are written without quotes."""
+"""Names that need no quotes."""
 CONSTANTS = ("true", "false", "nil")
 RECORD_TEXT_SYNTAX = "A record is written (label field … :name value …)."
 
 
 def read_record(text: str, file: str) -> Record:
-    """The record that an S-expression stands for."""
+    """Parse a record from an S-expression."""
     form = read_single_form(text, file)
     value = RecordParser(file, is_pattern=False).parse_record(form)
     try:
@@ -45,7 +45,7 @@ def read_record(text: str, file: str) -> Record:
 
 
 def read_pattern(text: str, file: str) -> Pattern:
-    """The pattern that an S-expression stands for; a label alone is every record with that label."""
+    """Parse a pattern from an S-expression; a label alone matches every record with that label."""
     form, parser = read_single_form(text, file), RecordParser(file, is_pattern=True)
     try:
         if isinstance(form, Symbol | String):
@@ -56,20 +56,20 @@ def read_pattern(text: str, file: str) -> Pattern:
 
 
 class RecordParser:
-    """Forms to JSON; with `holes`, symbols like `?name` are kept and what is quoted is escaped."""
+    """Convert forms to JSON; in a pattern, symbols like `?name` are kept and strings are escaped."""
 
     def __init__(self, file: str, is_pattern: bool) -> None:
         self.file, self.is_pattern = file, is_pattern
 
     def parse_record(self, form: Form) -> list[Json]:
         if not isinstance(form, ListForm) or not form.items:
-            raise self.syntax_error(form, "this is no record.", RECORD_TEXT_SYNTAX)
+            raise self.syntax_error(form, "Not a record.", RECORD_TEXT_SYNTAX)
         if not isinstance(form.items[0], Symbol | String):
-            raise self.syntax_error(form.items[0], "the label must be a name.", RECORD_TEXT_SYNTAX)
+            raise self.syntax_error(form.items[0], "The label must be a name.", RECORD_TEXT_SYNTAX)
         return self.parse_fields(form)
 
     def parse_fields(self, form: ListForm) -> list[Json]:
-        """The positional fields, and behind them the object of those with a name."""
+        """Return the positional fields, followed by the object of the named fields."""
         items = list(form.items)
         start = next((at for at, item in enumerate(items) if isinstance(item, Keyword)), len(items))
         values = [self.parse_value(item) for item in items[:start]]
@@ -84,12 +84,12 @@ class RecordParser:
         for key, value in zip(items[::2], [*items[1::2], None], strict=False):
             if not isinstance(key, Keyword):
                 raise self.syntax_error(
-                    key, "a field without a name stands behind one with a name.", RECORD_TEXT_SYNTAX
+                    key, "Positional fields must come before named fields.", RECORD_TEXT_SYNTAX
                 )
             if value is None or isinstance(value, Keyword):
-                raise self.syntax_error(key, f"':{key.name}' has no value.", "Text belongs in double quotes.")
+                raise self.syntax_error(key, f"':{key.name}' has no value.", "Put text in double quotes.")
             if (name := key.name) in fields_by_name:
-                raise self.syntax_error(key, f"':{key.name}' is there twice.", "Remove one.")
+                raise self.syntax_error(key, f"Duplicate field ':{key.name}'.", "Remove one.")
             fields_by_name[name] = self.parse_value(value)
         return fields_by_name
 
@@ -107,13 +107,15 @@ class RecordParser:
                 return {map_key_text(key): self.parse_value(value) for key, value in items}
             case ListForm(items) if items and not isinstance(items[0], Keyword):
                 return self.parse_fields(form)
-        raise self.syntax_error(form, "expected a value.", "A list is written [a b], an object {:a 1}.")
+        raise self.syntax_error(form, "Expected a value.", "A list is written [a b], an object {:a 1}.")
 
     def parse_symbol(self, form: Symbol) -> str:
         is_hole = form.name in (ANY, MORE) or form.name.startswith("?")
         if is_hole and not self.is_pattern:
             raise self.syntax_error(
-                form, f"'{form.name}' belongs in a pattern.", "For the text itself use double quotes."
+                form,
+                f"'{form.name}' is only allowed in a pattern.",
+                "Use double quotes for the literal string.",
             )
         return form.name
 
@@ -122,12 +124,12 @@ class RecordParser:
 
 
 def print_record(record: Record) -> str:
-    """The S-expression on one line."""
+    """Return the S-expression on one line."""
     return print_json_form(record.to_json(), String)
 
 
 def print_pattern(pattern: Pattern) -> str:
-    """The S-expression on one line."""
+    """Return the S-expression on one line."""
     return print_json_form(pattern.to_json(), pattern_text_form)
 
 
@@ -146,7 +148,7 @@ def print_json_form(value: Sequence[Json], text: TextFormatter) -> str:
 
 
 def unquote_name(form: Form) -> Form:
-    """A name without quotes, if it reads as one."""
+    """Return a string as a symbol if it needs no quotes."""
     if isinstance(form, String) and BARE_NAME.fullmatch(form.value) and form.value not in CONSTANTS:
         return Symbol(form.value)
     return form

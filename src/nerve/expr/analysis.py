@@ -1,4 +1,4 @@
-"""What can be said about an expression without evaluating it."""
+"""Static analysis of expressions: cost, depth, and the names they read."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ STEPS_BY_NODE_TYPE: dict[type, int] = {
     ast.MethodCall: 4,
     ast.FunctionCall: 4,
 }
-"""Steps of the nodes that take more than one."""
+"""The steps of nodes that take more than one."""
 
 
 def walk_expression(node: ast.AnyNode) -> Iterator[ast.AnyNode]:
-    """A node and everything in it, without recursion."""
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
+    """Yield a node and its descendants, without recursion."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
         yield current
-        waiting.extend(ast.child_nodes(current))
+        pending.extend(ast.child_nodes(current))
 
 
 def evaluation_cost(node: ast.AnyNode) -> int:
-    """How many steps one evaluation takes, the bodies of arrow functions aside."""
-    waiting, count = [node], 0
-    while waiting:
-        current = waiting.pop()
+    """Return the steps of one evaluation, without the bodies of arrow functions."""
+    pending, count = [node], 0
+    while pending:
+        current = pending.pop()
         count += STEPS_BY_NODE_TYPE.get(type(current), 1)
         if not isinstance(current, ast.Arrow):
-            waiting.extend(ast.child_nodes(current))
+            pending.extend(ast.child_nodes(current))
     return count
 
 
 def tree_depth(node: ast.AnyNode) -> int:
-    """How deep the tree is."""
+    """Return the depth of the tree."""
     level: list[ast.AnyNode] = [node]
     count = 0
     while level:
@@ -50,12 +50,12 @@ def tree_depth(node: ast.AnyNode) -> int:
 
 
 def free_names(node: ast.AnyNode) -> frozenset[str]:
-    """The free names."""
+    """Return the free names of an expression."""
     return frozenset(child.name for child in walk_expression(node) if isinstance(child, ast.Name))
 
 
 def free_name_paths(node: ast.AnyNode) -> frozenset[NamePath]:
-    """For every use of a free name, how far it is read by keys that are written down."""
+    """Return each use of a free name with the literal keys that are read from it."""
     in_chains: dict[int, NamePath] = {}
     result: set[NamePath] = set()
     for current in walk_expression(node):

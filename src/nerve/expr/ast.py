@@ -1,4 +1,4 @@
-"""The tree of an expression: what the parser makes, and what is compiled."""
+"""The syntax tree of an expression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.expr.values import Value
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A value written down."""
+    """A literal value."""
 
     value: Value
     offset: int
@@ -27,7 +27,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Local:
-    """A parameter of an arrow function around."""
+    """A parameter of an enclosing arrow function."""
 
     slot: int
     offset: int
@@ -54,7 +54,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logical:
-    """`&&`, `||` or `??`, which may leave out the right side."""
+    """`&&`, `||` or `??`, which evaluates the right side only if needed."""
 
     operator: str
     left: Node
@@ -143,7 +143,7 @@ class MethodCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chain:
-    """A value and what is read from it or called on it; `?.` may end the whole chain."""
+    """A value with property reads and method calls; `?.` may end the whole chain."""
 
     base: Node
     links: tuple[Link, ...]
@@ -152,7 +152,7 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionCall:
-    """A function of the closed table."""
+    """A call of a built-in function."""
 
     function: str
     arguments: tuple[Argument, ...]
@@ -175,7 +175,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrow:
-    """An arrow function, which is only ever an argument."""
+    """An arrow function; it only occurs as an argument."""
 
     parameters: tuple[Parameter, ...]
     body: Node
@@ -184,7 +184,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionName:
-    """A function of the table given as an argument, as in `filter(Boolean)`."""
+    """A built-in function as an argument, as in `filter(Boolean)`."""
 
     name: str
     offset: int
@@ -211,7 +211,7 @@ AnyNode: TypeAlias = Argument | ObjectEntry | Link
 
 
 def child_nodes(node: AnyNode) -> Iterator[AnyNode]:
-    """What a node is made of."""
+    """Yield the children of a node."""
     match node:
         case Unary(operand=child) | Spread(value=child) | IndexAccess(key=child) | Arrow(body=child):
             yield child

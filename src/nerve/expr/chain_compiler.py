@@ -1,4 +1,4 @@
-"""Closures for chains: a value, and what is read from it or called on it."""
+"""Closures for chains: property reads and method calls on a value."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ LinkEvaluator = Callable[[Frame, Value], Value]
 ArgumentsEvaluator = Callable[[Frame], Sequence[Value]]
 
 CHAIN_ENDED: Final = object()
-"""What an optional link gives when there is nothing to read from: the whole chain is undefined."""
+"""The result of an optional link on null or undefined: the whole chain is undefined."""
 
 
 def compile_variable(source: str, name: str, offset: int) -> Evaluator:
-    """A free name."""
+    """Compile a free name."""
 
     def run(frame: Frame) -> Value:
         try:
             value = frame.scope[name]
         except KeyError:
-            raise EvalError(f"`{name}` is not there", source, offset, len(name)) from None
+            raise EvalError(f"`{name}` is not defined", source, offset, len(name)) from None
         return (
             value
             if type(value) in PASS_THROUGH_TYPES
@@ -44,28 +44,28 @@ def apply_with_location(function: Callable[[Value], Value], value: Value, source
 
 
 def compile_path(source: str, name: str, keys: Sequence[tuple[str, int]], start: int) -> Evaluator:
-    """Properties of a free name, one after the other."""
+    """Compile consecutive properties of a free name."""
     names = tuple(key for key, _ in keys)
     base = compile_variable(source, name, start)
     steps = [compile_member(source, key, start, offset) for key, offset in keys]
 
     def run(frame: Frame) -> Value:
-        # Mostly there are plain dictionaries all the way; what else there may be is for `slowly`.
+        # Fast path for plain dictionaries; everything else takes the slow path.
         try:
             value = frame.scope[name]
             for key in names:
                 if type(value) is not dict:
-                    return slowly(frame)
+                    return run_slow(frame)
                 value = value[key]
         except KeyError:
-            return slowly(frame)
+            return run_slow(frame)
         return (
             value
             if type(value) in PASS_THROUGH_TYPES
             else apply_with_location(value_from_host, value, source, start)
         )
 
-    def slowly(frame: Frame) -> Value:
+    def run_slow(frame: Frame) -> Value:
         value = base(frame)
         for step in steps:
             value = step(frame, value)
@@ -75,7 +75,7 @@ def compile_path(source: str, name: str, keys: Sequence[tuple[str, int]], start:
 
 
 def compile_chain(base: Evaluator, steps: Sequence[LinkEvaluator]) -> Evaluator:
-    """Any links, one after the other."""
+    """Compile consecutive links."""
     if len(steps) == 1:
         step = steps[0]
 
@@ -97,7 +97,7 @@ def compile_chain(base: Evaluator, steps: Sequence[LinkEvaluator]) -> Evaluator:
 
 
 def compile_optional_link(step: LinkEvaluator) -> LinkEvaluator:
-    """The link behind a `?.`."""
+    """Compile the link after a `?.`."""
 
     def run(frame: Frame, value: Value) -> Value:
         return CHAIN_ENDED if value is None or value is UNDEFINED else step(frame, value)
@@ -106,12 +106,12 @@ def compile_optional_link(step: LinkEvaluator) -> LinkEvaluator:
 
 
 def compile_member(source: str, name: str, start: int, offset: int) -> LinkEvaluator:
-    """One property."""
+    """Compile a property."""
 
     def run(frame: Frame, value: Value) -> Value:
         if value is None or value is UNDEFINED:
             holder = source[start:offset].rstrip()
-            message = f"`{holder}` is {value_kind(value)}: write `?.{name}` where it may be missing"
+            message = f"`{holder}` is {value_kind(value)}; write `?.{name}` if it may be missing"
             raise EvalError(message, source, offset, len(name) + 1)
         return apply_with_location(lambda base: read_property(frame, base, name), value, source, offset)
 
@@ -119,7 +119,7 @@ def compile_member(source: str, name: str, start: int, offset: int) -> LinkEvalu
 
 
 def compile_index(source: str, key: Evaluator, offset: int) -> LinkEvaluator:
-    """One computed property."""
+    """Compile a computed property."""
 
     def run(frame: Frame, value: Value) -> Value:
         key_value = key(frame)
@@ -129,7 +129,7 @@ def compile_index(source: str, key: Evaluator, offset: int) -> LinkEvaluator:
 
 
 def compile_method(source: str, name: str, arguments: ArgumentsEvaluator, offset: int) -> LinkEvaluator:
-    """A method of the closed table, chosen by the kind of the value."""
+    """Compile a built-in method, which the kind of the value selects."""
     entries = {kind: table[name] for kind, table in METHODS_BY_KIND.items() if name in table}
 
     def run(frame: Frame, value: Value) -> Value:
@@ -148,7 +148,7 @@ def compile_method(source: str, name: str, arguments: ArgumentsEvaluator, offset
 def missing_method_message(value: Value, name: str) -> str:
     kind = value_kind(value)
     if kind in ("null", "undefined"):
-        return f"`{name}` is called on {kind}; write `?.{name}(…)` where it may be missing"
+        return f"`{name}` is called on {kind}; write `?.{name}(…)` if it may be missing"
     owners = " and ".join(f"{other}s" for other, table in METHODS_BY_KIND.items() if name in table)
     close = did_you_mean(name, METHODS_BY_KIND[kind])
-    return f"{describe_kind(value)} has no method `{name}`, which is one of {owners}{close}"
+    return f"`{name}` is a method of {owners}, not of {describe_kind(value)}{close}"

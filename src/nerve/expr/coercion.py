@@ -1,4 +1,4 @@
-"""Conversions between the kinds of values, and the equalities built on them."""
+"""Conversions between kinds of values, and equality and comparison as in JavaScript."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nerve.expr.numbers import NAN, Number
 from nerve.expr.values import PASS_THROUGH_TYPES, UNDEFINED, Value, value_from_host, value_kind
 
 STRING_CONVERSION_KEYS = ("toString", "valueOf")
-"""Own keys that would keep JavaScript from turning an object into a string."""
+"""Keys that would break the string conversion of an object in JavaScript."""
 
 
 def to_string(frame: Frame, value: Value) -> str:
-    """What `String(value)` says."""
+    """Return `String(value)`."""
     if type(value) is str:
         return value
     match value_kind(value):
@@ -35,12 +35,12 @@ def to_string(frame: Frame, value: Value) -> str:
 
 
 def join_elements(frame: Frame, values: list[Value], separator: str) -> str:
-    """An array's elements as one string, null and undefined empty; arrays in it are joined by commas."""
+    """Join the elements of an array; null and undefined are empty, nested arrays are joined by commas."""
     pieces: list[str] = []
-    waiting = [(values, 0)]
-    while waiting:
-        values, index = waiting.pop()
-        between = "," if waiting else separator
+    pending = [(values, 0)]
+    while pending:
+        values, index = pending.pop()
+        between = "," if pending else separator
         while index < len(values):
             item = values[index]
             if index:
@@ -48,8 +48,8 @@ def join_elements(frame: Frame, values: list[Value], separator: str) -> str:
                 pieces.append(between)
             index += 1
             if value_kind(item) == "array":
-                frame.charge_visit(len(waiting))
-                waiting += [(values, index), (array_elements(frame, item), 0)]
+                frame.charge_visit(len(pending))
+                pending += [(values, index), (array_elements(frame, item), 0)]
                 break
             if item is not None and item is not UNDEFINED:
                 pieces.append(to_string(frame, item))
@@ -59,12 +59,12 @@ def join_elements(frame: Frame, values: list[Value], separator: str) -> str:
 def object_to_string(value: Value) -> str:
     for name in STRING_CONVERSION_KEYS:
         if name in value:
-            raise EvaluationRefused(f"an object with the key `{name}` cannot be turned into a string")
+            raise EvaluationRefused(f"An object with the key `{name}` cannot be converted to a string")
     return "[object Object]"
 
 
 def array_elements(frame: Frame, array: Value) -> list[Value]:
-    """An array's elements, each looked at."""
+    """Return the elements of an array, converted from host values."""
     frame.charge(1 + len(array))
     return [item if type(item) in PASS_THROUGH_TYPES else value_from_host(item) for item in array]
 
@@ -74,7 +74,7 @@ def to_primitive(frame: Frame, value: Value) -> Value:
 
 
 def to_number(frame: Frame, value: Value) -> Number:
-    """What `Number(value)` says."""
+    """Return `Number(value)`."""
     if type(value) is int or type(value) is float:
         return value
     match value_kind(value):
@@ -92,7 +92,7 @@ def to_number(frame: Frame, value: Value) -> Number:
 
 
 def to_integer(frame: Frame, value: Value) -> Number:
-    """An index argument: an integer, or an infinity."""
+    """Return an index argument: an integer, or an infinity."""
     return numbers.integer_part(to_number(frame, value))
 
 
@@ -101,7 +101,7 @@ def property_key(frame: Frame, value: Value) -> str:
 
 
 def strict_equal(frame: Frame, left: Value, right: Value) -> bool:
-    """What `===` says."""
+    """Return `left === right`."""
     first, second = type(left), type(right)
     if first is str and second is str:
         if len(left) != len(right):
@@ -116,14 +116,14 @@ def strict_equal(frame: Frame, left: Value, right: Value) -> bool:
 
 
 def same_value(frame: Frame, left: Value, right: Value) -> bool:
-    """Like `===`, but NaN is the same as NaN."""
+    """Like `===`, but NaN equals NaN."""
     if type(left) is float and type(right) is float and left != left:
         return bool(right != right)
     return strict_equal(frame, left, right)
 
 
 def loosely_equal(frame: Frame, left: Value, right: Value) -> bool:
-    """What `==` says."""
+    """Return `left == right`."""
     first, second = value_kind(left), value_kind(right)
     if first == second:
         return strict_equal(frame, left, right)
@@ -143,12 +143,12 @@ def loosely_equal(frame: Frame, left: Value, right: Value) -> bool:
 
 
 def to_comparable_primitive(frame: Frame, value: Value) -> Value:
-    """A boolean as its number, anything compound as a string."""
+    """Convert a boolean to a number, and an array or object to a string."""
     return to_number(frame, value) if type(value) is bool else to_primitive(frame, value)
 
 
 def compare_values(frame: Frame, left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
-    """What the four comparisons say; strings are compared by their units."""
+    """Return the result of a comparison; strings are compared by UTF-16 units."""
     left, right = to_primitive(frame, left), to_primitive(frame, right)
     if type(left) is str and type(right) is str:
         return apply_comparison(*comparable_strings(frame, left, right), operator)

@@ -1,4 +1,4 @@
-"""A tree into closures: every node becomes a function of the frame."""
+"""Compile a syntax tree into closures: every node becomes a function of the frame."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Compiler:
         self.source = source
 
     def compile(self, node: ast.Node) -> Evaluator:
-        """The closure that evaluates a node."""
+        """Return the closure that evaluates a node."""
         match node:
             case ast.Literal(value):
                 return lambda frame: value
@@ -84,7 +84,7 @@ class Compiler:
         return run
 
     def identity(self, node: ast.Node, value: Value, same: bool) -> Evaluator:
-        """`===` with one of true, false, null and undefined."""
+        """Compile `===` or `!==` with true, false, null or undefined."""
         left = self.compile(node)
         return (lambda frame: left(frame) is value) if same else (lambda frame: left(frame) is not value)
 
@@ -123,7 +123,7 @@ class Compiler:
         return run
 
     def values(self, items: Sequence[ast.Argument]) -> ArgumentsEvaluator:
-        """The values of a list with or without `...` in it."""
+        """Compile a list of values with or without `...`."""
         if not any(isinstance(item, ast.Spread) for item in items):
             runs = [self.argument(item) for item in items]
             return lambda frame: [run(frame) for run in runs]
@@ -165,7 +165,7 @@ class Compiler:
         return run
 
     def entry(self, entry: ast.ObjectEntry | ast.Spread) -> tuple[Evaluator | None, Evaluator]:
-        """A key and a value; a spread has no key."""
+        """Compile a key and a value; a spread has no key."""
         if isinstance(entry, ast.Spread):
             return None, self.compile(entry.value)
         return self.compile(entry.key), self.compile(entry.value)
@@ -238,17 +238,17 @@ class Compiler:
             case ast.FunctionName(name):
                 return function_value(name)
             case ast.Spread():
-                raise AssertionError("a spread is no single argument")
+                raise AssertionError("A spread is not a single argument")
             case _:
                 return self.compile(argument)
 
     def arrow(self, node: ast.Arrow) -> Evaluator:
-        """A closure that gives a Python function of the arrow's arguments."""
+        """Return a closure that creates a Python function from an arrow function."""
         body, parameters = self.compile(node.body), node.parameters
         steps = 1 + len(parameters) + evaluation_cost(node.body)
         source, offset = self.source, node.offset
 
-        def bound(frame: Frame) -> Callback:
+        def bind(frame: Frame) -> Callback:
             slots = frame.slots if parameters else []
 
             def call(*arguments: Value) -> Value:
@@ -266,18 +266,18 @@ class Compiler:
 
             return call
 
-        return bound
+        return bind
 
 
 def spread_entries(frame: Frame, value: Value) -> Iterator[tuple[str, Value]]:
-    """What `...value` adds to an object."""
+    """Return the entries that `...value` adds to an object."""
     if type(value) is str:
-        raise EvaluationRefused("a string cannot be spread into an object; write `Object.assign({}, text)`")
+        raise EvaluationRefused("A string cannot be spread into an object; write `Object.assign({}, text)`")
     return own_entries(frame, value)
 
 
 def bind_parameter(frame: Frame, parameter: ast.Parameter, value: Value) -> None:
-    """Put the parts of a value where a parameter like `[key, value]` or `{name}` wants them."""
+    """Assign the parts of a value to a destructured parameter like `[key, value]` or `{name}`."""
     slots = frame.slots
     if isinstance(parameter, ast.Elements):
         values = spread_elements(frame, value)
@@ -285,20 +285,20 @@ def bind_parameter(frame: Frame, parameter: ast.Parameter, value: Value) -> None
             slots[slot] = values[position] if position < len(values) else UNDEFINED
     elif isinstance(parameter, ast.Fields):
         if value is None or value is UNDEFINED:
-            raise EvaluationRefused("null and undefined cannot be taken apart")
+            raise EvaluationRefused("null and undefined cannot be destructured")
         for key, slot in parameter.slots:
             slots[slot] = read_property(frame, value, key)
 
 
 def function_value(name: str) -> Evaluator:
-    """A function of the table, to be called by a method."""
+    """Return a built-in function as a callback for a method."""
     entry = FUNCTIONS[name]
 
-    def bound(frame: Frame) -> Callback:
+    def bind(frame: Frame) -> Callback:
         def call(*arguments: Value) -> Value:
             frame.charge(2)
             return entry.run(frame, *arguments[: entry.max_arguments])
 
         return call
 
-    return bound
+    return bind

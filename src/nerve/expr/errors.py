@@ -1,4 +1,4 @@
-"""Errors that point at the text: the message, the line and a caret."""
+"""Errors with a position in the source: the message, the line and a caret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_EXCERPT_CHARS = 100
 
 
 class SourceError(NerveError):
-    """An error at a place of an expression's text."""
+    """An error at a position in the source of an expression."""
 
     def __init__(self, message: str, source: str, offset: int = 0, length: int = 1) -> None:
         super().__init__(message, source, offset, length)
@@ -19,12 +19,12 @@ class SourceError(NerveError):
 
     @property
     def line(self) -> int:
-        """The line of the source, from 1."""
+        """The line in the source, starting at 1."""
         return self.source.count("\n", 0, self.offset) + 1
 
     @property
     def column(self) -> int:
-        """The column of that line, from 1."""
+        """The column in the line, starting at 1."""
         return self.offset - self.source.rfind("\n", 0, self.offset)
 
     def __str__(self) -> str:
@@ -32,19 +32,19 @@ class SourceError(NerveError):
 
 
 class ExprError(SourceError, ValueError):
-    """An expression that cannot be compiled; the message names the thing and the fix."""
+    """An expression that cannot be compiled; the message contains the problem and the fix."""
 
 
 class EvalError(SourceError, RuntimeError):
-    """An expression that could not be evaluated with the values it was given."""
+    """An expression that could not be evaluated with its values."""
 
 
 class EvaluationRefused(Exception):
-    """Why an operation on values is refused; becomes an EvalError where the place is known."""
+    """An operation on values that is not allowed; becomes an EvalError where the position is known."""
 
 
 def line_with_caret(source: str, offset: int, length: int) -> str:
-    """The line at `offset` and a caret under it; of a long line only what is around."""
+    """Return the line at `offset` with a caret under it; a long line is cut around the offset."""
     start = source.rfind("\n", 0, offset) + 1
     end = source.find("\n", offset)
     line = source[start : end if end >= 0 else len(source)]
@@ -56,7 +56,7 @@ def line_with_caret(source: str, offset: int, length: int) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` where something known is close to `name`, else nothing."""
+    """Return `; did you mean …?` if a known name is close to `name`, else an empty string."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, sorted(known), n=1, cutoff=0.65)

@@ -17,13 +17,13 @@ from nerve.expr.limits import DEFAULT_LIMITS, EvaluationLimits
 from nerve.expr.parser import Parser
 from nerve.expr.values import Value
 
-TOO_DEEP_MESSAGE = "nested too deeply for this stack"
+TOO_DEEP_MESSAGE = "Nested too deeply for the Python stack"
 MAX_TREE_DEPTH = 200
-"""Levels of the tree; more than that and Python's stack would be the limit."""
+"""The maximum depth of the tree; beyond it, Python's stack would be the limit."""
 
 
 class Expression:
-    """An expression that can be evaluated as often as wanted; it holds no state."""
+    """A compiled, stateless expression that can be evaluated repeatedly."""
 
     __slots__ = (
         *("cost", "names", "offset", "opaque_names", "paths", "source"),
@@ -34,23 +34,23 @@ class Expression:
         self, text: str, start: int, end: int, tree: ast.Node, slots: int, limits: EvaluationLimits
     ) -> None:
         self.source = text[start:end]
-        """The expression's own text."""
+        """The text of the expression."""
         self.offset = start
-        """Where it begins in the template it is part of, else 0."""
+        """The start of the expression in its template, else 0."""
         self.names: frozenset[str] = analysis.free_names(tree)
         """The free names it uses."""
         self.paths: frozenset[NamePath] = analysis.free_name_paths(tree)
-        """How far each use of a free name is read by keys that are written down."""
+        """Each use of a free name with the literal keys that are read from it."""
         self.opaque_names = frozenset(path[0] for path in self.paths if len(path) == 1)
-        """The names that are used whole, or read by a computed key."""
+        """The names that are used as a whole, or read by a computed key."""
         self._text, self._limits, self._slots = text, limits, slots
         self.cost = analysis.evaluation_cost(tree)
-        """The steps that it takes in any case."""
+        """The minimum number of steps of an evaluation."""
         self._fuel = limits.fuel - self.cost
         self._run = Compiler(text).compile(tree)
 
     def __call__(self, scope: Mapping[str, Any]) -> Any:
-        """Evaluate with the values of `scope`; what comes back is JSON."""
+        """Evaluate with the values of `scope` and return JSON."""
         frame = Frame(scope, self._limits, self._fuel)
         try:
             value = self.evaluate(frame) if self._slots else self._run(frame)
@@ -59,7 +59,7 @@ class Expression:
         return value if value is True or value is False else self.value_to_json(frame, value)
 
     def evaluate(self, frame: Frame) -> Value:
-        """The value inside an evaluation, where undefined and NaN are still there."""
+        """Return the value inside an evaluation, which may still be undefined or NaN."""
         frame.slots = [None] * self._slots
         try:
             return self._run(frame)
@@ -67,11 +67,11 @@ class Expression:
             raise self.error(TOO_DEEP_MESSAGE) from None
 
     def error(self, message: str) -> EvalError:
-        """An error of the whole expression, at its place in the text."""
+        """Return an error that marks the whole expression."""
         return EvalError(message, self._text, self.offset, len(self.source))
 
     def value_to_json(self, frame: Frame, value: Value) -> Any:
-        """A value of an evaluation as JSON."""
+        """Return a value of an evaluation as JSON."""
         try:
             return to_json(frame, value)
         except EvaluationRefused as error:
@@ -90,7 +90,7 @@ def compile(
 ) -> Expression:
     """Compile an expression.
 
-    `names` are the free names in sight, None for any; `hyphens` are ids with hyphens known after a dot.
+    `names` are the allowed free names, None for any; `hyphens` are ids with hyphens allowed after a dot.
     """
     return _compile_expression(
         source, None if names is None else frozenset(names), frozenset(hyphens), limits
@@ -102,7 +102,7 @@ def _compile_expression(
     source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
 ) -> Expression:
     if len(source) > limits.source:
-        message = f"an expression has at most {limits.source:,} characters, and this has {len(source):,}"
+        message = f"An expression can have at most {limits.source:,} characters, got {len(source):,}"
         raise ExprError(message, source)
     tokens = Lexer(source, limits=limits, hyphens=hyphens).tokens_to_end()
     return build_expression(source, tokens, 0, len(source), names, limits)
@@ -116,12 +116,12 @@ def build_expression(
     names: frozenset[str] | None,
     limits: EvaluationLimits,
 ) -> Expression:
-    """The expression of some tokens, which stand in `text` from `start` to `end`."""
+    """Build the expression from the tokens of `text` between `start` and `end`."""
     try:
         parser = Parser(text, tokens, names, limits)
         tree = parser.parse()
         if analysis.tree_depth(tree) > MAX_TREE_DEPTH:
-            raise ExprError(f"more than {MAX_TREE_DEPTH} operators within each other", text, start)
+            raise ExprError(f"More than {MAX_TREE_DEPTH} nested operators", text, start)
         return Expression(text, start, end, tree, parser.slots, limits)
     except RecursionError:
         raise ExprError(TOO_DEEP_MESSAGE, text, start) from None

@@ -1,4 +1,4 @@
-"""The state of one evaluation: what is in sight, and what may still be spent."""
+"""The state of one evaluation: its scope and its remaining fuel."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from nerve.expr.errors import EvaluationRefused
 from nerve.expr.limits import EvaluationLimits
 
 COPIED_CHARS_PER_STEP = 16
-"""Characters made for one step: memory, not time, is what strings cost."""
+"""Characters created per step: strings cost memory, not time."""
 SCANNED_CHARS_PER_STEP = 512
-"""Characters compared or searched for one step."""
+"""Characters compared or searched per step."""
 STEPS_PER_VISIT = 8
-"""Steps for an array or object that is gone through."""
+"""Steps for iterating over an array or object."""
 
 
 class Frame:
-    """The scope, the arrow functions' parameters, and the fuel that is left."""
+    """The scope, the parameters of arrow functions, and the remaining fuel."""
 
     __slots__ = ("fuel", "limits", "scope", "slots")
 
     slots: list[Any]
-    """Set where there are arrow functions."""
+    """Only set for expressions with arrow functions."""
 
     def __init__(self, scope: Mapping[str, Any], limits: EvaluationLimits, fuel: int) -> None:
         self.scope = scope
@@ -30,35 +30,35 @@ class Frame:
         self.fuel = fuel
 
     def charge(self, steps: int) -> None:
-        """Charge what is about to be done."""
+        """Charge steps before they are executed."""
         self.fuel -= steps
         if self.fuel < 0:
             raise EvaluationRefused(
-                f"this takes more than {self.limits.fuel:,} steps; do less in one expression"
+                f"The evaluation takes more than {self.limits.fuel:,} steps; do less in one expression"
             )
 
     def charge_text(self, length: int) -> None:
-        """Charge a string that is about to be made."""
+        """Charge a string before it is created."""
         if length > self.limits.text:
             raise EvaluationRefused(
-                f"a string of {length:,} characters; at most {self.limits.text:,} are allowed"
+                f"String too long: {length:,} characters; at most {self.limits.text:,} are allowed"
             )
         self.charge(1 + length // COPIED_CHARS_PER_STEP)
 
     def charge_items(self, count: int) -> None:
-        """Charge an array that is about to be made."""
+        """Charge an array before it is created."""
         if count > self.limits.items:
             raise EvaluationRefused(
-                f"an array of {count:,} elements; at most {self.limits.items:,} are allowed"
+                f"Array too long: {count:,} elements; at most {self.limits.items:,} are allowed"
             )
         self.charge(1 + count)
 
     def charge_scan(self, length: int) -> None:
-        """Charge a look through a string."""
+        """Charge a scan of a string."""
         self.charge(1 + length // SCANNED_CHARS_PER_STEP)
 
     def charge_visit(self, depth: int) -> None:
-        """Charge an array or object that is gone through; refuse it where it is nested too deeply."""
+        """Charge iterating over an array or object; raise if it is nested too deeply."""
         self.charge(STEPS_PER_VISIT)
         if depth > self.limits.nesting:
-            raise EvaluationRefused(f"values are nested deeper than {self.limits.nesting} levels")
+            raise EvaluationRefused(f"Values are nested deeper than {self.limits.nesting} levels")

@@ -1,4 +1,4 @@
-"""What leaves an evaluation: JSON, and nothing that only JavaScript has."""
+"""Convert the result of an evaluation to JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve.expr.values import UNDEFINED, ArrayValue, ObjectValue, Value, value_f
 
 
 def to_json(frame: Frame, value: Value, depth: int = 0) -> Any:
-    """The value as JSON; data of the host leaves as it is, without being copied."""
+    """Return the value as JSON; host data is returned without a copy."""
     kind = type(value)
     if value is None or value is UNDEFINED:
         return None

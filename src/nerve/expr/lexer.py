@@ -1,4 +1,4 @@
-"""Text into tokens."""
+"""Split the source of an expression into tokens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPERAND_ENDS = frozenset({")", "]", "}"})
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text; `value` is what a literal stands for."""
+    """A token of the source; `value` is the value of a literal."""
 
     kind: TokenKind
     text: str
@@ -47,7 +47,7 @@ class Token:
 
 
 class Lexer:
-    """Reads tokens from `offset` up to the end, or up to the `closing` that closes a `{{` or `${`."""
+    """Read tokens from `offset` to the end, or to the `closing` of a `{{` or `${`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Lexer:
         self.tokens: list[Token] = []
 
     def tokens_to_end(self) -> list[Token]:
-        """All tokens and one that marks the end; `offset` is then behind the last of them."""
+        """Return all tokens and an end token; `offset` is then after the last token."""
         braces = 0
         while True:
             self.skip_space()
@@ -89,7 +89,7 @@ class Lexer:
 
     def check_length(self) -> None:
         if self.offset - self.start > self.limits.source:
-            self.fail(f"an expression has at most {self.limits.source:,} characters", self.start)
+            self.fail(f"An expression can have at most {self.limits.source:,} characters", self.start)
 
     def token(self) -> Token:
         source, offset = self.source, self.offset
@@ -106,7 +106,7 @@ class Lexer:
             return self.dot_or_number()
         if match := OPERATOR_PATTERN.match(source, offset):
             return self.operator(match[0])
-        return self.fail(f"unexpected character {character!r}", offset)
+        return self.fail(f"Unexpected character {character!r}", offset)
 
     def make_token(self, kind: TokenKind, text: str, value: Value = None) -> Token:
         token = Token(kind, text, self.offset, value)
@@ -119,7 +119,7 @@ class Lexer:
         )
 
     def hyphenated_name_at(self, offset: int) -> str:
-        """The longest known id with hyphens that stands at `offset`."""
+        """Return the longest known id with hyphens at `offset`."""
         candidates = [known for known in self.hyphens if self.source.startswith(known, offset)]
         candidates = [
             known
@@ -131,22 +131,22 @@ class Lexer:
 
     def name(self, text: str) -> Token:
         if not text.replace("$", "_").isidentifier():
-            self.fail(f"`{text}` is not a name", self.offset)
+            self.fail(f"`{text}` is not a valid name", self.offset)
         return self.make_token("name", text)
 
     def operator(self, text: str) -> Token:
         if text == "/" and self.source[self.offset + 1 : self.offset + 2] in ("/", "*"):
-            self.fail("comments are not part of the language", self.offset, 2)
+            self.fail("Comments are not part of the language", self.offset, 2)
         return self.make_token("operator", text)
 
     def dot_or_number(self) -> Token:
-        """A number; or the dot before an id that begins with a digit."""
+        """Read a number, or the dot before an id that starts with a digit."""
         follows_operand = bool(self.tokens) and self.ends_operand(self.tokens[-1])
         if self.source[self.offset] == "." and follows_operand and self.hyphenated_name_at(self.offset + 1):
             return self.make_token("operator", ".")
         match = NUMBER_PATTERN.match(self.source, self.offset)
         if not match:
-            self.fail(f"unexpected character {self.source[self.offset]!r}", self.offset)
+            self.fail(f"Unexpected character {self.source[self.offset]!r}", self.offset)
         self.check_end_of_number(match[0], match.end())
         text = match[0].replace("_", "")
         return self.make_token("number", match[0], numbers.parse_number(text))
@@ -157,11 +157,11 @@ class Lexer:
     def check_end_of_number(self, text: str, end: int) -> None:
         following = self.source[end : end + 1]
         if following == "n":
-            self.fail("BigInt numbers are not supported; leave out the `n`", self.offset, len(text) + 1)
+            self.fail("BigInt numbers are not supported; remove the `n`", self.offset, len(text) + 1)
         if text == "0" and following.isdigit():
-            self.fail("a number does not begin with 0; write octal numbers as 0o17", self.offset)
+            self.fail("A number cannot start with 0; write octal numbers as 0o17", self.offset)
         if following.isalnum() or (following in ("_", "$") and following):
-            self.fail(f"`{following}` right behind a number", end)
+            self.fail(f"`{following}` directly after a number", end)
 
     def string(self, quote: str) -> Token:
         start, pieces = self.offset, []
@@ -176,32 +176,32 @@ class Lexer:
                 text = self.source[start : self.offset]
                 return Token("string", text, start, utf16.join_surrogates("".join(pieces)))
             if following != "\\":
-                self.fail(f"the string is not closed; add {quote}", start)
+                self.fail(f"The string is not closed; add {quote}", start)
             pieces.append(self.escape())
 
     def escape(self) -> str:
-        """What the escape at `offset` stands for."""
+        """Read the escape at `offset` and return its character."""
         start = self.offset
         following = self.source[start + 1 : start + 2]
         if match := CODE_POINT_PATTERN.match(self.source, start + 1):
             self.offset = match.end()
             return self.code_point(int(match[1] or match[2] or match[3], 16), start)
         if following in ("x", "u"):
-            self.fail("an escape is written \\x41, \\u0041 or \\u{41}", start, 2)
+            self.fail("Invalid escape; write \\x41, \\u0041 or \\u{41}", start, 2)
         if following.isdigit() and (following != "0" or self.source[start + 2 : start + 3].isdigit()):
-            self.fail("octal escapes are not supported; write \\x41", start, 2)
+            self.fail("Octal escapes are not supported; write \\x41", start, 2)
         if not following or following in "\r\n\u2028\u2029":
-            self.fail("a string ends on the line it began; write \\n for a new line", start)
+            self.fail("A string must end on the line where it starts; write \\n for a line break", start)
         self.offset += 2
         return "\0" if following == "0" else ESCAPES.get(following, following)
 
     def code_point(self, code: int, start: int) -> str:
         if code > 0x10FFFF:
-            self.fail("there is no such character", start, self.offset - start)
+            self.fail("Code point out of range; the largest is \\u{10FFFF}", start, self.offset - start)
         return chr(code)
 
     def template(self) -> Token:
-        """A template literal: its texts, and the tokens of what stands between `${` and `}`."""
+        """Read a template literal: its strings, and the tokens between `${` and `}`."""
         start = self.offset
         parts: list[str | list[Token]] = []
         text = ""
@@ -216,7 +216,7 @@ class Lexer:
                 parts.append(utf16.join_surrogates(text))
                 return Token("template", self.source[start : self.offset], start, parts)
             if not following:
-                self.fail("the template literal is not closed; add `", start)
+                self.fail("The template literal is not closed; add `", start)
             if self.source.startswith("${", self.offset):
                 parts += [utf16.join_surrogates(text), self.inner_tokens()]
                 text = ""
@@ -227,13 +227,13 @@ class Lexer:
         if following == "\\":
             return self.escape()
         if following == "\r":
-            self.fail("a carriage return in a template literal; write \\r", self.offset)
+            self.fail("Carriage return in a template literal; write \\r", self.offset)
         self.offset += 1
         return following
 
     def inner_tokens(self) -> list[Token]:
         if self.nesting >= self.limits.nesting:
-            self.fail(f"nested deeper than {self.limits.nesting} levels", self.offset)
+            self.fail(f"Nested deeper than {self.limits.nesting} levels", self.offset)
         inner = Lexer(
             self.source,
             self.offset + 2,

@@ -1,4 +1,4 @@
-"""Numbers as JavaScript reads, writes and computes them."""
+"""Number parsing, formatting and arithmetic as in JavaScript."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE_BY_PREFIX = {"x": 16, "o": 8, "b": 2}
 
 
 def number_to_text(number: Number) -> str:
-    """The number as `String(number)` writes it."""
+    """Return `String(number)`."""
     if type(number) is int:
         return str(number)
     if number != number:
@@ -34,7 +34,7 @@ def number_to_text(number: Number) -> str:
 
 
 def decimal_digits(shortest: str) -> tuple[str, str, int]:
-    """The sign, the digits, and where the point stands among them."""
+    """Return the sign, the digits, and the position of the decimal point."""
     sign = "-" if shortest[0] == "-" else ""
     mantissa, _, exponent = shortest.lstrip("-").partition("e")
     before, _, after = mantissa.partition(".")
@@ -57,7 +57,7 @@ def place_decimal_point(digits: str, point: int) -> str:
 
 
 def parse_number(text: str) -> Number:
-    """What `Number(text)` says."""
+    """Return `Number(text)`."""
     text = text.strip(WHITESPACE_CHARS)
     if not text:
         return 0
@@ -76,7 +76,7 @@ def big_to_float(number: int) -> float:
 
 
 def int_if_safe(number: float) -> Number:
-    """An int where the number is a safe one, and not negative zero."""
+    """Return an int if the number is a safe integer and not negative zero."""
     if (
         number.is_integer()
         and -MAX_EXACT_INTEGER <= number <= MAX_EXACT_INTEGER
@@ -126,7 +126,7 @@ def negate_number(number: Number) -> Number:
 
 
 def integer_part(number: Number) -> Number:
-    """What an index argument means: the integer part, 0 for NaN, infinities kept."""
+    """Return the value of an index argument: the integer part, 0 for NaN, infinities unchanged."""
     if type(number) is int:
         return number
     if number != number:

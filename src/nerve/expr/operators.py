@@ -1,4 +1,4 @@
-"""The operators, each as a function of two values."""
+"""The operators as functions of values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BinaryOperator = Callable[[Frame, Value, Value], Value]
 
 
 def add_values(frame: Frame, left: Value, right: Value) -> Value:
-    """`+`: a sum, or one string after the other."""
+    """Return the sum, or the concatenation if one operand is a string."""
     if type(left) is int and type(right) is int:
         return exact_sum(left + right, left, right)
     left, right = to_primitive(frame, left), to_primitive(frame, right)
@@ -34,7 +34,7 @@ def add_values(frame: Frame, left: Value, right: Value) -> Value:
 
 
 def exact_sum(result: int, left: int, right: int) -> Number:
-    """The sum of integers as a float where it is not exact any more."""
+    """Return the sum of integers, as a float beyond the exact range."""
     return result if -MAX_EXACT_INTEGER <= result <= MAX_EXACT_INTEGER else float(left) + float(right)
 
 

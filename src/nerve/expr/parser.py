@@ -1,4 +1,4 @@
-"""Tokens into a tree, by the strength of operators."""
+"""Parse tokens into a syntax tree by operator precedence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UNARY_OPERATOR_NAMES = frozenset({"!", "-", "+", "typeof"})
 
 
 class Parser(TokenCursor):
-    """Parses the tokens of one expression; `names` are the free names in sight, None for any."""
+    """Parse the tokens of one expression; `names` are the allowed free names, None for any."""
 
     def __init__(
         self, source: str, tokens: Sequence[Token], names: Collection[str] | None, limits: EvaluationLimits
@@ -47,9 +47,9 @@ class Parser(TokenCursor):
         self.in_parentheses: set[int] = set()
 
     def parse(self) -> ast.Node:
-        """The whole expression."""
+        """Parse the whole expression."""
         if self.is_at_end():
-            self.fail("an expression is expected here")
+            self.fail("Expected an expression")
         node = self.expression()
         if not self.is_at_end():
             self.fail_unexpected()
@@ -88,7 +88,7 @@ class Parser(TokenCursor):
             if not isinstance(side, ast.Logical) or id(side) in self.in_parentheses:
                 continue
             if (side.operator == "??") != (token.text == "??"):
-                self.fail("`??` beside `||` or `&&` needs parentheses", token)
+                self.fail("`??` mixed with `||` or `&&` needs parentheses", token)
 
     def unary(self) -> ast.Node:
         token = self.token
@@ -98,7 +98,7 @@ class Parser(TokenCursor):
         with self.enter_nesting():
             operand = self.unary()
         if isinstance(operand, ast.Binary) and id(operand) not in self.in_parentheses:
-            self.fail(f"put parentheses around `{token.text}…` or around the power", token)
+            self.fail(f"Put parentheses around `{token.text}…` or around the power", token)
         return ast.Unary(token.text, operand, token.offset)
 
     def power(self) -> ast.Node:
@@ -118,14 +118,14 @@ class Parser(TokenCursor):
         while self.is_operator(".", "?.", "[", "("):
             links.append(self.link(base, links))
         if self.token.kind == "template":
-            self.fail("tagged templates are not supported")
+            self.fail("Tagged templates are not supported")
         return ast.Chain(base, tuple(links), start) if links else base
 
     def link(self, base: ast.Node, links: list[ast.Link]) -> ast.Link:
         token = self.advance()
         optional = token.text == "?."
         if token.text == "(" or (optional and self.is_operator("(")):
-            self.fail("only the functions and methods of the language can be called", token)
+            self.fail("Only built-in functions and methods can be called", token)
         if token.text == "[" or (optional and self.accept("[")):
             return self.index(optional, token.offset)
         name = self.property_name()
@@ -133,7 +133,7 @@ class Parser(TokenCursor):
             return ast.PropertyAccess(name.text, optional, token.offset)
         if self.is_operator("?."):
             if self.peek(1).text == "(":
-                self.fail("`?.(` is not supported; a method is either there or not")
+                self.fail("`?.(` is not supported; write `?.` before the name of the method")
             return ast.PropertyAccess(name.text, optional, token.offset)
         return self.method(name, base, links, optional)
 
@@ -151,7 +151,7 @@ class Parser(TokenCursor):
 
     def property_name(self) -> Token:
         if self.token.kind != "name":
-            self.fail_unexpected("a property's name is expected after the dot")
+            self.fail_unexpected("Expected a property name after the dot")
         token = self.advance()
         if token.text in reserved_names.FORBIDDEN_PROPERTIES:
             self.fail(reserved_names.forbidden_property_message(token.text), token)
@@ -160,7 +160,7 @@ class Parser(TokenCursor):
     def method(self, name: Token, base: ast.Node, links: list[ast.Link], optional: bool) -> ast.MethodCall:
         if name.text not in METHODS:
             hint = reserved_names.METHOD_HINTS.get(name.text) or did_you_mean(name.text, METHODS)
-            self.fail(f"there is no method `{name.text}`{hint}", name)
+            self.fail(f"Unknown method `{name.text}`{hint}", name)
         if name.text in reserved_names.COPYING_METHOD_BY_NAME and not is_fresh_array(base, links):
             self.fail(
                 f"`{name.text}` changes its array in place; use "
@@ -171,7 +171,7 @@ class Parser(TokenCursor):
         return ast.MethodCall(name.text, arguments, optional, name.offset)
 
     def arguments(self, entry: LibraryFunction, name: Token) -> tuple[ast.Argument, ...]:
-        """What stands between the parentheses, with an arrow function where the entry has one."""
+        """Parse the arguments in parentheses, with an arrow function where the function takes one."""
         self.expect("(")
         arguments: list[ast.Argument] = []
         while not self.is_operator(")"):
@@ -188,7 +188,7 @@ class Parser(TokenCursor):
 
     def argument(self) -> ast.Node:
         if self.is_at_arrow():
-            self.fail("an arrow function can only be given to a method like `map` or `filter`")
+            self.fail("An arrow function can only be passed to a method like `map` or `filter`")
         return self.expression()
 
     def spread(self) -> ast.Spread:
@@ -204,7 +204,7 @@ class Parser(TokenCursor):
         return self.fail(f"`{name.text}` takes an arrow function here, such as `x => x.name`", token)
 
     def function_name(self) -> str:
-        """The function of the table that stands here without being called."""
+        """Consume a built-in function that is not called and return its name, or an empty string."""
         token = self.token
         name, length = token.text, 1
         if token.kind != "name" or not self.is_global(name):
@@ -245,7 +245,7 @@ class Parser(TokenCursor):
         parameters = self.parameters(names)
         self.expect("=>")
         if self.is_operator("{"):
-            self.fail("an arrow function has one expression and no statements; for an object write `({…})`")
+            self.fail("The body of an arrow function must be one expression; for an object write `({…})`")
         body = self.expression()
         self.locals = outer
         return ast.Arrow(parameters, body, start)
@@ -283,19 +283,19 @@ class Parser(TokenCursor):
         return bindings
 
     def bind_name(self, names: set[str]) -> int:
-        """A new slot for the parameter whose name stands here."""
+        """Parse a parameter name and return a new slot for it."""
         token = self.advance()
         if token.kind != "name":
             self.position -= 1
-            self.fail_unexpected("a parameter's name is expected here; defaults and `...` are not supported")
+            self.fail_unexpected("Expected a parameter name; defaults and `...` are not supported")
         if (
             token.text in reserved_names.KEYWORD_MESSAGES
             or token.text in reserved_names.FORBIDDEN_GLOBALS
             or token.text in reserved_names.LITERAL_VALUES
         ):
-            self.fail(f"`{token.text}` cannot be a parameter's name", token)
+            self.fail(f"`{token.text}` cannot be a parameter name", token)
         if token.text in names:
-            self.fail(f"the parameter `{token.text}` is there twice", token)
+            self.fail(f"Duplicate parameter `{token.text}`", token)
         names.add(token.text)
         self.locals[token.text] = self.slots
         self.slots += 1
@@ -319,12 +319,12 @@ class Parser(TokenCursor):
         if token.text == "{":
             return self.object()
         if token.text in ("/", "/="):
-            self.fail("regular expressions are not supported; use `includes`, `startsWith` or `split`")
+            self.fail("Regular expressions are not supported; use `includes`, `startsWith` or `split`")
         return self.fail_unexpected()
 
     def parenthesised_expression(self) -> ast.Node:
         if self.is_at_arrow():
-            self.fail("an arrow function can only be given to a method like `map` or `filter`")
+            self.fail("An arrow function can only be passed to a method like `map` or `filter`")
         self.advance()
         node = self.expression()
         self.expect(")")
@@ -341,7 +341,7 @@ class Parser(TokenCursor):
         return ast.TemplateLiteral(tuple(parts), token.offset)
 
     def inner(self, tokens: list[Token]) -> ast.Node:
-        """The expression inside `${ }`, with the same names in sight."""
+        """Parse the expression inside `${ }` with the same names."""
         outer, position = self.tokens, self.position
         self.tokens, self.position = tokens, 0
         with self.enter_nesting():
@@ -354,7 +354,7 @@ class Parser(TokenCursor):
         items: list[ast.Node | ast.Spread] = []
         while not self.is_operator("]"):
             if self.is_operator(","):
-                self.fail("an array without a value between two commas; write `null` or `undefined`")
+                self.fail("Missing value between two commas; write `null` or `undefined`")
             items.append(self.spread() if self.is_operator("...") else self.argument())
             if not self.accept(","):
                 break
@@ -386,13 +386,13 @@ class Parser(TokenCursor):
             self.advance()
             key = ast.Literal(token.value, token.offset)
         elif self.is_operator("{"):
-            self.fail("`{{` inside an expression; write it without the braces")
+            self.fail("`{{` inside an expression; remove the braces")
         else:
-            self.fail_unexpected("a key is expected here")
+            self.fail_unexpected("Expected a key")
         if isinstance(key, ast.Literal) and key.value == "__proto__":
             self.fail(reserved_names.forbidden_property_message("__proto__"), token)
         if self.is_operator("("):
-            self.fail("an object's values are data; it cannot have methods")
+            self.fail("An object cannot have methods; its values are data")
         self.expect(":")
         return ast.ObjectEntry(key, self.argument(), token.offset)
 
@@ -411,7 +411,7 @@ class Parser(TokenCursor):
             return self.from_library(token)
         if self.is_operator("("):
             hint = reserved_names.FUNCTION_HINTS.get(name) or did_you_mean(name, FUNCTIONS)
-            self.fail(f"there is no function `{name}`{hint}", token)
+            self.fail(f"Unknown function `{name}`{hint}", token)
         return self.free_name(token)
 
     def is_global(self, name: str) -> bool:
@@ -422,7 +422,7 @@ class Parser(TokenCursor):
     def free_name(self, token: Token) -> ast.Name:
         name = token.text
         if self.is_operator("=>"):
-            self.fail("an arrow function can only be given to a method like `map` or `filter`", token)
+            self.fail("An arrow function can only be passed to a method like `map` or `filter`", token)
         if self.names is not None and name in self.names and name not in reserved_names.FORBIDDEN_VARIABLES:
             return ast.Name(name, token.offset)
         if name in reserved_names.FORBIDDEN_GLOBALS:
@@ -430,7 +430,7 @@ class Parser(TokenCursor):
         if self.names is not None:
             known = set(self.names) | set(self.locals) | NAMESPACES
             hint = reserved_names.OTHER_LANGUAGE_HINTS.get(name) or did_you_mean(name, known)
-            self.fail(f"there is no `{name}` here{hint}", token)
+            self.fail(f"Unknown name `{name}`{hint}", token)
         return ast.Name(name, token.offset)
 
     def from_library(self, token: Token) -> ast.Node:
@@ -442,13 +442,13 @@ class Parser(TokenCursor):
             if name in CONSTANTS and not self.is_operator("("):
                 return ast.Literal(CONSTANTS[name], token.offset)
             if name not in FUNCTIONS:
-                self.fail(f"there is no `{name}`{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}", member)
+                self.fail(f"Unknown function `{name}`{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}", member)
         if name not in FUNCTIONS or not self.is_operator("("):
             self.fail(f"`{name}` can only be called, as in `{call_example(name)}`", token)
         arguments = self.arguments(FUNCTIONS[name], token)
         if name == "Object.assign" and not (arguments and isinstance(arguments[0], ast.ObjectLiteral)):
             self.fail(
-                "`Object.assign` changes its first argument; begin with `{}` or write `{...a, ...b}`", token
+                "`Object.assign` changes its first argument; start with `{}` or write `{...a, ...b}`", token
             )
         return ast.FunctionCall(name, arguments, token.offset)
 
@@ -462,7 +462,7 @@ def call_example(name: str) -> str:
 
 
 def is_fresh_array(base: ast.Node, links: Sequence[ast.Link]) -> bool:
-    """Whether nobody else can see the array that a chain has made so far."""
+    """Whether the array that a chain has created so far is not visible elsewhere."""
     if links:
         return isinstance(links[-1], ast.MethodCall) and links[-1].name in reserved_names.FRESH_METHODS
     match base:

@@ -1,4 +1,4 @@
-"""What can be read from a value: the keys of its data, and nothing else."""
+"""Property access: only the keys of data can be read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nerve.expr.values import (
 
 
 def read_property(frame: Frame, base: Value, key: str) -> Value:
-    """The property `key`, or UNDEFINED."""
+    """Return the property `key`, or UNDEFINED."""
     if key in reserved_names.FORBIDDEN_PROPERTIES:
         raise EvaluationRefused(reserved_names.forbidden_property_message(key))
     kind = value_kind(base)
     if kind == "object":
         return value_from_host(base[key]) if key in base else missing_property(base, key)
     if kind == "null" or kind == "undefined":
-        raise EvaluationRefused(f"cannot read `{key}` of {kind}; write `?.` where it may be missing")
+        raise EvaluationRefused(f"Cannot read `{key}` of {kind}; write `?.` if it may be missing")
     if kind == "array" or kind == "string":
         if key == "length":
             return value_length(frame, base)
@@ -38,14 +38,14 @@ def read_property(frame: Frame, base: Value, key: str) -> Value:
 
 
 def read_index(frame: Frame, base: Value, key: Value) -> Value:
-    """What `base[key]` says."""
+    """Return `base[key]`."""
     if type(key) is int and type(base) is not dict:
         kind = value_kind(base)
         if kind == "array" or kind == "string":
             return element_at(frame, base, key) if key >= 0 else UNDEFINED
     if base is None or base is UNDEFINED:
         raise EvaluationRefused(
-            f"cannot read a property of {value_kind(base)}; write `?.[` where it may be missing"
+            f"Cannot read a property of {value_kind(base)}; write `?.[` if it may be missing"
         )
     return read_property(frame, base, to_string(frame, key))
 
@@ -55,7 +55,7 @@ def value_length(frame: Frame, base: Value) -> int:
 
 
 def element_at(frame: Frame, base: Value, index: int) -> Value:
-    """The element of an array or the unit of a string, or UNDEFINED."""
+    """Return the element of an array or the UTF-16 unit of a string, or UNDEFINED."""
     if type(base) is str:
         text = utf16.utf16_units(frame, base)
         return text[index] if index < len(text) else UNDEFINED
@@ -63,21 +63,21 @@ def element_at(frame: Frame, base: Value, index: int) -> Value:
 
 
 def missing_property(base: Value, key: str) -> Value:
-    """UNDEFINED, unless JavaScript would find something that is not data."""
+    """Return UNDEFINED; raise if JavaScript would return an inherited member."""
     if key in (
         reserved_names.INHERITED_BY_OBJECTS
         if value_kind(base) == "object"
         else reserved_names.INHERITED_BY_OTHERS
     ):
-        raise EvaluationRefused(f"{describe_kind(base)} has no key `{key}`; methods can only be called")
+        raise EvaluationRefused(f"Cannot read `{key}` of {describe_kind(base)}; methods can only be called")
     return UNDEFINED
 
 
 def has_property(frame: Frame, base: Value, key: Value) -> bool:
-    """What `key in base` says."""
+    """Return `key in base`."""
     kind = value_kind(base)
     if kind not in ("object", "array"):
-        raise EvaluationRefused(f"`in` looks into objects and arrays, not into {describe_kind(base)}")
+        raise EvaluationRefused(f"`in` needs an object or an array on its right, got {describe_kind(base)}")
     name = to_string(frame, key)
     if has_own_property(frame, base, name):
         return True
@@ -88,7 +88,7 @@ def has_property(frame: Frame, base: Value, key: Value) -> bool:
 
 
 def has_own_property(frame: Frame, base: Value, name: str) -> bool:
-    """Whether `name` is a key of the data itself."""
+    """Whether `name` is an own key of the data."""
     kind = value_kind(base)
     if kind == "object":
         return name in base
@@ -99,7 +99,7 @@ def has_own_property(frame: Frame, base: Value, name: str) -> bool:
 
 
 def own_entries(frame: Frame, base: Value) -> Iterator[tuple[str, Value]]:
-    """The keys and values that spreading, `Object.entries` and the like see, in JavaScript's order."""
+    """Yield the own keys and values in the order of JavaScript."""
     kind = value_kind(base)
     if kind == "object":
         frame.charge(4 + 2 * len(base))
@@ -119,16 +119,16 @@ def indexed_entries(values: list[Value]) -> Iterator[tuple[str, Value]]:
 
 
 def spread_elements(frame: Frame, base: Value) -> list[Value]:
-    """What `...base` in an array or a call gives."""
+    """Return the elements that `...base` adds to an array or a call."""
     kind = value_kind(base)
     if kind == "array":
         return array_elements(frame, base)
     if kind == "string":
         frame.charge_items(len(base))
         return list(base)
-    raise EvaluationRefused(f"{describe_kind(base)} cannot be spread; arrays and strings can")
+    raise EvaluationRefused(f"Cannot spread {describe_kind(base)}; only arrays and strings can be spread")
 
 
 def clamp_index(position: numbers.Number, length: int) -> int:
-    """An index that counts from the end when it is negative, kept within the length."""
+    """Return an index within the length; a negative one counts from the end."""
     return int(max(length + position, 0)) if position < 0 else int(min(position, length))

@@ -1,4 +1,4 @@
-"""The words of the language: what they stand for, and what to say about those that are left out."""
+"""Reserved words, and the messages for unsupported words and operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nerve.expr.values import UNDEFINED, Value
 
 
 def split_names(words: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a string as a set."""
     return frozenset(words.split())
 
 
@@ -55,14 +55,14 @@ OPERATOR_MESSAGES: Final[dict[str, str]] = {
     "<<": "`<<` is not part of the language",
     ">>": "`>>` is not part of the language",
     ">>>": "`>>>` is not part of the language",
-    ";": "one expression, without `;`",
-    ",": "only one expression is expected here, without `,`",
-    "=>": "an arrow function can only be given to a method like `map` or `filter`",
-    "...": "`...` is only for arrays, objects and arguments",
+    ";": "Only one expression is allowed, without `;`",
+    ",": "Only one expression is allowed, without `,`",
+    "=>": "An arrow function can only be passed to a method like `map` or `filter`",
+    "...": "`...` is only allowed in arrays, objects and arguments",
 }
 
 FORBIDDEN_PROPERTIES: Final = frozenset({"__proto__", "constructor", "prototype"})
-"""Properties that are never read, not even when data has them."""
+"""Properties that cannot be read, even if data has them."""
 
 FORBIDDEN_VARIABLES: Final = frozenset({"eval", "arguments"})
 FORBIDDEN_GLOBALS: Final = FORBIDDEN_VARIABLES | split_names(
@@ -72,7 +72,7 @@ FORBIDDEN_GLOBALS: Final = FORBIDDEN_VARIABLES | split_names(
     process require self setInterval setTimeout window
     """
 )
-"""Names of JavaScript's world that are refused at once unless the host has put them in sight."""
+"""JavaScript globals that are rejected unless the host provides them."""
 
 COPYING_METHOD_BY_NAME: Final = {"sort": "toSorted", "reverse": "toReversed"}
 FRESH_METHODS: Final = split_names(
@@ -83,7 +83,7 @@ FRESH_METHODS: Final = split_names(
 FRESH_FUNCTIONS: Final = frozenset(
     {"Array.from", "Array.of", "JSON.parse", "Object.entries", "Object.keys", "Object.values"}
 )
-"""What makes an array that only the chain itself can see: `sort` and `reverse` change nothing else."""
+"""Functions that return a new array, which `sort` and `reverse` may change in place."""
 
 OTHER_LANGUAGE_HINTS: Final = {
     "and": "; the logical and is `&&`",
@@ -94,14 +94,14 @@ OTHER_LANGUAGE_HINTS: Final = {
     "False": "; write `false`",
     **dict.fromkeys(("None", "nil", "NULL"), "; write `null`"),
 }
-"""Words of other languages that are names here, and how to say it."""
+"""Hints for keywords of other languages."""
 
 FUNCTION_HINTS: Final = {
     **dict.fromkeys(("len", "count", "size"), "; write `value.length`"),
     "str": "; write `String(value)`",
     **dict.fromkeys(("int", "float", "num"), "; write `Number(value)`"),
     "bool": "; write `Boolean(value)`",
-    **dict.fromkeys(("abs", "ceil", "floor", "max", "min", "round", "sqrt"), "; it is one of `Math`"),
+    **dict.fromkeys(("abs", "ceil", "floor", "max", "min", "round", "sqrt"), "; it is a function of `Math`"),
     "any": "; write `array.some(x => …)`",
     "all": "; write `array.every(x => …)`",
     "sum": "; write `array.reduce((sum, x) => sum + x, 0)`",
@@ -120,7 +120,7 @@ METHOD_HINTS: Final = {
     "lower": "; use `toLowerCase`",
     "append": "; write `[...array, value]`",
     "get": "; write `object[key]`",
-    "length": "; it is no method: leave out `()`",
+    "length": "; it is a property: remove the `()`",
     "push": "; write `[...array, value]`",
     "unshift": "; write `[value, ...array]`",
     "pop": "; write `array.at(-1)` or `array.slice(0, -1)`",
@@ -145,7 +145,7 @@ INHERITED_BY_OBJECTS: Final = split_names(
     propertyIsEnumerable toLocaleString toString valueOf
     """
 )
-"""What every object inherits in JavaScript, so that reading it here is refused where data has no such key."""
+"""Members that every JavaScript object inherits; reading them is rejected unless data has the key."""
 
 INHERITED_BY_OTHERS: Final = INHERITED_BY_OBJECTS | split_names(
     """
@@ -159,8 +159,8 @@ INHERITED_BY_OTHERS: Final = INHERITED_BY_OBJECTS | split_names(
     values with
     """
 )
-"""The same for strings, arrays, numbers and booleans."""
+"""Like INHERITED_BY_OBJECTS, for strings, arrays, numbers and booleans."""
 
 
 def forbidden_property_message(name: str) -> str:
-    return f"`{name}` is never read; values have only the keys of their data"
+    return f"`{name}` cannot be read; values have only the keys of their data"

@@ -1,4 +1,4 @@
-r"""Text with expressions in it: `Hi {{ inputs.name }}!`; `\{{` stands for the braces themselves."""
+r"""Templates: text with expressions, as in `Hi {{ inputs.name }}!`; `\{{` is a literal `{{`."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Template:
         )
 
     def __call__(self, scope: Mapping[str, Any]) -> str:
-        """The text: strings as they are, null and undefined as nothing, anything else as JSON."""
+        """Return the text: strings unchanged, null and undefined empty, anything else as JSON."""
         frame = Frame(scope, self._limits, self._limits.fuel)
         pieces = [part if isinstance(part, str) else render_expression(frame, part) for part in self.parts]
         return "".join(pieces)
 
     def value(self, scope: Mapping[str, Any]) -> Any:
-        """The value itself when the text is exactly one `{{ }}`, else the text."""
+        """Return the value if the template is exactly one `{{ }}`, else the text."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Expression):
             return self.parts[0](scope)
         return self(scope)
@@ -51,7 +51,7 @@ class Template:
 
 
 def render_expression(frame: Frame, expression: Expression) -> str:
-    """What stands in the text for an expression."""
+    """Return the text of an expression in a template."""
     try:
         frame.charge(expression.cost)
         return value_as_text(frame, expression.evaluate(frame))
@@ -75,7 +75,7 @@ def compile_template(
     hyphens: Iterable[str] = (),
     limits: EvaluationLimits = DEFAULT_LIMITS,
 ) -> Template:
-    """Compile a text with `{{ expressions }}`; `names` and `hyphens` are those of `compile`."""
+    """Compile a text with `{{ expressions }}`; for `names` and `hyphens` see compile()."""
     return _compile_template(source, None if names is None else frozenset(names), frozenset(hyphens), limits)
 
 
@@ -84,7 +84,7 @@ def _compile_template(
     source: str, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
 ) -> Template:
     if len(source) > limits.template:
-        raise ExprError(f"a template has at most {limits.template:,} characters", source[:100])
+        raise ExprError(f"A template can have at most {limits.template:,} characters", source[:100])
     parts: list[str | Expression] = []
     text, offset = "", 0
     while match := OPENING_PATTERN.search(source, offset):
@@ -104,13 +104,13 @@ def _compile_template(
 def parse_embedded_expression(
     source: str, start: int, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
 ) -> tuple[Expression, int]:
-    """The expression that begins at `start`, and where the text goes on."""
+    """Return the expression that starts at `start`, and the offset after its `}}`."""
     lexer = Lexer(source, start, limits=limits, hyphens=hyphens, closing="}}")
     tokens = lexer.tokens_to_end()
     end = lexer.offset
     first, last = tokens[0], tokens[-2] if len(tokens) > 1 else tokens[-1]
     if first is tokens[-1]:
-        raise ExprError("nothing stands between `{{` and `}}`", source, start - 2, end + 2 - start + 2)
+        raise ExprError("Empty expression between `{{` and `}}`", source, start - 2, end + 2 - start + 2)
     return build_expression(
         source, tokens, first.offset, last.offset + len(last.text), names, limits
     ), end + 2

@@ -1,4 +1,4 @@
-"""A place among tokens, and what can be asked and demanded there."""
+"""A cursor over tokens, for the parser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nerve.expr.limits import EvaluationLimits
 
 
 class TokenCursor:
-    """Goes through the tokens of one source, and counts how deep the nesting is."""
+    """Advance through the tokens of one source and track the nesting depth."""
 
     def __init__(self, source: str, tokens: Sequence[Token], limits: EvaluationLimits) -> None:
         self.source, self.tokens, self.limits = source, tokens, limits
@@ -46,7 +46,7 @@ class TokenCursor:
         if not self.is_operator(text):
             if self.token.kind == "end":
                 self.fail(f"`{text}` is missing at the end")
-            self.fail_unexpected(f"`{text}` is expected here")
+            self.fail_unexpected(f"Expected `{text}`")
         return self.advance()
 
     def fail(self, message: str, token: Token | None = None) -> NoReturn:
@@ -56,20 +56,20 @@ class TokenCursor:
     def fail_unexpected(self, expected: str = "") -> NoReturn:
         token = self.token
         if token.kind == "end":
-            self.fail("the expression ends too early")
+            self.fail("Unexpected end of the expression")
         reason = (
             reserved_names.OPERATOR_MESSAGES.get(token.text)
             if token.kind == "operator"
             else reserved_names.KEYWORD_MESSAGES.get(token.text)
         )
         hint = reserved_names.OTHER_LANGUAGE_HINTS.get(token.text, "") if token.kind == "name" else ""
-        self.fail(reason or (not hint and expected) or f"unexpected `{token.text}`{hint}")
+        self.fail(reason or (not hint and expected) or f"Unexpected `{token.text}`{hint}")
 
     @contextmanager
     def enter_nesting(self) -> Iterator[None]:
         self.depth += 1
         if self.depth > self.limits.nesting:
-            self.fail(f"nested deeper than {self.limits.nesting} levels")
+            self.fail(f"Nested deeper than {self.limits.nesting} levels")
         yield
         self.depth -= 1
 

@@ -1,7 +1,7 @@
-"""Strings as JavaScript counts them, in units of UTF-16.
+"""Strings in UTF-16 units, as JavaScript counts them.
 
-A Python string is kept with whole characters. Where an index counts, `units` spells each character beyond the
-basic plane as its two surrogates, and `whole` puts pairs together again.
+Strings are stored with whole characters. Where an index counts, `utf16_units` splits each character
+outside the basic plane into two surrogates, and `join_surrogates` joins the pairs again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UTF16_CODEC = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 
 
 def utf16_length(frame: Frame, text: str) -> int:
-    """How long JavaScript says a string is."""
+    """Return the length of a string in UTF-16 units."""
     if text.isascii():
         return len(text)
     frame.charge_text(len(text))
@@ -27,7 +27,7 @@ def utf16_length(frame: Frame, text: str) -> int:
 
 
 def utf16_units(frame: Frame, text: str) -> str:
-    """The string with one Python character for each unit."""
+    """Return the string with one Python character per UTF-16 unit."""
     if text.isascii() or utf16_length(frame, text) == len(text):
         return text
     frame.charge(len(text))
@@ -35,7 +35,7 @@ def utf16_units(frame: Frame, text: str) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """The string with pairs of surrogates put together."""
+    """Return the string with surrogate pairs joined."""
     return SURROGATE_PAIR_PATTERN.sub(join_surrogate_pair, text) if has_surrogates(text) else text
 
 
@@ -45,7 +45,7 @@ def join_surrogate_pair(match: re.Match[str]) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether there are surrogates in a string, in pairs or not."""
+    """Whether a string contains surrogates, paired or not."""
     if text.isascii():
         return False
     try:
@@ -56,27 +56,25 @@ def has_surrogates(text: str) -> bool:
 
 
 def utf16_sort_key(frame: Frame, text: str) -> bytes:
-    """What sorts as JavaScript sorts strings."""
+    """Return a sort key with the order of JavaScript strings."""
     frame.charge_text(len(text))
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def join_pieces(frame: Frame, pieces: list[str]) -> str:
-    """The pieces as one string, charged before it is made."""
+    """Join the pieces; the string is charged before it is created."""
     frame.charge_text(sum(map(len, pieces)))
     return join_surrogates("".join(pieces))
 
 
 def repeat_text(frame: Frame, text: str, times: int) -> str:
-    """The string so many times, charged before it is made; wide characters take more memory."""
+    """Repeat a string; it is charged before it is created, wide characters four times."""
     frame.charge_text(len(text) * times * (1 if text.isascii() else 4))
     return text * times
 
 
 def require_whole_characters(text: str) -> str:
-    """A string that may leave: half a character cannot."""
+    """Return the string; raise if it contains an unpaired surrogate."""
     if has_surrogates(text):
-        raise EvaluationRefused(
-            "the string holds half of a character beyond the basic plane; cut it elsewhere"
-        )
+        raise EvaluationRefused("The string contains an unpaired surrogate; cut it at another position")
     return text

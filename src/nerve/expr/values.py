@@ -1,4 +1,4 @@
-"""The values: JSON's and `undefined`; what comes from the host is looked at when it is read."""
+"""Values of expressions: JSON and `undefined`. Host values are checked when they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from nerve.expr.errors import EvaluationRefused
 
 Value: TypeAlias = Any
-"""A JSON value or UNDEFINED; a callback among the arguments of a method that takes one."""
+"""A JSON value or UNDEFINED; as an argument of some methods, a callback."""
 
 Kind = Literal["undefined", "null", "boolean", "number", "string", "array", "object"]
 
@@ -30,13 +30,13 @@ UNDEFINED: Final = Undefined()
 
 
 class ArrayValue(list[Any]):
-    """An array made by an evaluation; what the host gave stays a plain list."""
+    """An array created by an evaluation; arrays of the host are plain lists."""
 
     __slots__ = ()
 
 
 class ObjectValue(dict[str, Any]):
-    """An object made by an evaluation; what the host gave stays a plain dictionary."""
+    """An object created by an evaluation; objects of the host are plain dictionaries."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class ObjectValue(dict[str, Any]):
 PASS_THROUGH_TYPES: Final = frozenset(
     {Undefined, type(None), bool, float, str, list, dict, ArrayValue, ObjectValue}
 )
-"""Types whose values may be used as they are; an int must be looked at."""
+"""Types whose values need no check; an int must be in the exact range."""
 
 KIND_BY_TYPE: Final[dict[type, Kind]] = {
     Undefined: "undefined",
@@ -62,7 +62,7 @@ KIND_BY_TYPE: Final[dict[type, Kind]] = {
 
 
 def value_kind(value: Value) -> Kind:
-    """Which of the seven kinds a value is."""
+    """Return the kind of a value."""
     kind = KIND_BY_TYPE.get(type(value))
     if kind is not None:
         return kind
@@ -70,18 +70,18 @@ def value_kind(value: Value) -> Kind:
         return "object"
     if isinstance(value, list | tuple):
         return "array"
-    raise EvaluationRefused(f"a Python {type(value).__name__} is not a JSON value")
+    raise EvaluationRefused(f"A Python {type(value).__name__} is not a JSON value")
 
 
 def value_from_host(value: Value) -> Value:
-    """A value of the host, or the reason why it cannot be used."""
+    """Return a host value as a value of the language, or raise EvaluationRefused."""
     kind = type(value)
     if kind in PASS_THROUGH_TYPES:
         return value
     if kind is int:
         if -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
             return value
-        raise EvaluationRefused(f"the integer {format_integer(value)} is beyond ±2^53; pass it as a string")
+        raise EvaluationRefused(f"The integer {format_integer(value)} is beyond ±2^53; pass it as a string")
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -97,13 +97,13 @@ def format_integer(value: int) -> str:
 
 
 def typeof(value: Value) -> str:
-    """What JavaScript's `typeof` says."""
+    """Return the result of `typeof`."""
     kind = value_kind(value)
     return "object" if kind in ("null", "array") else kind
 
 
 def is_truthy(value: Value) -> bool:
-    """Whether a condition holds."""
+    """Whether a value is truthy."""
     kind = type(value)
     if kind is bool:
         return bool(value)
@@ -115,7 +115,7 @@ def is_truthy(value: Value) -> bool:
 
 
 def describe_kind(value: Value) -> str:
-    """A value's kind with an article, for messages."""
+    """Return the kind of a value with an article, for messages."""
     kind = value_kind(value)
     if kind in ("null", "undefined"):
         return kind
@@ -126,7 +126,7 @@ INDEX_PATTERN = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
 
 
 def array_index(key: str) -> int | None:
-    """The index a property name stands for, if it is one."""
+    """Return the array index that a property name represents, or None."""
     if not INDEX_PATTERN.fullmatch(key):
         return None
     index = int(key)
@@ -134,11 +134,11 @@ def array_index(key: str) -> int | None:
 
 
 def keys_in_order(keys: Iterable[Any]) -> list[str]:
-    """Property names as JavaScript orders them: indices first, by size."""
+    """Return property names in the order of JavaScript: indices first, ascending."""
     names = list(keys)
     for name in names:
         if type(name) is not str:
-            raise EvaluationRefused(f"the key {name!r} of an object is not a string")
+            raise EvaluationRefused(f"Object keys must be strings, got {name!r}")
     indices = {name: index for name in names if (index := array_index(name)) is not None}
     if not indices:
         return names

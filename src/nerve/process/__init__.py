@@ -1,4 +1,4 @@
-"""Supervised process trees: started, bounded, killed whole (off Linux best effort, by process group)."""
+"""Supervised process trees: limited, and killed as a whole (by process group outside Linux)."""
 
 from nerve.process.command_runner import Exit, run_command
 from nerve.process.environment import child_env

@@ -1,4 +1,4 @@
-"""Run one command to its end and hand back what it said; nothing it started outlives the call."""
+"""Run one command and return its output; none of its descendants outlives the call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nerve.process.process_tree import ProcessTree
 
 DEFAULT_KEEP_BYTES = 16 * 1024 * 1024
 DRAIN_TIMEOUT_S = (
-    1.0  # seconds for the rest of the output, should a process outside the tree hold the pipe open
+    1.0  # wait for the rest of the output in case a process outside the tree holds the pipe open
 )
 
 
@@ -25,7 +25,7 @@ class Exit:
     code: int
     stdout: str
     stderr: str
-    dropped: int  # bytes left out of the middle of stdout and stderr together
+    dropped: int  # bytes omitted from the middle of stdout and stderr together
 
 
 async def run_command(
@@ -39,13 +39,13 @@ async def run_command(
     grace: float = 5.0,
     on_start: Callable[[int], None] | None = None,
 ) -> Exit:
-    """Run `argv` in a session of its own, and end its whole tree when it exits or the task is cancelled.
+    """Run `argv` in a new session, and end its whole tree when it exits or the task is cancelled.
 
-    An OSError says that the command could not be started; an exit code, that it ran. A cancelled call
-    ends, with TERM, `grace` seconds and KILL, only after the last descendant is gone. `env` is the whole
-    environment of the child. `keep` bytes of the head and of the tail of each stream are handed back.
-    An error of a callback ends the tree and is raised. On Linux all this holds for every descendant;
-    elsewhere only for those that stay in the command's process group.
+    An OSError means that the command could not be started; an exit code, that it ran. A cancelled call
+    sends TERM, then KILL after `grace` seconds, and returns after the last descendant is gone. `env` is
+    the complete environment of the child. The call returns the first and the last `keep` bytes of each
+    stream. An exception of a callback ends the tree and is raised. On Linux this applies to every
+    descendant; elsewhere only to those in the process group of the command.
     """
     environment = child_env({}) if env is None else env
     tree = ProcessTree(_encode_order(argv, cwd, environment, grace), stdin, keep, on_output, on_start)
@@ -59,7 +59,7 @@ async def run_command(
     stdout, stderr = await tree.stdout.captured.read_text(), await tree.stderr.captured.read_text()
     if not tree.has_started:
         raise _start_error(tree, argv, cwd, stderr)
-    # A shim that was killed could not say how the command ended: the kernel killed it together with the shim.
+    # A killed shim cannot report the exit code: the kernel killed the command together with the shim.
     code = -9 if tree.exit_code is None else tree.exit_code
     return Exit(code, stdout, stderr, tree.stdout.captured.dropped + tree.stderr.captured.dropped)
 
@@ -73,7 +73,7 @@ async def _wait_until_gone(tree: ProcessTree) -> None:
             try:
                 await asyncio.wait([tree.exited])
             except asyncio.CancelledError:
-                pass  # cancelled twice; the promise is that the processes are gone
+                pass  # cancelled again; the call must not return before the processes are gone
         raise
 
 
@@ -81,9 +81,9 @@ def _encode_order(
     argv: Sequence[str], cwd: str | os.PathLike[str] | None, env: Mapping[str, str], grace: float
 ) -> bytes:
     if not argv:
-        raise OSError(errno.EINVAL, "a command needs at least a program, found none")
+        raise OSError(errno.EINVAL, "The command is empty; it needs at least a program")
     if any(not name or "=" in name for name in env):
-        raise OSError(errno.EINVAL, "the name of an environment variable is empty or holds an equals sign")
+        raise OSError(errno.EINVAL, "The name of an environment variable is empty or contains an equals sign")
     order = (
         [_encode_argument(word) for word in argv],
         [(_encode_argument(name), _encode_argument(value)) for name, value in env.items()],
@@ -99,9 +99,9 @@ def _encode_argument(text: str | os.PathLike[str]) -> bytes:
     try:
         data = os.fsencode(text)
     except UnicodeEncodeError as error:
-        raise OSError(errno.EILSEQ, f"an argument of a command cannot be encoded: {error}") from error
+        raise OSError(errno.EILSEQ, f"A command argument cannot be encoded: {error}") from error
     if b"\0" in data:
-        raise OSError(errno.EINVAL, "an argument of a command holds a NUL character", os.fsdecode(data))
+        raise OSError(errno.EINVAL, "A command argument contains a NUL character", os.fsdecode(data))
     return data
 
 
@@ -109,7 +109,9 @@ def _start_error(
     tree: ProcessTree, argv: Sequence[str], cwd: str | os.PathLike[str] | None, stderr: str
 ) -> OSError:
     if tree.refusal is None:
-        return OSError(errno.ECHILD, f"the supervisor of a command did not start: {stderr[-2000:]}", argv[0])
+        return OSError(
+            errno.ECHILD, f"The supervisor of the command did not start: {stderr[-2000:]}", argv[0]
+        )
     number, culprit = tree.refusal
     return OSError(
         number, os.strerror(number), os.fspath(cwd) if cwd is not None and culprit == "directory" else argv[0]

@@ -1,4 +1,4 @@
-"""Bytes for a process, written as fast as it takes them."""
+"""Non-blocking writers for pipes and sockets of a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class HasFileno(Protocol):
 
 
 class DescriptorWriter:
-    """Writes `data` to a non-blocking descriptor; a reader that goes away ends it."""
+    """Write `data` to a non-blocking descriptor; stop if the reader closes it."""
 
     def __init__(self, sink: HasFileno, data: bytes) -> None:
         self._loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ class DescriptorWriter:
 
 
 class StdinWriter(DescriptorWriter):
-    """Writes a command's whole standard input, then closes it."""
+    """Write the complete standard input of a command, then close it."""
 
     def __init__(self, pipe: IO[bytes], data: bytes) -> None:
         self._pipe = pipe

@@ -1,4 +1,4 @@
-"""The environment of a child process: what it needs to run, and nothing of the engine's secrets."""
+"""The environment of child processes, without the secrets of the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALLOWED_VARIABLES = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER",
 
 
 def child_env(extra: Mapping[str, str]) -> dict[str, str]:
-    """The allowed part of our own environment, whose process it is, and `extra`."""
+    """Return the allowed variables of this process, the owner variable, and `extra`."""
     allowed = {name: value for name, value in os.environ.items() if _is_allowed(name)}
     return {**allowed, **owner_variable(), **extra}
 

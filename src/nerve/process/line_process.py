@@ -1,4 +1,4 @@
-"""A program that is talked with line by line; nothing it started outlives the talk."""
+"""A program with line-based input and output; none of its descendants outlives the context."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nerve.process.environment import child_env
 from nerve.process.process_tree import _start_shim
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Bytes of the longest line that is taken; a program that is twice as far ahead of us has to wait."""
+"""Bytes of the longest line; a program that is two such buffers ahead has to wait."""
 STDERR_TAIL_BYTES = 16 * 1024
-"""Bytes of the error stream that are kept."""
+"""The last bytes of the error stream that are kept."""
 
 
 class LineProcess:
-    """The two ends of the pipes of a running program."""
+    """The pipes of a running program."""
 
     def __init__(self, shim: subprocess.Popen[bytes], limit: int) -> None:
         self._shim = shim
@@ -49,23 +49,23 @@ class LineProcess:
 
     @property
     def stderr(self) -> str:
-        """The end of what it said on the error stream."""
+        """The last output on the error stream."""
         return self._stderr_tail.decode(errors="replace")
 
     async def read_line(self) -> bytes:
-        """The next line; empty when the program says nothing more."""
+        """Return the next line; empty at the end of the output."""
         try:
             return await self._stdout_reader.readline()
         except ValueError as error:
-            raise OSError("a line of the program is longer than can be taken") from error
+            raise OSError("The program wrote a line that exceeds the size limit") from error
 
     def send(self, line: bytes) -> None:
-        """Write a line; one for a program that has gone is lost."""
+        """Write a line; it is dropped if the program has ended."""
         if self._stdin is not None and not self._stdin.is_closing():
             self._stdin.write(line + b"\n")
 
     async def wait_for_stderr(self) -> str:
-        """Wait for the end of the error stream, and give what is kept of it."""
+        """Wait for the end of the error stream, and return its last output."""
         if self._stderr_task is not None:
             await asyncio.wait([self._stderr_task], timeout=1)
         return self.stderr
@@ -81,7 +81,7 @@ class LineProcess:
 
 
 class _StdinProtocol(asyncio.Protocol):
-    """Nobody waits for the input to be taken: what is said to a program is short."""
+    """A protocol without flow control: the lines for a program are short."""
 
 
 async def _connect_reader(
@@ -100,9 +100,9 @@ async def open_line_process(
     grace: float = 2.0,
     limit: int = MAX_LINE_BYTES,
 ) -> AsyncIterator[LineProcess]:
-    """Start `argv` under the shim and talk with it; leaving ends its whole tree and waits until it is gone.
+    """Start `argv` under the shim; leaving the context ends its whole tree and waits until it is gone.
 
-    An OSError says that the program could not be started. `env` is the whole environment of the program.
+    An OSError means that the program could not be started. `env` is the complete environment.
     """
     order = _encode_order(argv, cwd, child_env({}) if env is None else env, grace)
     shim, control = _start_shim(piped=True)
@@ -120,7 +120,7 @@ async def open_line_process(
 
 
 async def _finish_uncancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Finish it even if cancelled meanwhile: a pipe that is connected by half cannot be let go."""
+    """Finish the coroutine even if cancelled: a partially connected pipe cannot be released."""
     task = asyncio.create_task(work)
     cancelled = False
     while not task.done():
@@ -134,7 +134,7 @@ async def _finish_uncancelled(work: Coroutine[Any, Any, None]) -> None:
 
 
 class ShimProcess:
-    """The shim of one program, as the engine speaks with it."""
+    """The engine side of the shim of one program."""
 
     def __init__(self, shim: subprocess.Popen[bytes], control: socket.socket) -> None:
         self._shim, self._control = shim, control
@@ -153,7 +153,7 @@ class ShimProcess:
                     culprit_path = os.fspath(cwd) if cwd and culprit == b"directory" else argv[0]
                     raise OSError(int(errno), os.strerror(int(errno)), culprit_path)
                 case []:
-                    raise OSError(f"the supervisor of {argv[0]} did not start")
+                    raise OSError(f"The supervisor of {argv[0]} did not start")
 
     async def _read_report(self, loop: asyncio.AbstractEventLoop) -> bytes:
         while b"\n" not in self._buffer:
@@ -165,7 +165,7 @@ class ShimProcess:
         return line
 
     async def stop(self) -> None:
-        """Ask for the end of the tree; cancelled or not, only return when it is gone."""
+        """Request the end of the tree; return only when it is gone, even if cancelled."""
         self._request_end()
         try:
             await _finish_uncancelled(self._wait_for_exit())
@@ -173,7 +173,7 @@ class ShimProcess:
             self._control.close()
 
     async def _wait_for_exit(self) -> None:
-        while self._shim.poll() is None:  # noqa: ASYNC110 - a process sets no event
+        while self._shim.poll() is None:  # noqa: ASYNC110 - the end of a process sets no event
             await asyncio.sleep(0.002)
 
     def _request_end(self) -> None:

@@ -1,4 +1,4 @@
-"""Processes whose engine has died: for a moment after it they may still be at work."""
+"""Orphans: processes of a dead engine, which may still run for a moment."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from nerve.errors import NerveError
 
 OWNER_VARIABLE = "NERVE_ENGINE"
 ORPHAN_TIMEOUT_S = 15.0
-"""Seconds to wait for them; the supervisor of a program ends it within a few when the engine dies."""
+"""Seconds to wait for orphans; supervisors end their programs within a few seconds."""
 
 
 class StillThere(NerveError):
-    """A process of an engine that has died does not end, and may still change what we work on."""
+    """A process of a dead engine does not end and may still change files of the project."""
 
 
 def owner_variable() -> dict[str, str]:
-    """The variable by which our processes say whose they are."""
+    """Return the environment variable that identifies the engine of a process."""
     pid = os.getpid()
     return {OWNER_VARIABLE: f"{pid}.{process_start_time(pid)}"}
 
 
 async def wait_for_orphans() -> None:
-    """Return when no process is there whose engine is not."""
+    """Wait until no orphans are left, or raise StillThere."""
     deadline = time.monotonic() + ORPHAN_TIMEOUT_S
     while orphans := find_orphans():
         if time.monotonic() > deadline:
-            raise StillThere(f"processes of an engine that has died do not end: {', '.join(orphans)}")
+            raise StillThere(f"Processes of a dead engine are still running: {', '.join(orphans)}")
         await asyncio.sleep(0.05)
 
 
 def find_orphans() -> list[str]:
-    """The processes of engines that have died; none where the kernel does not show processes as files."""
+    """Return the processes of dead engines; empty on systems without /proc."""
     owners = {pid: engine for pid in list_pids() if (engine := owner_of_process(pid)) is not None}
     dead_engines = {engine for engine in set(owners.values()) if not is_engine_alive(engine)}
     return [pid for pid, engine in owners.items() if engine in dead_engines]
@@ -60,7 +60,7 @@ def is_engine_alive(engine: str) -> bool:
 
 
 def process_start_time(pid: int | str) -> str:
-    """When a process started, in the kernel's own count; empty when it has ended."""
+    """Return the start time of a process in clock ticks since boot; empty if it has ended."""
     fields = read_proc_file(pid, "stat").rpartition(b")")[2].split()
     return fields[19].decode() if len(fields) > 19 and fields[0] not in (b"Z", b"X") else ""
 

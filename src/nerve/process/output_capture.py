@@ -1,4 +1,4 @@
-"""One output stream of a command: passed on as text while it arrives, its head and tail kept."""
+"""Capture one output stream of a command: forward it as text, and keep its head and tail."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DECODE_BYTES = 1024 * 1024
 
 
 class HeadAndTail:
-    """The first and the last `keep` bytes of a stream; the tail is a ring, so memory stays bounded."""
+    """The first and the last `keep` bytes of a stream; the tail is a ring buffer, so memory is bounded."""
 
     def __init__(self, keep: int) -> None:
         self._keep_bytes = keep
         self._head, self._tail = bytearray(), bytearray()
-        self._tail_start = 0  # where the tail begins once it is full
+        self._tail_start = 0  # start of the tail once it is full
         self.dropped = 0
 
     def add(self, data: bytes) -> None:
@@ -42,7 +42,7 @@ class HeadAndTail:
             data = data[count:]
 
     async def read_text(self) -> str:
-        """The text; the bytes are let go on the way, so that both are never in memory at once."""
+        """Return the text; the bytes are released, so that both are never in memory together."""
         text = io.StringIO()
         decoder = _make_decoder()
         for piece in _ring_pieces(self._head, 0):
@@ -62,7 +62,7 @@ class HeadAndTail:
 
 
 class OutputCapture:
-    """The reading end of a pipe; `failed` is told when `on_output` raises, and it is not called again."""
+    """The read end of a pipe; `on_error` gets an exception of `on_output`, which is not called again."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One command with all its descendants, seen from the engine: started under a shim, followed, ended."""
+"""One command with all its descendants: start it under a shim, follow it, and end it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nerve.process.descriptor_writer import DescriptorWriter, StdinWriter
 from nerve.process.output_capture import OutputCapture
 
 SUPERVISOR_SCRIPT = Path(__file__).with_name("supervisor_script.py")
-LOADER_VARIABLES = ("LD_LIBRARY_PATH",)  # some builds of Python do not start without it
+LOADER_VARIABLES = ("LD_LIBRARY_PATH",)  # some Python builds do not start without it
 
 
 class ProcessTree:
-    """A running command. `gone` is done when no process of it is left, the shim included."""
+    """A running command. `exited` is done when none of its processes is left, including the shim."""
 
     def __init__(
         self,
@@ -33,8 +33,8 @@ class ProcessTree:
         self._shim, self._control = _start_shim(piped=bool(stdin))
         self._buffer = b""
         self.exit_code: int | None = None
-        self.has_started = False  # it may have run; a refusal says that it did not
-        self.refusal: tuple[int, str] | None = None  # errno, and whether "command" or "directory" is to blame
+        self.has_started = False  # it may have run; a refusal means that it did not
+        self.refusal: tuple[int, str] | None = None  # errno, and "command" or "directory" as the cause
         self.error: Exception | None = None  # raised by a callback
         self.exited: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(self._control.fileno(), self._on_report)
@@ -46,7 +46,7 @@ class ProcessTree:
         self.stderr = OutputCapture(self._shim.stderr, "stderr", keep, on_output, self._on_callback_error)
 
     def terminate(self) -> None:
-        """Ask the shim for the end of the tree: TERM, the grace of the order, KILL."""
+        """Ask the shim to end the tree: TERM, then KILL after the grace period of the order."""
         try:
             if self._order_writer.is_done:
                 self._control.send(b"T")
@@ -57,7 +57,7 @@ class ProcessTree:
             pass  # the shim has ended
 
     def close(self) -> None:
-        """Let go of everything; a shim that is still there ends its tree."""
+        """Release all resources; a shim that is still running ends its tree."""
         self._order_writer.stop()
         if self._stdin_writer:
             self._stdin_writer.stop()
@@ -104,7 +104,7 @@ class ProcessTree:
 
     def _poll_exit(self) -> None:
         if self._shim.poll() is None:
-            self._loop.call_later(0.001, self._poll_exit)  # its last word is said: it is on its way out
+            self._loop.call_later(0.001, self._poll_exit)  # it has sent its last report and is about to exit
         else:
             self.exited.set_result(None)
 

@@ -1,8 +1,8 @@
-"""The script that runs one command as the parent of all its descendants, and ends every one of them.
+"""The supervisor script: run one command as the parent of all its descendants, and end all of them.
 
 On Linux it is a child subreaper: a descendant whose parent died becomes its child, so "no child left" means
-"no descendant left", and the pid of a child stays taken until it is reaped here. Elsewhere it ends the
-command's process group. It is one file and imports little, because every command waits for it to start.
+"no descendant left", and the pid of a child stays in use until the script reaps it. Elsewhere it ends the
+process group of the command. It is one file with few imports, because every command waits for its start.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # `signal` adds enums: 5 ms at every start
@@ -14,12 +14,14 @@ import select
 import sys
 import time
 
-Order = tuple[list[bytes], list[tuple[bytes, bytes]], bytes | None, float, int]  # as `command` packs it
+Order = tuple[
+    list[bytes], list[tuple[bytes, bytes]], bytes | None, float, int
+]  # as command_runner encodes it
 HAS_SUBREAPER = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # Linux, with /proc
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_OPEN_FILES = 4096
-UNREQUESTED_GRACE_S = 1.0  # seconds from TERM to KILL when the command has exited or the engine has died
-OWN_CHILD = -1  # instead of a handle: only we reap it, so its pid cannot become another process's
+UNREQUESTED_GRACE_S = 1.0  # from TERM to KILL when the command has exited or the engine has died
+OWN_CHILD = -1  # instead of a handle: only this process reaps it, so its pid cannot be reused
 DEFAULT_SIGNALS = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGTERM", "SIGCHLD", "SIGXFSZ")
 
 
@@ -27,7 +29,7 @@ def main() -> None:
     control = int(sys.argv[1])
     os.set_inheritable(control, False)
     order = read_order(control)
-    if order is None or is_readable(control):  # the engine has died or has changed its mind
+    if order is None or is_readable(control):  # the engine has died or has cancelled the order
         return
     argv, env, cwd, grace, engine = order
     wake = watch_signals()
@@ -57,7 +59,7 @@ def read_order(control: int) -> Order | None:
 
 
 def read_exactly(control: int, size: int) -> bytes | None:
-    """So many bytes and no more, because the wish to end may follow; None when the engine is gone."""
+    """Read exactly `size` bytes, because a request to end may follow; None if the engine is gone."""
     data = b""
     while len(data) < size:
         more = os.read(control, size - len(data))
@@ -77,7 +79,7 @@ def send_report(control: int, line: bytes) -> None:
     try:
         os.write(control, line + b"\n")
     except OSError:
-        pass  # the engine has died: nobody asks
+        pass  # the engine has died and does not need the report
 
 
 def prctl(option: int, value: int) -> None:
@@ -93,7 +95,7 @@ def limit_resources() -> None:
 
 
 def watch_signals() -> int:
-    """A pipe on which every signal that matters here arrives as a byte."""
+    """Return a pipe on which each relevant signal arrives as a byte."""
     wake, sink = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(sink, False)
@@ -104,7 +106,7 @@ def watch_signals() -> int:
 
 
 def fork_and_exec(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes | None) -> tuple[int, bytes]:
-    """Fork and exec; the pid, or what went wrong in the child."""
+    """Fork and exec; return the pid and the failure report of the child, if any."""
     error_reader, error_writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -133,7 +135,7 @@ def failure_report(error: BaseException, culprit: bytes) -> bytes:
 
 
 def detach_from_supervisor() -> None:
-    """In the child: a session of its own, signals as they come by default, no life without the shim."""
+    """In the child: start a session, restore default signals, and die together with the shim."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for name in DEFAULT_SIGNALS:
@@ -143,7 +145,7 @@ def detach_from_supervisor() -> None:
 
 
 def release_stdio() -> None:
-    """Let go of the command's pipes, so that they close with the last process that uses them."""
+    """Release the pipes of the command, so that they close with the last process that uses them."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -151,7 +153,7 @@ def release_stdio() -> None:
 
 
 class TreeSupervisor:
-    """The command and its descendants, from the start until none is left."""
+    """Supervises the command and its descendants until none is left."""
 
     def __init__(self, child: int, control_fd: int, wake_fd: int, engine: int) -> None:
         self.child, self.control_fd, self.wake_fd = child, control_fd, wake_fd
@@ -164,13 +166,13 @@ class TreeSupervisor:
         self.watch_engine(engine)
 
     def watch_engine(self, engine: int) -> None:
-        """See the engine's death even while a fork of it holds the control socket open."""
+        """Detect the death of the engine even if a fork of it holds the control socket open."""
         if not HAS_SUBREAPER:
             return
         try:
             self.poll.register(os.pidfd_open(engine), select.POLLIN)
         except OSError:
-            pass  # a kernel before 5.3: the control socket has to do
+            pass  # a kernel before 5.3: the control socket must suffice
         if os.getppid() != engine:
             self.terminate(UNREQUESTED_GRACE_S)
 
@@ -190,7 +192,7 @@ class TreeSupervisor:
         return self.exit_code if self.exit_code is not None else -int(signal.SIGKILL)
 
     def reap(self) -> bool:
-        """Collect the dead; whether anything is left alive."""
+        """Reap ended children; return whether a process is left."""
         try:
             while (status := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 if status[0] == self.child:
@@ -211,14 +213,14 @@ class TreeSupervisor:
             self.terminate(UNREQUESTED_GRACE_S)
 
     def terminate(self, grace: float) -> None:
-        """Ask everything to stop, and set the time after which it is not asked any more."""
+        """Send TERM to the tree, and set the deadline for KILL."""
         deadline = time.monotonic() + grace
         if self.deadline is None:
             self.terminated_pids.update(signal_tree(self.child, signal.SIGTERM, signal.SIGCONT))
         self.deadline = deadline if self.deadline is None else min(self.deadline, deadline)
 
     def terminate_orphans(self, orphans: list[int]) -> None:
-        """Ask the orphans that were born too late to be asked with the others; nobody waits for them."""
+        """Send TERM to orphans that started after the tree was signalled, without extending the deadline."""
         for pid in orphans:
             if pid not in self.terminated_pids:
                 self.terminated_pids.add(pid)
@@ -234,7 +236,7 @@ def is_end_requested(control: int) -> bool:
 
 
 def signal_tree(child: int, *numbers: int) -> list[int]:
-    """Signal the whole tree as it is at this moment; the pids of it."""
+    """Signal the whole current tree; return its pids."""
     tree = open_tree_handles() if HAS_SUBREAPER else {}
     for number in numbers:
         for pid, handle in tree.items():
@@ -258,9 +260,9 @@ def send_signal(pid: int, handle: int, number: int) -> None:
 
 
 def open_tree_handles() -> dict[int, int]:
-    """Every descendant, with a handle that stays true when its pid is taken by another process.
+    """Return every descendant with a handle that stays valid if its pid is reused.
 
-    All are found before one is signalled, because a parent that dies hides its children for a moment.
+    All are collected before the first signal, because the children of a dying parent are briefly invisible.
     """
     own_pid = os.getpid()
     tree = dict.fromkeys(child_pids(own_pid), OWN_CHILD)
@@ -274,11 +276,11 @@ def open_tree_handles() -> dict[int, int]:
 
 
 def open_child_handle(pid: int, parent: int, parent_handle: int) -> int | None:
-    """A handle on the process if it is what it was when its parent was asked for its children."""
+    """Return a handle on a process if it still belongs to the tree, else None."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
-        return None  # it has ended, or the kernel is before 5.3: it is signalled when it becomes our child
+        return None  # it has ended, or the kernel is before 5.3: it gets the signal when it becomes a child
     in_tree = parent_pid(pid) in (parent, os.getpid())
     if in_tree and (parent_handle == OWN_CHILD or not is_readable(parent_handle)):
         return handle
@@ -290,7 +292,7 @@ def child_pids(pid: int) -> list[int]:
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
-        return []  # it has just ended, and its children are ours
+        return []  # it has just ended, and its children belong to this process
     return [
         int(child)
         for thread in threads

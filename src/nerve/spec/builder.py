@@ -1,4 +1,4 @@
-"""From a spec to nodes: the tree of one run, in the scope of that run."""
+"""Build the node tree of one run from a spec."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ from nerve.spec.template_values import (
 from nerve.spec.transitions import MachineTransitions
 from nerve.spec.walk import filled_variables
 
-Made = TypeVar("Made", bound=ControlNode)
+ControlNodeT = TypeVar("ControlNodeT", bound=ControlNode)
 
 NodeMaker = Callable[["NodeBuilder", Any, str], Callable[[ScopeView], PreparedCall]]
 
 NO_SESSION_NAMES = cast("NodeRegistry", None)
-"""Nodes built from a spec are in no session's names: two files may both have a step `test`."""
+"""Nodes built from a spec are not registered in a session: two files may both have a step `test`."""
 
 
 class NodeBuilder:
     """Builds the nodes of one run."""
 
     kinds: ClassVar[Mapping[str, NodeMaker]] = {}
-    """How each kind of node is built; a subclass may build some of them otherwise."""
+    """The method that builds each kind of node; a subclass may override some."""
 
     def __init__(self, scope: Scope, names: NodeRegistry) -> None:
         self.scope, self.names = scope, names
@@ -74,7 +74,7 @@ class NodeBuilder:
         return type(self)(scope, self.names)
 
     def step(self, spec: models.NodeBase) -> ScopedStep:
-        """The node of a spec at its place, with everything every node may carry."""
+        """Return the node of a spec as a step, with its condition, checks and policy."""
         kind = kind_of_spec(spec)
         name = spec.id or getattr(spec, "role", None) or kind
         make = self.kinds[kind](self, spec, name)
@@ -93,33 +93,33 @@ class NodeBuilder:
         make: Callable[[ScopeView], PreparedCall],
         schema: dict[str, Any] | None,
     ) -> Callable[[ScopeView], PreparedCall]:
-        def expecting(view: ScopeView) -> PreparedCall:
+        def prepare(view: ScopeView) -> PreparedCall:
             prepared = make(view)
             is_agent_request = getattr(prepared.node, "takes_request", False) or getattr(
                 spec, "detach", False
             )
             required_schema = (
                 None if is_agent_request else schema
-            )  # an agent is asked for an answer that fits, and asked again
+            )  # an agent gets the schema with its request and repairs its own answer
             if not spec.expect and required_schema is None:
                 return prepared
             return PreparedCall(
                 WithExpectations(name, prepared, spec.expect, view, required_schema), view["given"]
             )
 
-        return expecting
+        return prepare
 
     def _with_timeout(self, make: Callable[[ScopeView], PreparedCall]) -> Callable[[ScopeView], PreparedCall]:
-        def bound(view: ScopeView) -> PreparedCall:
+        def prepare(view: ScopeView) -> PreparedCall:
             prepared = make(view)
             if getattr(prepared.node, "inline", False):
                 prepared.node = WithTimeout(prepared.node, self.scope)
             return prepared
 
-        return bound
+        return prepare
 
     def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
-        """The policy of a node; the time of a gate or a wait is its own affair."""
+        """Return the policy of a node; gates and waits handle their timeout themselves."""
         on_error = spec.on_error if isinstance(spec.on_error, str | None) else self.step(spec.on_error)
         retry = (
             Retry(**spec.retry.model_dump(exclude={"on"}), on=tuple(spec.retry.on)) if spec.retry else None
@@ -192,7 +192,7 @@ class NodeBuilder:
     def wait(self, spec: models.WaitSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         return lambda view: prepare_wait(spec, name, view)
 
-    # -- what is computed ----------------------------------------------------------------------
+    # -- computed values ------------------------------------------------------------------------
 
     def transform(self, spec: models.TransformSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         return lambda view: PreparedCall(
@@ -203,20 +203,20 @@ class NodeBuilder:
         def make(view: ScopeView) -> PreparedCall:
             data = fill_templates(spec.data, view)
 
-            def tell(context: Any) -> Any:
+            def emit_event(context: Any) -> Any:
                 context.emit(spec.event, data)
                 return view["given"]
 
-            return PreparedCall(ComputeNode(name, tell))
+            return PreparedCall(ComputeNode(name, emit_event))
 
         return make
 
     def goto(self, spec: models.GotoSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
-        def leave(view: ScopeView) -> Any:
+        def request_goto(view: ScopeView) -> Any:
             self.scope.goto(spec.state)
             return view["given"]
 
-        return lambda view: PreparedCall(ComputeNode(name, lambda _: leave(view)))
+        return lambda view: PreparedCall(ComputeNode(name, lambda _: request_goto(view)))
 
     def assertion(self, spec: models.AssertSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         return lambda view: prepare_assert(spec, name, view, self.names)
@@ -263,13 +263,13 @@ class NodeBuilder:
     def while_(self, spec: models.WhileSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         body = self.iteration(spec.body, name)
 
-        def wanted(state: WhileState) -> bool:
+        def should_continue(state: WhileState) -> bool:
             current_output = getattr(state.current_value, "output", state.current_value)
             view = self.scope.view(given=current_output, iteration=state.iteration)
             return not self.scope.pending_goto.is_leaving and is_condition_true(spec.condition, view)
 
         def make(view: ScopeView) -> PreparedCall:
-            node = WhileNode(name, NO_SESSION_NAMES, wanted, body, spec.max_iterations, spec.on_max)
+            node = WhileNode(name, NO_SESSION_NAMES, should_continue, body, spec.max_iterations, spec.on_max)
             return PreparedCall(Iterations(mark_inline(node), body), view["given"])
 
         return make
@@ -277,7 +277,7 @@ class NodeBuilder:
     def loop(self, spec: models.LoopSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         body = self.iteration(spec.body, name)
 
-        def finished(state: LoopState) -> bool:
+        def is_finished(state: LoopState) -> bool:
             if self.scope.pending_goto.is_leaving:
                 return True
             view = self.scope.view(given=state.result.output, iteration=state.iteration)
@@ -287,7 +287,7 @@ class NodeBuilder:
             times = evaluate_times(spec.times, view)
             bound = spec.max_iterations if times is None else None
             node = LoopNode(
-                name, NO_SESSION_NAMES, body, times, finished, bound, spec.accumulate, spec.on_max
+                name, NO_SESSION_NAMES, body, times, is_finished, bound, spec.accumulate, spec.on_max
             )
             return PreparedCall(Iterations(mark_inline(node), body), view["given"])
 
@@ -388,7 +388,7 @@ NodeBuilder.kinds = {
 
 
 def is_aside_test(spec: models.NodeBase) -> bool:
-    """Whether a step is a test that a reader put before the branch that needs it."""
+    """Whether a step is a test that a notation inserted before the branch that uses its result."""
     return isinstance(spec, models.WaitSpec) and spec.test and (spec.id or "").startswith("_")
 
 
@@ -397,13 +397,13 @@ def kind_of_spec(spec: models.NodeBase) -> str:
     return kind
 
 
-def mark_inline(node: Made) -> Made:
+def mark_inline(node: ControlNodeT) -> ControlNodeT:
     node.inline = True
     return node
 
 
 def resolve_target(names: NodeRegistry, target: str) -> Node:
-    """The node, graph, workflow or agent of that name."""
+    """Return the node, graph, workflow or agent with this name, or raise ValueError."""
     node: Node | None = names.find(target)
     if node is None:
         raise ValueError(f"Agent not found: {target}")
@@ -411,14 +411,17 @@ def resolve_target(names: NodeRegistry, target: str) -> Node:
 
 
 def command_directory(project: Path, directory: str, view: ScopeView) -> Path:
-    """Where a command runs: any folder the author names; a value filled in must stay in the project."""
+    """Return the working directory of a command.
+
+    A literal path may point anywhere; a path from a template must stay inside the project.
+    """
     return resolve_inside(project, render_text(directory, view)) if "{{" in directory else project / directory
 
 
 def evaluate_list(over: str, view: ScopeView) -> list[Any]:
     value = evaluate_expression(over, view)
     if not isinstance(value, list):
-        raise ValueError(f"'{over}' is not a list but {type(value).__name__}")
+        raise ValueError(f"'{over}' must be a list, got {type(value).__name__}")
     return value
 
 
@@ -427,12 +430,12 @@ def evaluate_times(times: int | str | None, view: ScopeView) -> int | None:
         return times
     value = evaluate_expression(times, view)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
-        raise ValueError(f"times '{times}' must be a whole number that is not negative, not {value!r}")
+        raise ValueError(f"times '{times}' must be a non-negative integer, got {value!r}")
     return int(value)
 
 
 def parallel_result(spec: models.ParallelSpec, result: Result) -> Result:
-    """How each branch of a parallel ended, as a list; a failure names the branches and what they said."""
+    """Return the outcome of each branch as a list; a failure lists the failed branches and their errors."""
     parts: dict[str, Result] = result.attributes["results"]
     reports = [
         {
@@ -454,7 +457,7 @@ def parallel_result(spec: models.ParallelSpec, result: Result) -> Result:
 
 
 def gate_result(spec: models.GateSpec, result: Result) -> Result:
-    """The answer as the gate gives it; when the time is up, that is the default answer if there is one."""
+    """Return the result of a gate; after a timeout, the default answer counts if there is one."""
     if not result.success and result.error_type == "TimeoutError" and spec.default is not None:
         result = answer_result(spec.default, spec.reject, {"timed_out": True})
     if not result.success and not is_rejected(result):
@@ -465,5 +468,5 @@ def gate_result(spec: models.GateSpec, result: Result) -> Result:
 
 
 def is_approval(spec: models.GateSpec, answer: Any) -> bool:
-    """Whether an answer says yes; where nothing else is said, `reject` and `no` do not."""
+    """Whether an answer approves; without a `reject` list, `reject` and `no` do not."""
     return answer not in (spec.reject or ("reject", "no"))

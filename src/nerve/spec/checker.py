@@ -1,4 +1,4 @@
-"""Checking: everything that can be known to be wrong with a workflow before anything is spent."""
+"""Check a workflow for problems before it runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from nerve.spec.walk import SpecNode, walk_spec
 from nerve.text.source import Document, Loc, Problem, sort_problems
 
 LocatedProblem = tuple[Loc, str, str]
-"""The way to what is wrong, what it is, and the fix."""
+"""The location of a problem in the document, its message, and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedDocument:
-    """A document, its spec if its shape is right, and all problems, errors first."""
+    """A document, its spec if it is valid, and all problems, errors first."""
 
     document: Document
     spec: models.WorkflowSpec | None
@@ -29,12 +29,12 @@ class CheckedDocument:
 
 
 def check_document(document: Document, known: names.KnownNames | None = None) -> CheckedDocument:
-    """What is wrong with a workflow; with `known`, also which names in it nobody has."""
+    """Return the problems of a workflow; with `known`, unknown names are problems too."""
     spec, problems = validate_document(document)
     if spec is not None:
         spec_nodes = list(walk_spec(spec.body))
-        wrong = [*check_structure(spec, spec_nodes), *flow.check_machines(spec_nodes, document.state_word)]
-        wrong += (
+        errors = [*check_structure(spec, spec_nodes), *flow.check_machines(spec_nodes, document.state_word)]
+        errors += (
             [
                 *names.find_unknown_names(spec, spec_nodes, known),
                 *names.find_wrong_call_inputs(spec_nodes, known),
@@ -42,16 +42,16 @@ def check_document(document: Document, known: names.KnownNames | None = None) ->
             if known
             else ()
         )
-        problems = [document.problem(loc, message, fix) for loc, message, fix in wrong]
+        problems = [document.problem(loc, message, fix) for loc, message, fix in errors]
         problems += expressions.check_embedded_texts(document, spec, spec_nodes)
-        doubtful = [
+        warnings = [
             *flow.find_endless_machines(spec_nodes, document.state_word),
             *answer_fields.find_unhandled_failures(spec_nodes),
         ]
-        doubtful += answer_fields.find_undeclared_fields(document, spec, spec_nodes)
-        doubtful += conversations.find_shared_folders(spec_nodes, document)
+        warnings += answer_fields.find_undeclared_fields(document, spec, spec_nodes)
+        warnings += conversations.find_shared_folders(spec_nodes, document)
         for severity, located_problems in (
-            ("warning", doubtful),
+            ("warning", warnings),
             ("note", answer_fields.find_undecided_success(document, spec, spec_nodes)),
         ):
             problems += [
@@ -76,4 +76,4 @@ STRUCTURE_CHECKS: tuple[Callable[[models.WorkflowSpec, list[SpecNode]], Iterator
     flow.check_loops,
     conversations.check_conversations,
 )
-"""The checks of structure, one function each."""
+"""The structural checks, one function each."""

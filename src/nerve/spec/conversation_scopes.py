@@ -1,4 +1,4 @@
-"""Talks: which conversations go on where steps run side by side."""
+"""Conversations of parallel steps: which ones a step continues."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nerve.spec.scope import Scope
 
 
 class ConversationScopes:
-    """The scopes of branches: each has conversations of its own, begun by the steps that it depends on.
+    """The scopes of branches: each has separate conversations, inherited from its dependencies.
 
-    A graph with one beginning goes on with the conversations around it, and what is around it goes on
-    with those of its ends.
+    A graph with a single start step continues the conversations of the outer scope, and the outer scope
+    continues those of the last steps.
     """
 
     def __init__(self, outer_scope: Scope) -> None:
@@ -31,13 +31,13 @@ class ConversationScopes:
         return ThreadHandover(step, scope, self)
 
     def clear(self) -> None:
-        """Forget what was said when these steps were last entered."""
+        """Forget the conversations of the previous execution of these steps."""
         for scope in self._scopes.values():
             scope.threads.clear()
             scope.detached_tasks.clear()
 
     def inherit_threads(self, name: str) -> None:
-        """A step goes on with the conversations of those before it, the last one first."""
+        """Copy the conversations of the dependencies of a step; the last dependency takes precedence."""
         scope, dependencies = self._scopes[name], self._dependencies[name]
         has_single_start = sum(not after for after in self._dependencies.values()) == 1
         source_scopes = [self._scopes[up] for up in dependencies] or (
@@ -48,7 +48,7 @@ class ConversationScopes:
             scope.detached_tasks.update(other.detached_tasks)
 
     def hand_back(self, result: Result) -> Result:
-        """What comes after all steps goes on with the conversations of the last of them."""
+        """Copy the conversations of the last steps to the outer scope; return the result unchanged."""
         inner = {up for after in self._dependencies.values() for up in after}
         for name, scope in self._scopes.items():
             if name not in inner:
@@ -58,7 +58,7 @@ class ConversationScopes:
 
 
 class ThreadHandover(InlineNode):
-    """A step of a graph, with the conversations that it goes on with."""
+    """A step of a graph that inherits conversations before it runs."""
 
     def __init__(self, step: ScopedStep, scope: Scope, conversation_scopes: ConversationScopes) -> None:
         super().__init__(step.id)

@@ -1,4 +1,4 @@
-"""What a workflow does in the dataspace: asserts, retracts, tests and waits for facts."""
+"""Nodes that assert, retract, test and await facts in the dataspace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def prepare_retract(
 
 
 def capture_signal_pattern(spec: models.RetractSpec | models.ConditionSpec, view: ScopeView) -> list[Any]:
-    """The pattern of a signal; its value is captured."""
+    """Return the pattern of a signal that captures its value."""
     key = render_text(spec.key, view) if spec.key is not None else None
     *rest, fields = builtin_records.signal_pattern(render_text(spec.signal or "", view), key).to_json()
     if isinstance(fields, dict):
@@ -48,7 +48,7 @@ def capture_signal_pattern(spec: models.RetractSpec | models.ConditionSpec, view
 
 
 def condition_pattern(condition: models.ConditionSpec, view: ScopeView) -> list[Any]:
-    """What a condition looks for."""
+    """Return the pattern of a condition."""
     if condition.response is not None:
         scope = view.scope
         label, fields = builtin_records.response_pattern(
@@ -63,7 +63,7 @@ def condition_pattern(condition: models.ConditionSpec, view: ScopeView) -> list[
 
 
 def fill_pattern(value: Any, view: ScopeView) -> Any:
-    """A pattern with its templates filled in; what is filled in is taken literally."""
+    """Return a pattern with its templates filled in; filled values match literally."""
     if isinstance(value, str):
         return literal(fill_templates(value, view)) if "{{" in value else value
     if isinstance(value, dict):
@@ -72,7 +72,7 @@ def fill_pattern(value: Any, view: ScopeView) -> Any:
 
 
 class RequestNode(Node):
-    """Says that an agent is asked; its answer to an earlier request of that name is taken back."""
+    """Assert an agent request and retract the response to an earlier request with the same id."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         space = require_dataspace(context)
@@ -91,7 +91,7 @@ def agent_request_fact(scope: Scope, tag: str, role: str, prompt: str) -> list[A
 
 
 def agent_response_fact(request: list[Any], result: Result) -> list[Any]:
-    """The fact that a request was answered."""
+    """Return the response fact of a request."""
     request_fields = request[-1]
     error = None if result.success else result.error
     return builtin_records.agent_response(
@@ -111,7 +111,7 @@ def prepare_wait(spec: models.WaitSpec, name: str, view: ScopeView) -> PreparedC
 
 
 def remember_role_answer(result: Result, scope: Scope) -> Result:
-    """Remember what a role has answered, also when the answer came from outside."""
+    """Record the answer of a role, even if the answer came from outside; return the result unchanged."""
     fact = result.attributes.get("fact")
     if not fact or fact[0] != "agent-response" or not isinstance(fact[-1], dict):
         return result
@@ -122,7 +122,7 @@ def remember_role_answer(result: Result, scope: Scope) -> Result:
         if tag in scope.pending_prompts and tag in scope.answered_tags:
             scope.pending_prompts[tag].is_overdue = False
         elif tag in scope.pending_prompts:
-            # Somebody else has answered, and nobody waits for the agent now.
+            # An outside answer arrived first, so the run does not need the agent any more.
             scope.pending_prompts.pop(tag).task.cancel()
     if result.success:
         role = answer.get("agent") or scope.role_by_tag.get(str(answer.get("request-id")), "")
@@ -131,7 +131,7 @@ def remember_role_answer(result: Result, scope: Scope) -> Result:
 
 
 class SleepNode(InlineNode):
-    """Waits for a time, across restarts."""
+    """Wait for a duration; the timer survives restarts."""
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(name)
@@ -143,7 +143,7 @@ class SleepNode(InlineNode):
 
 
 class FactWait(InlineNode):
-    """Waits for the first of several facts, or tests whether one is there."""
+    """Wait for the first of several facts, or test whether one is present."""
 
     def __init__(
         self, name: str, spec: models.WaitSpec, patterns: dict[str, list[Any]], scope: Scope
@@ -172,10 +172,10 @@ class FactWait(InlineNode):
         self._mark_overdue()
         if self.spec.on_timeout is not None:
             return Result.ok(None, {"which": self.spec.on_timeout})
-        return Result.failed(f"nothing came within {timeout:g} s", "TimeoutError")
+        return Result.failed(f"No matching fact within {timeout:g} s", "TimeoutError")
 
     def _mark_overdue(self) -> None:
-        """The time for the answers that it waited for is up."""
+        """Mark the prompts whose answers did not arrive in time."""
         for condition in self.spec.any:
             pending_prompt = self.scope.pending_prompts.get(f"{condition.response}{self.scope.item_path}")
             if condition.response is not None and pending_prompt is not None:
@@ -183,7 +183,7 @@ class FactWait(InlineNode):
 
 
 def captured_value(fact_match: dict[str, Any]) -> Any:
-    """The value of a signal or an answer; of another fact, what its pattern captured."""
+    """Return the value of a signal or an answer; for other facts, all captures."""
     captured = fact_match["captures"]
     return captured["value"] if captured.keys() == {"value"} else captured
 

@@ -1,4 +1,4 @@
-"""A workflow that was written down: its spec, and how it is run."""
+"""Workflows that are defined in a file or a string."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from nerve.text.source import Document, InvalidDefinition, Problem
 
 
 class DefinedWorkflow(Workflow):
-    """A workflow from a file or a text, in any notation."""
+    """A workflow from a file or a string, in any notation."""
 
     builder_class: type[NodeBuilder] = NodeBuilder
-    """What builds its nodes; a rehearsal has another."""
+    """The class that builds its nodes; a rehearsal uses another one."""
     has_log: bool = True
-    """Whether its runs have a log; a rehearsal has none."""
+    """Whether its runs write a log; those of a rehearsal do not."""
 
     def __init__(
         self,
@@ -96,40 +96,42 @@ class DefinedWorkflow(Workflow):
         return self._definition
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The declared inputs with their defaults; ValueError for one that is missing, unknown or wrong."""
+        """Return the inputs with their defaults; ValueError for a missing, unknown or invalid input."""
         declared = self.spec.inputs
         if declared and (unknown := [name for name in params if name not in declared]):
             raise ValueError(
-                f"workflow '{self.name}' has no input '{unknown[0]}'. It has: {', '.join(declared)}"
+                f"Workflow '{self.name}' has no input '{unknown[0]}'. Inputs: {', '.join(declared)}"
             )
         filled = dict(params)
         for name, input in declared.items():
             if name not in filled:
                 if input.required:
-                    raise ValueError(f"workflow '{self.name}' needs the input '{name}' ({input.type})")
+                    raise ValueError(f"Workflow '{self.name}' needs the input '{name}' ({input.type})")
                 filled[name] = input.default
             elif not is_of_type(filled[name], input.type):
-                raise ValueError(f"input '{name}' must be {with_article(input.type)}, not {filled[name]!r}")
+                raise ValueError(f"Input '{name}' must be {with_article(input.type)}, got {filled[name]!r}")
             elif input.choices is not None and filled[name] not in input.choices:
-                raise ValueError(f"input '{name}' must be one of {input.choices}, not {filled[name]!r}")
+                raise ValueError(f"Input '{name}' must be one of {input.choices}, got {filled[name]!r}")
         return filled
 
     def check_names(self, known: Callable[[], KnownNames]) -> None:
-        """Checked until all are there; what is there once stays."""
+        """Raise InvalidDefinition for unknown names; a check that succeeded once is not repeated."""
         if not self._are_names_checked and self.document is not None:
             names, spec_nodes = known(), list(walk_spec(self.spec.body))
-            wrong = [
+            errors = [
                 *find_forbidden_calls(self.name, spec_nodes, names),
                 *find_unknown_names(self.spec, spec_nodes, names),
             ]
-            wrong += find_wrong_call_inputs(spec_nodes, names)
-            located = [self.document.problem(loc, message, fix) for loc, message, fix in wrong]
-            raise_on_errors(list(dict.fromkeys(located)))  # the provider of all prompts is wrong once
+            errors += find_wrong_call_inputs(spec_nodes, names)
+            located = [self.document.problem(loc, message, fix) for loc, message, fix in errors]
+            raise_on_errors(
+                list(dict.fromkeys(located))
+            )  # every prompt reports the same unknown default provider
             self._are_names_checked = True
 
     def new_scope(self, context: WorkflowContext) -> Scope:
         run = context._run
-        facts = RunVariables(
+        run_variables = RunVariables(
             context.run_id,
             self.name,
             getattr(run, "label", None) or "",
@@ -139,7 +141,7 @@ class DefinedWorkflow(Workflow):
         return Scope(
             context.input,
             context.params,
-            facts,
+            run_variables,
             self.spec.context,
             provider=self.spec.provider,
             model=self.spec.model,
@@ -156,6 +158,6 @@ class DefinedWorkflow(Workflow):
 
 
 def raise_on_errors(problems: list[Problem]) -> None:
-    """Raise for problems that keep a workflow from starting."""
+    """Raise InvalidDefinition if a problem prevents the workflow from starting."""
     if errors := [problem for problem in problems if problem.severity == "error"]:
         raise InvalidDefinition(errors)

@@ -1,4 +1,4 @@
-"""Evidence: what the engine checks itself before it believes that a step is done."""
+"""Expectations: checks that the engine runs before a step counts as done."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nerve.spec.inline_nodes import InlineNode, PreparedCall, sibling_path
 from nerve.spec.scope import ScopeView
 from nerve.spec.template_values import is_condition_true, render_command, render_text
 
-SCHEMA_MISMATCH_MESSAGE = "the answer does not fit its schema"
+SCHEMA_MISMATCH_MESSAGE = "The answer does not match its schema"
 MAX_SCHEMA_FILE_BYTES = 10_000_000
-"""Bytes of a file that is held to a schema."""
+"""The largest file that is checked against a schema."""
 
 
 class WithExpectations(InlineNode):
-    """A node, and then the checks of what it should have done; a retry makes both again."""
+    """A node followed by its checks; a retry repeats both."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class WithExpectations(InlineNode):
     ) -> None:
         super().__init__(name)
         self.schema = schema
-        """What the output must fit, which may be JSON text."""
+        """The schema of the output, which may be JSON text."""
         self.prepared, self.checks, self.view = prepared, list(checks), view
         self.path = ""
         self.attempts = self.check_count = 0
@@ -66,7 +66,7 @@ class WithExpectations(InlineNode):
     async def _check_failure(
         self, context: ExecutionContext, check: models.ExpectSpec, result: Result
     ) -> str:
-        """Why a check did not hold, or nothing."""
+        """Return why a check failed; empty if it passed."""
         view = self.view.with_values(output=result.output)
         if check.file is not None:
             file_input: Any = render_text(check.file, view)
@@ -81,7 +81,7 @@ class WithExpectations(InlineNode):
             return (
                 ""
                 if command_result.success
-                else f"expected `{check.command}` to succeed: {command_result.error}"
+                else f"Expected `{check.command}` to succeed: {command_result.error}"
             )
         problem = unmet_reason(check, result.output, view)
         return (await self._call(context, ExpectationFailure("expect"), problem)).error if problem else ""
@@ -92,7 +92,7 @@ class WithExpectations(InlineNode):
 
 
 def parse_output_for_schema(schema: dict[str, Any], result: Result) -> Result:
-    """The result with the JSON that its text is, where the text itself does not fit the schema."""
+    """Parse the output as JSON if the text itself does not match the schema."""
     output = result.output
     if not isinstance(output, str) or not find_validation_error(output, schema):
         return result
@@ -101,26 +101,24 @@ def parse_output_for_schema(schema: dict[str, Any], result: Result) -> Result:
 
 
 def unmet_reason(check: models.ExpectSpec, output: Any, view: ScopeView) -> str:
-    """Why an output is not as expected, or nothing."""
+    """Return why an output does not meet a check; empty if it does."""
     if check.condition is not None:
         return (
-            ""
-            if is_condition_true(check.condition, view)
-            else f"expected {check.condition}, which does not hold"
+            "" if is_condition_true(check.condition, view) else f"Expected {check.condition}, but it is false"
         )
     problem = find_validation_error(output, check.schema or {})
-    return problem and f"expected an output that fits its schema: {problem}"
+    return problem and f"The output does not match its schema: {problem}"
 
 
 class ExpectationFailure(Node):
-    """Says what was not as expected; it is a step, so that whoever tries again knows what has failed."""
+    """Fail with the reason as its input; a step of its own, so that a retry sees which check failed."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         return Result.failed(str(context.input), "NotAsExpected")
 
 
 class FileCheck(Node):
-    """Whether a file is there and has something in it; with a schema, whether that is JSON that fits."""
+    """Check that a file exists and is not empty; with a schema, that it contains matching JSON."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         request: Any = context.input
@@ -133,9 +131,9 @@ class FileCheck(Node):
                     file_schema_problem, project_directory(context), file, schema
                 )
         except ValueError as error:
-            return Result.failed(f"expected file {file}, but {error}", "NotAsExpected")
+            return Result.failed(f"Expected file {file}: {error}", "NotAsExpected")
         if problem:
-            return Result.failed(f"expected file {file}, which {problem}", "NotAsExpected")
+            return Result.failed(f"Expected file {file}, but it {problem}", "NotAsExpected")
         return Result.ok(size)
 
 
@@ -144,7 +142,7 @@ def project_directory(context: ExecutionContext) -> Path:
 
 
 def project_file_size(project: Path, file: str) -> int | None:
-    """The size of a file of the project; ValueError for one outside of it."""
+    """Return the size of a project file, or None; ValueError for a path outside the project."""
     try:
         path = resolve_inside(project, file)
         return path.stat().st_size if path.is_file() else None
@@ -153,18 +151,18 @@ def project_file_size(project: Path, file: str) -> int | None:
 
 
 def file_size_problem(size: int | None) -> str:
-    return "" if size else "is empty" if size == 0 else "is not there"
+    return "" if size else "is empty" if size == 0 else "does not exist"
 
 
 def file_schema_problem(project: Path, file: str, schema: dict[str, Any]) -> str:
-    """Why the JSON in a file does not fit a schema, or nothing."""
+    """Return why the JSON in a file does not match a schema; empty if it does."""
     with resolve_inside(project, file).open("rb") as opened:
         text = opened.read(MAX_SCHEMA_FILE_BYTES + 1)
     if len(text) > MAX_SCHEMA_FILE_BYTES:
-        return f"is larger than {MAX_SCHEMA_FILE_BYTES:,} bytes, and is to fit a schema"
+        return f"is larger than {MAX_SCHEMA_FILE_BYTES:,} bytes, the limit for a schema check"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return "is not JSON"
+        return "is not valid JSON"
     problem = find_validation_error(value, schema)
-    return problem and f"does not fit its schema: {problem}"
+    return problem and f"does not match its schema: {problem}"

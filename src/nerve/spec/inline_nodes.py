@@ -1,4 +1,4 @@
-"""The nodes that only a spec needs: steps in a scope, sequences, and what is computed rather than called."""
+"""Nodes that only specs use: scoped steps, sequences and computed values."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from nerve.spec.template_values import is_condition_true
 
 @dataclass(slots=True)
 class PreparedCall:
-    """A node to be entered, its input, for a workflow its parameters, and what is made of its result."""
+    """A node to execute with its input, parameters, policy, and a mapping of its result."""
 
     node: Node
     input: Any = None
     params: dict[str, Any] = field(default_factory=dict)
     map_result: Callable[[Result], Result] | None = None
     policy: Policy = NO_POLICY
-    """What is said of the node itself, whatever is wrapped around it."""
+    """The policy of the node itself, independent of its wrappers."""
 
     async def execute(
         self,
@@ -36,9 +36,9 @@ class PreparedCall:
         own_policy: Policy = NO_POLICY,
         note_failure: Callable[[Result], None] | None = None,
     ) -> Result:
-        """Execute it at a path, and give what is made of its result.
+        """Execute the node at a path and return its mapped result.
 
-        `note_failure` is given a failure before its handler is executed, which may want to see it.
+        `note_failure` receives a failure before its handler runs, because the handler may read it.
         """
         policy = effective_policy(self.node, own_policy.with_defaults(self.policy))
         name = self.node.id or path.rpartition("/")[2].partition("[")[0] or "step"
@@ -52,13 +52,13 @@ class PreparedCall:
 
 
 class InlineNode(ControlNode):
-    """A control node of a spec: part of the body, decided again on replay."""
+    """A control node of a spec: part of the workflow body, so replay evaluates it again."""
 
     inline = True
 
 
 class ScopedStep(InlineNode):
-    """A node of a spec at its place: skipped or entered with what it is given, and then seen by its id."""
+    """A node of a spec: skips or executes it, and records the result under its id."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class ScopedStep(InlineNode):
 
 
 class SequenceNode(InlineNode):
-    """One after the other, each with the output of the one before; a failure or a goto ends it."""
+    """Execute steps in order, each with the previous output; a failure or a goto ends the sequence."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class SequenceNode(InlineNode):
         super().__init__(name)
         self.scope, self.steps = scope, list(steps)
         self.aside_indexes = aside_indexes
-        """The steps that only look: what flows into one of them flows into the next."""
+        """The steps that only test: the next step gets the same input as they do."""
 
     def parts(self) -> Iterable[Node]:
         return self.steps
@@ -126,7 +126,7 @@ class SequenceNode(InlineNode):
 
 
 class ComputeNode(InlineNode):
-    """A value that is computed, not called."""
+    """A node that computes its output."""
 
     def __init__(self, name: str, compute: Callable[[ExecutionContext], Any]) -> None:
         super().__init__(name)
@@ -137,18 +137,18 @@ class ComputeNode(InlineNode):
 
 
 class WithResult(InlineNode):
-    """A node, and what its result comes to; a policy sees only that."""
+    """A node with a mapping of its result; a policy sees only the mapped result."""
 
-    def __init__(self, node: Node, judge: Callable[[Result], Result]) -> None:
+    def __init__(self, node: Node, map_result: Callable[[Result], Result]) -> None:
         super().__init__(node.id)
-        self.node, self.judge = node, judge
+        self.node, self.map_result = node, map_result
 
     async def execute(self, context: ExecutionContext) -> Result:
-        return self.judge(await self.node.execute(context))
+        return self.map_result(await self.node.execute(context))
 
 
 class MapItemBody(InlineNode):
-    """The body of a map, in a scope of its own for each item."""
+    """The body of a map, with a separate scope for each item."""
 
     def __init__(self, name: str, scope: Scope, build: Callable[[Scope], ScopedStep]) -> None:
         super().__init__(name)
@@ -161,7 +161,7 @@ class MapItemBody(InlineNode):
 
 
 class Iteration(InlineNode):
-    """The body of a loop, which sees as `iteration` how often it has run."""
+    """The body of a loop; expressions read the iteration count as `iteration`."""
 
     def __init__(self, name: str, scope: Scope, body: ScopedStep) -> None:
         super().__init__(name)
@@ -175,7 +175,7 @@ class Iteration(InlineNode):
 
 
 class Iterations(InlineNode):
-    """A loop, whose iterations are counted anew whenever it is entered."""
+    """A loop that resets its iteration count each time it is executed."""
 
     def __init__(self, loop: Node, iteration: Iteration) -> None:
         super().__init__(loop.id)
@@ -187,7 +187,7 @@ class Iterations(InlineNode):
 
 
 class StateBody(InlineNode):
-    """The body of a state; what it sent and did not wait for is joined before the state is left."""
+    """The body of a state; detached prompts are joined before the state ends."""
 
     def __init__(self, name: str, scope: Scope, body: ScopedStep | None) -> None:
         super().__init__(name)
@@ -200,7 +200,7 @@ class StateBody(InlineNode):
 
 
 class WithTimeout(InlineNode):
-    """A node with a timeout: when its time is up, the prompts that were sent in it are stopped."""
+    """A node with a timeout that cancels the detached prompts sent inside the node."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.id)
@@ -220,14 +220,14 @@ class WithTimeout(InlineNode):
                 ],
             )
             raise
-        # the time of a part is not the time of this node: for it that is a failure like any other
+        # The timeout of a child is not the timeout of this node, so it counts as an ordinary failure here.
         return Result(result) if result.settlement == "timeout" else result
 
 
 async def join_detached_prompts(scope: Scope, body: Awaitable[Result]) -> Result:
-    """The result of a body, when the prompts that it sent are answered; one that failed unheard counts.
+    """Return the result of a body after its detached prompts; an unobserved failure of a prompt counts.
 
-    A prompt is stopped if a wait for it has run out of time and its answer was not waited for again.
+    A prompt is cancelled if a wait for it timed out and no later wait received its answer.
     """
     try:
         result = await body
@@ -246,7 +246,7 @@ async def join_detached_prompts(scope: Scope, body: Awaitable[Result]) -> Result
 
 
 async def join_detached_prompt(scope: Scope, tag: str) -> Result | None:
-    """Wait for a prompt that was sent; its failure, if nobody has been told of that."""
+    """Wait for a detached prompt; return its failure if no wait has received it."""
     result = await scope.pending_prompts[tag].task
     del scope.pending_prompts[tag]
     was_awaited = tag in scope.awaited_tags
@@ -255,7 +255,7 @@ async def join_detached_prompt(scope: Scope, tag: str) -> Result | None:
 
 
 async def cancel_detached_prompts(scope: Scope, tags: Iterable[str]) -> None:
-    """Stop the agents that were asked under these tags, and return when they have ended."""
+    """Cancel the prompts with these tags, and return when they have ended."""
     tasks = [scope.pending_prompts.pop(tag).task for tag in tags]
     for task in tasks:
         task.cancel()
@@ -264,17 +264,17 @@ async def cancel_detached_prompts(scope: Scope, tags: Iterable[str]) -> None:
 
 
 def limits_policy(spec: models.CallSpec | models.PromptSpec | models.WorkflowCallSpec) -> Policy:
-    """What a step may spend, for whatever does it."""
+    """Return the policy with the limits of a step."""
     return NO_POLICY if spec.limits is None else Policy.of(limits=spec.limits.model_dump(exclude_none=True))
 
 
 def sibling_path(path: str, name: str, count: int = 1) -> str:
-    """A path next to that of a leaf: what lies below a leaf is over when the leaf is."""
+    """Return a path next to that of a leaf: paths below a leaf end together with the leaf."""
     return f"{path}~{name}" if count == 1 else f"{path}~{name}[{count}]"
 
 
 def node_input(value: Any) -> Any:
-    """What flows into a node: the output of the one before, or the outputs of several."""
+    """Return the input of a node: the output of the previous node, or the outputs of several."""
     if isinstance(value, Result):
         return value.output
     if type(value) is dict and value and all(isinstance(item, Result) for item in value.values()):

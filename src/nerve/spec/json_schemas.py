@@ -1,6 +1,6 @@
-"""JSON Schemas for editors: the full form as the models say it, and the dialects of JSON and YAML.
+"""JSON Schemas for editors: the full form of the models, and the JSON and YAML notations.
 
-`python -m nerve.spec.json_schemas FOLDER` writes them; a test holds the ones in `schemas/` equal to these.
+`python -m nerve.spec.json_schemas FOLDER` writes them; a test compares them with the files in `schemas/`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGET: Schema = {"type": ["string", "null"], "description": "The id of a step, 
 
 
 def workflow_schema() -> Schema:
-    """The spec itself, which every syntax can be written in."""
+    """Return the schema of the full form, which every notation accepts."""
     spec = models.WorkflowSpec.model_json_schema()
     nodes: list[Schema] = []
     schema = name_node_union(spec, nodes)
@@ -35,7 +35,7 @@ def workflow_schema() -> Schema:
 
 
 def name_node_union(schema: Any, nodes: list[Schema]) -> Any:
-    """The schema with a name for the union of all nodes, which stands at every place otherwise."""
+    """Replace each copy of the union of all nodes by a reference; the union is appended to `nodes`."""
     if isinstance(schema, list):
         return [name_node_union(child, nodes) for child in schema]
     if not isinstance(schema, dict):
@@ -55,7 +55,11 @@ STEP_PROPERTIES: Schema = {
     "description": TEXT,
     "next": TARGET,
     "on_error": TARGET,
-    "max_retries": {"type": "integer", "minimum": 1, "description": "Attempts in all; 1 is no retry."},
+    "max_retries": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "The total number of attempts; 1 means no retry.",
+    },
     "retry_delay_ms": MILLISECONDS,
     "timeout_ms": {"type": "number", "exclusiveMinimum": 0},
 }
@@ -66,7 +70,7 @@ STEP_TYPES: dict[str, Schema] = {
         "input": {
             "type": ["string", "array"],
             "items": TEXT,
-            "description": "Steps whose results it is given.",
+            "description": "The steps whose results are its input.",
         },
         "params": {**OBJECT, "description": "The inputs of a workflow that is called."},
         "output_schema": {**OBJECT, "description": "The JSON Schema of the answer."},
@@ -93,7 +97,7 @@ WORKFLOW_PROPERTIES: Schema = {
     "description": TEXT,
     "max_iterations": {"type": "integer", "minimum": 0},
     "max_duration_ms": MILLISECONDS,
-    "parallel": {**BOOLEAN, "description": "Run steps side by side that are provably independent."},
+    "parallel": {**BOOLEAN, "description": "Run steps in parallel that are provably independent."},
     "initial_context": OBJECT,
     "steps": {"type": "array", "items": {"$ref": "#/$defs/step"}, "minItems": 1},
 }
@@ -107,13 +111,13 @@ def step_schema(type: str) -> Schema:
 
 
 def part_schema(type: str) -> Schema:
-    """A step in a parallel step, which leads nowhere."""
+    """Return the schema of a step inside a parallel step, which has no next step."""
     keys = {**STEP_PROPERTIES, "type": {"const": type}, **STEP_TYPES[type]}
-    target_schemas: Schema = {key: {"type": "null"} for key, takes in keys.items() if takes is TARGET}
+    target_schemas: Schema = {key: {"type": "null"} for key, schema in keys.items() if schema is TARGET}
     if type == "approval":
         target_schemas["on_reject"] = {
             "enum": ["continue", None],
-            "description": "The report has the rejection.",
+            "description": "The report contains the rejection.",
         }
     return closed_object(
         {**keys, **target_schemas},
@@ -122,7 +126,7 @@ def part_schema(type: str) -> Schema:
 
 
 def steps_schema() -> Schema:
-    """A step machine in JSON."""
+    """Return the schema of a step machine in JSON."""
     steps = {"oneOf": [step_schema(type) for type in STEP_TYPES]}
     parts = {"oneOf": [part_schema(type) for type in STEP_TYPES]}
     schema = closed_object(WORKFLOW_PROPERTIES, ["id", "steps"])
@@ -140,7 +144,7 @@ SHARED_DEFS = ("ExpectSpec", "InputSpec", "LimitsSpec", "PermissionsSpec", "Retr
 
 
 def prompts_schema() -> Schema:
-    """A chain or a graph of prompts in YAML."""
+    """Return the schema of a chain or a graph of prompts in YAML."""
     defs = models.WorkflowSpec.model_json_schema()["$defs"]
     header = header_properties(defs)
     needed = ["name", "description"]
@@ -166,7 +170,10 @@ def header_properties(defs: Schema) -> Schema:
     return {
         "name": NONEMPTY_TEXT,
         "description": {**NONEMPTY_TEXT, "description": "What the workflow does, and when to use it."},
-        "provider": {**NONEMPTY_TEXT, "description": "Who answers the prompts; claude without a word."},
+        "provider": {
+            **NONEMPTY_TEXT,
+            "description": "The provider that answers the prompts; the default is claude.",
+        },
         "model": NONEMPTY_TEXT,
         "inputs": {"type": "object", "additionalProperties": input},
         "limits": {"$ref": "#/$defs/LimitsSpec"},
@@ -175,8 +182,8 @@ def header_properties(defs: Schema) -> Schema:
     }
 
 
-def common_properties(instead: str) -> Schema:
-    """What every step and node may carry."""
+def common_properties(fallback: str) -> Schema:
+    """Return the properties that every step and node may have."""
     check: Schema = {"anyOf": [TEXT, {"$ref": "#/$defs/ExpectSpec"}]}
     return {
         "description": TEXT,
@@ -184,7 +191,7 @@ def common_properties(instead: str) -> Schema:
         "retry": {"anyOf": [{"type": "integer", "minimum": 1}, {"$ref": "#/$defs/RetrySpec"}]},
         "timeout": SECONDS,
         "idle_timeout": SECONDS,
-        "on_error": {"anyOf": [{"enum": ["fail", "skip"]}, {"$ref": f"#/$defs/{instead}"}, OBJECT]},
+        "on_error": {"anyOf": [{"enum": ["fail", "skip"]}, {"$ref": f"#/$defs/{fallback}"}, OBJECT]},
         "effect": {"enum": ["repeat", "once"]},
         "expect": {"anyOf": [check, {"type": "array", "items": check}]},
     }
@@ -227,11 +234,11 @@ GRAPH_NODE_PROPERTIES: dict[str, tuple[Schema, Schema]] = {
         {"on_reject": {"enum": ["cancel", "continue"]}},
     ),
 }
-"""What a node of a graph can be: what stands behind the key, and which keys it may have beside it."""
+"""The kinds of graph nodes by key: the schema of the value, and the other keys that are allowed."""
 
 
 def chain_step_schema() -> Schema:
-    prompt = {**NONEMPTY_TEXT, "description": "A Markdown file in the folder steps, without .md."}
+    prompt = {**NONEMPTY_TEXT, "description": "The name of a Markdown file in the steps folder, without .md."}
     keys = {
         "step": prompt,
         "id": NONEMPTY_TEXT,
@@ -256,7 +263,7 @@ def array_of_ref(name: str) -> Schema:
 
 
 def closed_object(properties: Schema, required: list[str]) -> Schema:
-    """An object with these keys and no others."""
+    """Return the schema of an object with these keys and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -269,7 +276,7 @@ SCHEMAS = {"workflow": workflow_schema, "steps": steps_schema, "prompts": prompt
 
 
 def schema_files() -> dict[str, str]:
-    """The files, by their names."""
+    """Return the text of each schema file by its name."""
     return {
         f"{name}.schema.json": json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
         for name, make in SCHEMAS.items()

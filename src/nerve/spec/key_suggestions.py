@@ -1,4 +1,4 @@
-"""Which key was meant by one that is not known: what other tools call so, or the closest."""
+"""Suggestions for unknown keys: synonyms from other tools, or the closest known key."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ KEY_SYNONYMS: dict[str, tuple[str, ...]] = {
     "value": ("key", "expression"),
     "kind": ("type",),
 }
-"""Words for the same thing, as they are used elsewhere, and what may be meant by each."""
+"""Synonyms that other tools use, and the keys that each may mean."""
 
 
 def suggest_key(key: str, known: Collection[str]) -> str | None:
-    """The known key that was likely meant."""
+    """Return the known key that an unknown key most likely means, or None."""
     return next((word for word in KEY_SYNONYMS.get(key, ()) if word in known), None) or closest_name(
         key, known
     )
 
 
 def suggest_keys(keys: Iterable[str], known: Collection[str]) -> set[str]:
-    """What was meant by those of the keys that are not known: it is there, if under another name."""
+    """Return the known keys that the unknown ones of `keys` most likely mean."""
     return {word for key in keys if key not in known and (word := suggest_key(key, known)) is not None}
 
 
 def describe_unknown_key(key: str, known: Collection[str]) -> tuple[str, str]:
-    """What is said of a key that is not known, and the fix."""
+    """Return the message and the fix for an unknown key."""
     if word := suggest_key(key, known):
-        return f"unknown key '{key}'. Did you mean '{word}'?", ""
-    return f"unknown key '{key}'", f"Known: {', '.join(known)}."
+        return f"Unknown key '{key}'. Did you mean '{word}'?", ""
+    return f"Unknown key '{key}'", f"Known: {', '.join(known)}."

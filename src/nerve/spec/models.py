@@ -1,4 +1,4 @@
-"""The models of the spec: plain data, exactly representable as JSON."""
+"""The models of the spec: plain data that JSON represents exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 Json = Any
-"""A JSON value. Strings in it are templates: `{{ expression }}` is filled in when it is needed."""
+"""A JSON value. Strings in it are templates: `{{ expression }}` is evaluated when the node runs."""
 
 Expr = str
 """An expression, as `nerve.expr` reads it."""
@@ -38,23 +38,23 @@ class RetrySpec(SpecModel):
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", UserWarning)  # `schema` is a method of pydantic that nobody uses
+    warnings.simplefilter("ignore", UserWarning)  # `schema` shadows a deprecated method of pydantic
 
     class ExpectSpec(SpecModel):
-        """A check that the engine makes itself before it believes that a step is done; one of the four."""
+        """A check that the engine runs before a step counts as done; exactly one of the four."""
 
         file: Text | None = None
-        """A file that must be there and not empty, below the working folder."""
+        """A file below the working folder that must exist and not be empty."""
         command: Text | None = None
         """A shell command that must succeed."""
         condition: Expr | None = None
-        """An expression that must hold; `output` is what the step gave."""
+        """An expression that must be true; `output` is the output of the step."""
         schema: dict[str, Any] | None = None  # type: ignore[assignment]
-        """A JSON Schema that the output must fit; beside a file, the JSON in it."""
+        """A JSON Schema for the output; together with `file`, for the JSON in the file."""
 
 
 class PermissionsSpec(SpecModel):
-    """What the agent may do: patterns of tools, as `Read` or `Bash(git *)`, and what of all others."""
+    """The permissions of an agent: tool patterns such as `Read` or `Bash(git *)`, and a default."""
 
     allow: list[Pattern] | None = None
     ask: list[Pattern] | None = None
@@ -63,81 +63,81 @@ class PermissionsSpec(SpecModel):
 
 
 class StepLimitsSpec(SpecModel):
-    """What a step may spend, in all its attempts; then the run is held until it is raised."""
+    """The budget of a step over all attempts; when it is spent, the run is held until it is raised."""
 
     tokens: Annotated[int, Field(ge=0)] | None = None
     cost: Seconds | None = None
     """In US dollars."""
     turns: Annotated[int, Field(ge=0)] | None = None
-    """How often agents are asked."""
+    """The number of agent turns."""
 
 
 class NodeBase(SpecModel):
-    """What every node may carry."""
+    """The fields that every node may have."""
 
     id: Name | None = None
-    """Its name, by which expressions see its result as `steps.<id>`."""
+    """The name under which expressions read its result: `steps.<id>`."""
     description: str = ""
     depends_on: list[Name] = []
-    """In a graph: the steps that must be done before it."""
+    """In a graph: the steps that must finish before it starts."""
     when: Expr | None = None
-    """It is skipped when this does not hold."""
+    """The node is skipped when this is false."""
     retry: RetrySpec | None = None
     timeout: Seconds | None = None
     idle_timeout: Seconds | None = None
     on_error: Literal["fail", "skip"] | Node | None = None
-    """What a failure comes to: the failure of what is around it, nothing, or another node instead."""
+    """What happens on failure: fail the enclosing node, skip this one, or run another node instead."""
     effect: Literal["repeat", "once"] | None = None
     expect: list[ExpectSpec] = []
 
 
 class CallSpec(NodeBase):
-    """A node, graph, workflow or agent by its name."""
+    """A call of a node, graph, workflow or agent by name."""
 
     kind: Literal["call"]
     target: Name
     input: Json = "{{ given }}"
     cwd: Text | None = None
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema of the answer, which is the output then."""
+    """The JSON Schema of the answer; the parsed answer becomes the output."""
     limits: StepLimitsSpec | None = None
 
 
 class PromptSpec(NodeBase):
-    """A prompt for an agent. It has a `text`, or a `file` whose text is read when the workflow is loaded."""
+    """A prompt for an agent: a `text`, or a `file` that is read when the workflow is loaded."""
 
     kind: Literal["prompt"]
     text: Text | None = None
     file: str | None = None
-    """A name in the `steps` or `commands` folder beside the workflow, without `.md`."""
+    """A file name in the `steps` or `commands` folder next to the workflow, without `.md`."""
     args: dict[str, Json] = {}
-    """Values that the text sees as `args.<name>`."""
+    """Values that the text reads as `args.<name>`."""
     agent: Name | None = None
-    """A node of the session, an agent file, or a provider; the workflow's provider if there is none."""
+    """A node of the session, an agent file, or a provider; the default is the provider of the workflow."""
     provider: Name | None = None
     model: str | None = None
     thread: Name = "shared"
-    """The agent's conversation to go on with: `shared`, `fresh` for a new one, or the name of another."""
+    """The conversation to continue: `shared`, `fresh` for a new one, or the name of another."""
     role: Name | None = None
-    """Who answers: expressions see the last answer as `roles.<role>`."""
+    """The role that answers; expressions read its last answer as `roles.<role>`."""
     output_schema: dict[str, Any] | None = None
-    """The JSON Schema of the answer, which is the output then."""
+    """The JSON Schema of the answer; the parsed answer becomes the output."""
     permissions: PermissionsSpec | None = None
     tools: list[Name] | None = None
-    """The tools that may be used without asking, by the provider's own names."""
+    """The tools that the agent may use without approval, as the provider names them."""
     max_turns: Count | None = None
-    """How often the agent may ask its model in one turn, where the provider can bound that."""
+    """The number of model calls in one turn, if the provider supports a limit."""
     fallback: Name | None = None
-    """The provider to ask while the first is limited."""
+    """The provider to use while the first one is rate limited."""
     limits: StepLimitsSpec | None = None
     tag: Name | None = None
-    """The request id under which the answer is asserted as a fact."""
+    """The request id of the fact with the answer."""
     detach: bool = False
-    """Go on without the answer; a wait for the tag, or the end of the state, joins it."""
+    """Continue without the answer; a wait for the tag, or the end of the state, joins it."""
 
 
 class BashSpec(NodeBase):
-    """A shell command. Values get in as environment variables, never by being pasted."""
+    """A shell command. Values are passed as environment variables, never inserted into the script."""
 
     kind: Literal["bash"]
     command: Text
@@ -154,20 +154,20 @@ class GateSpec(NodeBase):
     choices: list[str] | None = None
     options: list[str] | None = None
     form: dict[str, Any] | None = None
-    """A JSON Schema that the answer fits, instead of choices."""
+    """A JSON Schema for the answer, instead of choices."""
     reject: list[str] = []
-    """Answers that end the run as cancelled, whatever handles errors around it."""
+    """Answers that cancel the run, regardless of error handlers."""
     default: str | None = None
-    """The answer that is taken when the time is up; without one the gate fails then."""
+    """The answer after a timeout; without one the gate fails."""
     output: Literal["answer", "approved"] = "answer"
-    """What it gives: the answer, or an object whose `approved` says whether that was a yes."""
+    """The output: the answer, or an object whose `approved` says whether the answer approves."""
 
 
 class ConditionSpec(SpecModel):
     """Something in the dataspace to wait for or to test: a signal, the answer to a request, or a fact."""
 
     name: Name | None = None
-    """By which the result says which of several it was."""
+    """The name in the result that identifies this condition."""
     signal: Text | None = None
     key: Text | None = None
     response: Name | None = None
@@ -179,7 +179,7 @@ class ConditionSpec(SpecModel):
 class WaitSpec(NodeBase):
     """A wait for the first of several conditions, or for some seconds.
 
-    With `test` it does not wait: it gives whether a condition holds now.
+    With `test` it does not wait: the output is whether a condition holds now.
     """
 
     kind: Literal["wait"]
@@ -187,27 +187,27 @@ class WaitSpec(NodeBase):
     seconds: Seconds | Expr | None = None
     test: bool = False
     on_timeout: Name | None = None
-    """The name that is said to have come when the time is up; without one the wait fails then."""
+    """The condition name in the result after a timeout; without one the wait fails."""
 
 
 class GraphSpec(NodeBase):
-    """Steps that start when the steps they depend on are done."""
+    """Steps that start when their dependencies are done."""
 
     kind: Literal["graph"]
     steps: list[Node]
 
 
 class SequenceSpec(NodeBase):
-    """One after the other; the output is that of the last."""
+    """Steps in order; the output is that of the last step."""
 
     kind: Literal["sequence"]
     steps: list[Node]
     on_timeout: Literal["skip"] | Node | None = None
-    """What to do instead when its own `timeout` is up; every other failure is for `on_error`."""
+    """What to do after its own `timeout`; `on_error` handles all other failures."""
 
 
 class WhileSpec(NodeBase):
-    """The body again, while a condition holds."""
+    """Repeat the body while a condition holds."""
 
     kind: Literal["while"]
     condition: Expr
@@ -217,7 +217,7 @@ class WhileSpec(NodeBase):
 
 
 class LoopSpec(NodeBase):
-    """The body a number of times, or until a condition holds."""
+    """Repeat the body a number of times, or until a condition holds."""
 
     kind: Literal["loop"]
     body: Node
@@ -229,7 +229,7 @@ class LoopSpec(NodeBase):
 
 
 class BranchSpec(NodeBase):
-    """One of two ways."""
+    """One of two nodes, selected by a condition."""
 
     kind: Literal["branch"]
     condition: Expr
@@ -238,7 +238,7 @@ class BranchSpec(NodeBase):
 
 
 class SwitchSpec(NodeBase):
-    """One of several ways."""
+    """One of several nodes, selected by a key."""
 
     kind: Literal["switch"]
     key: Expr
@@ -247,7 +247,7 @@ class SwitchSpec(NodeBase):
 
 
 class MapSpec(NodeBase):
-    """The body for every item of a list, which it sees as `item`, with its `index`."""
+    """Run the body for each item of a list; expressions read `item` and `index`."""
 
     kind: Literal["map"]
     over: Expr = "given"
@@ -266,24 +266,24 @@ class ReduceSpec(NodeBase):
 
 
 class ParallelSpec(NodeBase):
-    """Branches side by side; one failure cancels nobody."""
+    """Parallel branches; a failure does not cancel the other branches."""
 
     kind: Literal["parallel"]
     branches: list[Node]
     require: Annotated[int, Field(ge=0)] | None = None
     outputs: Literal["object", "list"] = "object"
-    """What it gives: the output of each branch by its id, or a list that says how each of them ended."""
+    """The output: an object with the output of each branch by id, or a list of branch outcomes."""
 
 
 class TransitionSpec(SpecModel):
-    """A way on, taken when its condition holds; `to` is a state, or null for the end."""
+    """A transition, taken when its condition holds; `to` is a state, or null for the end."""
 
     when: Expr | None = None
     to: Name | None = None
 
 
 class StateSpec(SpecModel):
-    """A named state: a body, and the ways on in the order in which they are tried.
+    """A named state: a body, and transitions in the order of evaluation.
 
     A failed body follows `on_error`. Without it, `after_failure` decides: the machine fails, or `next`
     is followed (`go_on`), or `next` is followed and the machine has failed when it ends (`remember`).
@@ -307,7 +307,7 @@ class MachineSpec(NodeBase):
 
 
 class GotoSpec(NodeBase):
-    """Leaves the body of a state for another state; without one, the machine ends."""
+    """Leave the body of a state for another state; without one, end the machine."""
 
     kind: Literal["goto"]
     state: Name | None = None
@@ -321,7 +321,7 @@ class TransformSpec(NodeBase):
 
 
 class EmitSpec(NodeBase):
-    """An event for watchers."""
+    """Emit an event."""
 
     kind: Literal["emit"]
     event: Name
@@ -329,7 +329,7 @@ class EmitSpec(NodeBase):
 
 
 class AssertSpec(NodeBase):
-    """A fact for the dataspace: a record, or a signal."""
+    """Assert a fact in the dataspace: a record, or a signal."""
 
     kind: Literal["assert"]
     fact: Json = None
@@ -339,7 +339,7 @@ class AssertSpec(NodeBase):
 
 
 class RetractSpec(NodeBase):
-    """Takes back the facts that match a pattern, or a signal."""
+    """Retract the facts that match a pattern, or a signal."""
 
     kind: Literal["retract"]
     fact: Json = None
@@ -348,7 +348,7 @@ class RetractSpec(NodeBase):
 
 
 class WorkflowCallSpec(NodeBase):
-    """A workflow as a child run."""
+    """Run a workflow as a child run."""
 
     kind: Literal["workflow"]
     workflow: Name
@@ -394,7 +394,7 @@ class InputSpec(SpecModel):
 
 
 class LimitsSpec(SpecModel):
-    """How far a run may go; see `nerve.core.limits`."""
+    """The limits of a run; see `nerve.core.limits`."""
 
     steps: Annotated[int, Field(ge=0)] | None = None
     iterations: Annotated[int, Field(ge=0)] | None = None
@@ -408,7 +408,7 @@ class LimitsSpec(SpecModel):
 
 
 class WorkflowSpec(SpecModel):
-    """A workflow, whatever it was written in."""
+    """A workflow, independent of its notation."""
 
     name: Name
     description: str = ""
@@ -418,10 +418,10 @@ class WorkflowSpec(SpecModel):
     """The provider of prompts that name neither an agent nor a provider."""
     model: str | None = None
     context: dict[str, Json] = {}
-    """What expressions see as `context` before any step has run."""
+    """The initial value of `context` in expressions."""
     metadata: dict[str, Json] = {}
     folder: str = ""
-    """The folder of the project that it belongs to, where its artifacts and logs go: `.nerve`, `.archon` …"""
+    """The project folder of its artifacts and logs: `.nerve`, `.archon` …"""
     body: Node
 
 
@@ -432,4 +432,4 @@ for model in list(globals().values()):
 KINDS: dict[str, type[NodeBase]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Node)[0])
 }
-"""Every kind of node, by the name it is written with."""
+"""Every kind of node by its name."""

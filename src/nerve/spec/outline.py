@@ -1,4 +1,4 @@
-"""Outlines: a workflow as a tree and as a graph, for people to look at."""
+"""Outlines: a workflow as a tree and as a diagram for display."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nerve.spec.walk import child_specs, walk_spec
 from nerve.text.source import Loc
 
 END_KEY = ""
-"""The key of the end, which no box can have."""
+"""The key of the end; no box has it."""
 LABELLED_KEYS = frozenset({"cases", "then", "otherwise", "default", "on_error", "on_timeout"})
-"""The keys of nodes that are named by the way to them: `then: build`."""
+"""The keys that prefix the names of their nodes: `then: build`."""
 
 
 @dataclass(slots=True)
 class OutlineItem:
-    """One line of the tree: what it is called, what kind it is, what is to be said of it, what is in it."""
+    """One line of the tree: its name, kind, detail and children."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class OutlineItem:
 
 @dataclass(frozen=True, slots=True)
 class DiagramEdge:
-    """A way from one box to another."""
+    """An edge from one box to another."""
 
     start: str
     end: str
@@ -46,14 +46,14 @@ class DiagramEdge:
 
 @dataclass(slots=True)
 class Diagram:
-    """Boxes by their keys, and the ways between them."""
+    """Boxes by key, and the edges between them."""
 
     boxes: dict[str, OutlineItem] = field(default_factory=dict)
     edges: list[DiagramEdge] = field(default_factory=list)
 
 
 def build_outline(spec: models.WorkflowSpec, words: Mapping[str, str] | None = None) -> OutlineItem:
-    """The workflow as a tree; `words` are what its notation calls some kinds of steps."""
+    """Return the workflow as a tree; `words` maps kinds to the terms of its notation."""
     root = OutlineItem(spec.name, "workflow", spec.description)
     if isinstance(spec.body, models.MachineSpec | models.SequenceSpec | models.GraphSpec):
         root.detail = root.detail or node_detail(spec.body)
@@ -98,7 +98,7 @@ def state_item(state: models.StateSpec, loc: Loc) -> OutlineItem:
 
 
 def transition_arrows(state: models.StateSpec) -> str:
-    """Where a state goes, in a few signs."""
+    """Return the transitions of a state as short text with arrows."""
     when = {"given": "true"} if is_condition_state(state) else {}
     arrow_texts = [
         f"→ {transition.to or 'end'}"
@@ -111,7 +111,7 @@ def transition_arrows(state: models.StateSpec) -> str:
 
 
 def is_condition_state(state: models.StateSpec) -> bool:
-    """Whether a state does nothing but decide where to go, by what it computes."""
+    """Whether a state only computes a value that selects the next state."""
     return isinstance(state.body, models.TransformSpec) and any(
         transition.when == "given" for transition in state.next
     )
@@ -122,7 +122,7 @@ def kind_of_node(node: models.NodeBase) -> str:
 
 
 def node_detail(node: models.NodeBase) -> str:
-    """What of a node is worth a line."""
+    """Return the most important details of a node on one line."""
     text = _kind_detail(node)
     if node.when is not None:
         text = f"{text} when {node.when}".strip()
@@ -190,7 +190,7 @@ def shorten_first_line(text: str | None) -> str:
 
 
 def build_diagram(spec: models.WorkflowSpec) -> Diagram:
-    """The workflow as boxes and the ways between them; parts of a box that flow nowhere are in the tree."""
+    """Return the workflow as boxes and edges."""
     workflow_diagram = Diagram()
     draw_node(workflow_diagram, spec.body, "", gotos_by_state(list(walk_spec(spec.body))), ("body",))
     return workflow_diagram
@@ -199,7 +199,7 @@ def build_diagram(spec: models.WorkflowSpec) -> Diagram:
 def draw_node(
     workflow_diagram: Diagram, node: models.NodeBase, prefix: str, gotos: GotosByState, loc: Loc
 ) -> list[str]:
-    """Draw what a node is made of; the keys of its last boxes."""
+    """Add the boxes and edges of a node; return the keys of its last boxes."""
     if isinstance(node, models.MachineSpec):
         for n, state in enumerate(node.states):
             key = f"{prefix}{state.name}"
@@ -251,7 +251,7 @@ def edge_label(state: models.StateSpec, where: Loc) -> str:
 
 
 def format_mermaid(spec: models.WorkflowSpec) -> str:
-    """The diagram as Mermaid text."""
+    """Return the diagram as Mermaid text."""
     workflow_diagram = build_diagram(spec)
     names = {key: f"n{n}" for n, key in enumerate([*workflow_diagram.boxes, END_KEY])}
     lines = ["flowchart TD"]
@@ -270,7 +270,7 @@ def format_mermaid(spec: models.WorkflowSpec) -> str:
 
 
 def escape_mermaid(text: str) -> str:
-    """Text that cannot end the quotes around it or be read as markup."""
+    """Escape text for a quoted Mermaid label."""
     for sign, code in (("&", "#amp;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;"), ("\n", " ")):
         text = text.replace(sign, code)
     return text

@@ -1,4 +1,4 @@
-"""Prompts: filled in, sent to the agent they are for, and remembered by thread and role."""
+"""Prompt nodes: render a prompt, send it to an agent, and record the thread and the role's answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nerve.spec.template_values import fill_templates
 
 
 def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: NodeRegistry) -> PreparedCall:
-    """What a prompt comes to: an agent, and what it is asked."""
+    """Return the call of the agent of a prompt, or a detached or serialized prompt node."""
     scope = view.scope
     agent = spec.agent or spec.provider or scope.provider or DEFAULT_PROVIDER
     node = names.find(agent)
@@ -46,14 +46,16 @@ def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: N
             node, agent_input, map_result=answer_recorder(spec, scope, provider), policy=limits_policy(spec)
         )
 
-    before = None if spec.thread == "fresh" else scope.detached_tasks.get(spec.thread)
+    previous_task = None if spec.thread == "fresh" else scope.detached_tasks.get(spec.thread)
     if spec.detach:
         return PreparedCall(
             DetachedPrompt(
                 name, spec, scope, agent_request_fact(scope, spec.tag or name, spec.role or agent, text), ask
             )
         )
-    return ask() if before is None or before.done() else PreparedCall(SerializedPrompt(name, before, ask))
+    if previous_task is None or previous_task.done():
+        return ask()
+    return PreparedCall(SerializedPrompt(name, previous_task, ask))
 
 
 def render_prompt(spec: models.PromptSpec, view: ScopeView) -> str:
@@ -67,7 +69,7 @@ def render_prompt(spec: models.PromptSpec, view: ScopeView) -> str:
 
 
 def agent_provider_name(node: Any, names: NodeRegistry) -> str:
-    """The name of the provider behind an agent: a conversation with one is unknown to another."""
+    """Return the provider name of an agent; conversations belong to one provider."""
     provider = getattr(node, "provider", None)
     known: Mapping[str, Any] = getattr(names, "providers", {})
     return next(
@@ -93,9 +95,9 @@ def build_agent_request(spec: models.PromptSpec, scope: Scope, text: str, provid
 
 
 def answer_recorder(spec: models.PromptSpec, scope: Scope, provider: str = "") -> Callable[[Result], Result]:
-    """Keeps the thread that the next prompt goes on with, and what the role has said."""
+    """Return a callback that records the thread to resume and the answer of the role."""
 
-    def after(result: Result) -> Result:
+    def record_answer(result: Result) -> Result:
         if was_skipped(result):
             return result
         if (thread := result.attributes.get("thread")) and "instead_of" not in result.attributes:
@@ -105,11 +107,11 @@ def answer_recorder(spec: models.PromptSpec, scope: Scope, provider: str = "") -
             scope.roles[spec.role] = result.output
         return result
 
-    return after
+    return record_answer
 
 
 class SerializedPrompt(InlineNode):
-    """A prompt in a conversation in which another one is still being answered."""
+    """A prompt that waits for the previous prompt of the same conversation."""
 
     def __init__(
         self, name: str, previous_task: asyncio.Task[Result], ask: Callable[[], PreparedCall]
@@ -124,9 +126,9 @@ class SerializedPrompt(InlineNode):
 
 
 class DetachedPrompt(InlineNode):
-    """A prompt that is sent and not waited for; request and answer are facts that others can see.
+    """A prompt that runs in the background; its request and its answer are asserted as facts.
 
-    In one conversation the next is asked when the one before is answered.
+    Prompts of one conversation run one after the other.
     """
 
     def __init__(
@@ -153,17 +155,17 @@ class DetachedPrompt(InlineNode):
             return request_result
         scope.answered_tags.discard(self.tag)
         scope.role_by_tag[self.tag] = str(self.request[-1].get("agent", ""))
-        before = scope.detached_tasks.get(thread) if thread != "fresh" else None
-        task = asyncio.ensure_future(self._answer(context, context.path, before))
+        previous_task = scope.detached_tasks.get(thread) if thread != "fresh" else None
+        task = asyncio.ensure_future(self._answer(context, context.path, previous_task))
         scope.detached_tasks["shared" if thread == "fresh" else thread] = task
         scope.pending_prompts[self.tag] = PendingPrompt(task, context.path)
         return Result.ok(None)
 
     async def _answer(
-        self, context: ExecutionContext, path: str, before: asyncio.Task[Result] | None
+        self, context: ExecutionContext, path: str, previous_task: asyncio.Task[Result] | None
     ) -> Result:
-        if before is not None and not before.done():
-            await asyncio.wait([before])
+        if previous_task is not None and not previous_task.done():
+            await asyncio.wait([previous_task])
         prepared = self.ask()
         result = await prepared.execute(context, path)
         self.scope.answered_tags.add(self.tag)

@@ -1,7 +1,7 @@
-r"""Variables of prompts: `$USER_MESSAGE`, `$1`, `$INPUTS.x` and `{{ expressions }}`, filled in one pass.
+r"""Prompt variables: `$USER_MESSAGE`, `$1`, `$INPUTS.x` and `{{ expressions }}`, expanded in one pass.
 
-What is filled in is never looked at again, so a message that contains `$1` or `{{` stays as it was typed.
-Any other `$NAME` stays as it is, because prompts are full of shell; `\$1` stands for `$1` itself.
+Expanded values are not scanned again, so a message that contains `$1` or `{{` is not changed.
+Any other `$NAME` is kept, because prompts often contain shell code; `\$1` is a literal `$1`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nerve.expr import EvalError, EvaluationLimits, ExprError, Expression, Templ
 from nerve.expr.errors import did_you_mean
 
 VARIABLE_NAMES = ("USER_MESSAGE", "WORKFLOW_ID", "ARGUMENTS", "ARTIFACTS_DIR")
-"""The variables with names of their own; beside them there are `$1` to `$9` and `$INPUTS.<name>`."""
+"""The named variables; `$1` to `$9` and `$INPUTS.<name>` are variables too."""
 
 VARIABLE_PATTERN = re.compile(
     r"\\\{\{|(?P<escape>\\)?\$(?P<name>"
@@ -27,7 +27,7 @@ CAPITALS_PATTERN = re.compile(r"(?<!\\)\$([A-Z][A-Z_]{3,})\b")
 
 
 class PromptVariable:
-    """A variable in a prompt, and where it stands."""
+    """A variable in a prompt, and its offset."""
 
     __slots__ = ("name", "offset")
 
@@ -36,7 +36,7 @@ class PromptVariable:
 
     @property
     def input(self) -> str | None:
-        """The declared input it stands for, if it is one."""
+        """The declared input that it refers to, if any."""
         return self.name.removeprefix("INPUTS.") if self.name.startswith("INPUTS.") else None
 
 
@@ -49,16 +49,22 @@ class PromptTemplate:
         self.source, self.parts = source, parts
         used_variables = [part for part in parts if isinstance(part, PromptVariable)]
         expressions = [part for part in parts if isinstance(part, Expression)]
-        inputs = frozenset(("inputs", each.input) for each in used_variables if each.input is not None)
-        self.variables = frozenset(each.name for each in used_variables)
-        """The variables it uses, as `variables_of` names them."""
-        self.names: frozenset[str] = frozenset().union(*(each.names for each in expressions))
-        self.paths: frozenset[tuple[str, ...]] = inputs.union(*(each.paths for each in expressions))
-        """What its expressions read, as those of a template; `$INPUTS.x` counts as `inputs.x`."""
-        self.opaque_names: frozenset[str] = frozenset().union(*(each.opaque_names for each in expressions))
+        inputs = frozenset(
+            ("inputs", variable.input) for variable in used_variables if variable.input is not None
+        )
+        self.variables = frozenset(variable.name for variable in used_variables)
+        """The variables it uses, named as in variable_values()."""
+        self.names: frozenset[str] = frozenset().union(*(expression.names for expression in expressions))
+        self.paths: frozenset[tuple[str, ...]] = inputs.union(
+            *(expression.paths for expression in expressions)
+        )
+        """The paths that its expressions read; `$INPUTS.x` counts as `inputs.x`."""
+        self.opaque_names: frozenset[str] = frozenset().union(
+            *(expression.opaque_names for expression in expressions)
+        )
 
     def fill(self, variables: Mapping[str, str], scope: Mapping[str, Any]) -> str:
-        """The text for an agent; `EvalError` for an expression that fails and an input that is not there."""
+        """Return the expanded prompt, or raise EvalError for a failed expression or an unknown input."""
         parts = [
             part if isinstance(part, Expression) else self._part_text(part, variables) for part in self.parts
         ]
@@ -70,7 +76,7 @@ class PromptTemplate:
         if part.name in variables:
             return variables[part.name]
         if part.input is not None:
-            raise EvalError(f"there is no input '{part.input}'", self.source, part.offset, len(part.name) + 1)
+            raise EvalError(f"Unknown input '{part.input}'", self.source, part.offset, len(part.name) + 1)
         return f"${part.name}"
 
     def __repr__(self) -> str:
@@ -84,16 +90,16 @@ def compile_prompt(
     inputs: Iterable[str] | None = None,
     hyphens: Iterable[str] = (),
 ) -> PromptTemplate:
-    """Compile a prompt; `ExprError` points at what is wrong.
+    """Compile a prompt, or raise ExprError at the position of the problem.
 
-    `names` are those that its expressions may use, `inputs` the declared inputs; None for any.
+    `names` are the names that its expressions may use, `inputs` the declared inputs; None allows any.
     """
     prompt = _compile_prompt(text, None if names is None else frozenset(names), frozenset(hyphens))
     if inputs is not None:
         known = frozenset(inputs)
         for part in prompt.parts:
             if isinstance(part, PromptVariable) and part.input is not None and part.input not in known:
-                message = f"there is no input '{part.input}'{did_you_mean(part.input, known)}"
+                message = f"Unknown input '{part.input}'{did_you_mean(part.input, known)}"
                 raise ExprError(message, text, part.offset, len(part.name) + 1)
     return prompt
 
@@ -113,7 +119,7 @@ def _compile_prompt(text: str, names: frozenset[str] | None, hyphens: frozenset[
 
 
 def _literal_parts(text: str, start: int, end: int) -> Iterator[str | PromptVariable]:
-    """The parts of a stretch of text between expressions."""
+    """Yield the literals and variables of the text between two expressions."""
     for match in VARIABLE_PATTERN.finditer(text, start, end):
         if match.start() > start:
             yield text[start : match.start()]
@@ -129,7 +135,7 @@ def _literal_parts(text: str, start: int, end: int) -> Iterator[str | PromptVari
 
 
 def find_misspelt_variables(text: str) -> Iterator[tuple[int, str, str]]:
-    """Names that look like a variable written wrong: where, what, and what was probably meant."""
+    """Yield names that look like misspelled variables: offset, name and suggestion."""
     for match in CAPITALS_PATTERN.finditer(text):
         name = match[1]
         if name not in VARIABLE_NAMES and (
@@ -141,7 +147,7 @@ def find_misspelt_variables(text: str) -> Iterator[tuple[int, str, str]]:
 def variable_values(
     message: Any, run_id: str, artifacts_dir: str, inputs: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """The values of all variables of a run."""
+    """Return the values of all variables of a run."""
     text = prompt_value_text(message)
     values = {"USER_MESSAGE": text, "ARGUMENTS": text, "WORKFLOW_ID": run_id, "ARTIFACTS_DIR": artifacts_dir}
     values.update((str(number), word) for number, word in enumerate(split_arguments(text)[:9], start=1))
@@ -150,7 +156,7 @@ def variable_values(
 
 
 def split_arguments(message: str) -> list[str]:
-    """The words of a message, as a shell would split them; with an open quote, at blanks."""
+    """Split a message into words like a shell; with an unclosed quote, at whitespace."""
     try:
         return shlex.split(message)
     except ValueError:
@@ -158,5 +164,5 @@ def split_arguments(message: str) -> list[str]:
 
 
 def prompt_value_text(value: Any) -> str:
-    """A value as it stands in a prompt: a text as it is, nothing for null, anything else as JSON."""
+    """Return a value as prompt text: strings unchanged, null empty, anything else as JSON."""
     return value if isinstance(value, str) else compile_template("{{ value }}")({"value": value})

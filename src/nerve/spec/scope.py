@@ -1,4 +1,4 @@
-"""Scopes: what the expressions of a workflow see while it runs."""
+"""Scopes: the values that expressions of a running workflow can read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ EXPRESSION_NAMES = frozenset(
     {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}
     | {"item", "index", "acc", "args", "output"}
 )
-"""Every name that some expression may use; the last five only where the spec says so."""
+"""All names that expressions may use; the last five only in some places."""
 
 
 def artifacts_directory(folder: str) -> str:
-    """Where runs of a definition from a folder of the project have their artifacts, in the project."""
+    """Return the artifacts folder, relative to the project, for a definition from a project folder."""
     return f"{folder or '.nerve'}/artifacts"
 
 
 @dataclass(slots=True)
 class RunVariables:
-    """What a run tells about itself."""
+    """The properties of a run that expressions read as `run`."""
 
     id: str = ""
     workflow: str = ""
@@ -44,7 +44,7 @@ class RunVariables:
 
 @dataclass(slots=True)
 class PendingGoto:
-    """Whether a `goto` is on its way out of the body of its state, and where to."""
+    """Whether a `goto` is leaving the body of its state, and its target."""
 
     is_leaving: bool = False
     target: str | None = None
@@ -52,19 +52,19 @@ class PendingGoto:
 
 @dataclass(slots=True)
 class PendingPrompt:
-    """A prompt that was sent and is not joined yet."""
+    """A detached prompt that is not joined yet."""
 
     task: asyncio.Task[Result]
     path: str
     is_overdue: bool = False
-    """Whether the time of a wait for its answer was up: it is stopped when its state is left."""
+    """Whether a wait for its answer timed out; it is cancelled at the end of its state."""
 
 
 @dataclass(slots=True)
 class Scope:
-    """The results of one run so far, and what it was started with.
+    """The input and the results of one run so far.
 
-    The body of a map has a scope of its own for every item, which sees the one around it.
+    The body of a map has a separate scope for each item, which extends the outer scope.
     """
 
     input: Any = None
@@ -74,29 +74,29 @@ class Scope:
     results: MutableMapping[str, Result] = field(default_factory=dict)
     roles: dict[str, Any] = field(default_factory=dict)
     threads: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The conversations with agents that can be gone on with, by their providers and names."""
+    """The conversations that can be resumed, by provider and name."""
     provider: str | None = None
     model: str | None = None
     hyphens: frozenset[str] = frozenset()
-    """The ids with hyphens, which expressions may write as they are."""
+    """The ids with hyphens that expressions may use without quotes."""
     local_values: dict[str, Any] = field(default_factory=dict)
-    """`item` and `index` of the map around, and the `iteration` of the loop."""
+    """`item` and `index` of the enclosing map, and `iteration` of the enclosing loop."""
     pending_goto: PendingGoto = field(default_factory=PendingGoto)
     pending_prompts: dict[str, PendingPrompt] = field(default_factory=dict)
-    """Prompts that were sent and are not joined yet, by their tags."""
+    """The detached prompts that are not joined yet, by tag."""
     role_by_tag: dict[str, str] = field(default_factory=dict)
-    """Who was asked under each tag."""
+    """The role of the request with each tag."""
     answered_tags: set[str] = field(default_factory=set)
-    """The tags of those whose own agent has answered."""
+    """The tags of requests that their own agent has answered."""
     awaited_tags: set[str] = field(default_factory=set)
-    """The tags whose answers somebody has waited for."""
+    """The tags whose answers a wait has received."""
     detached_tasks: dict[str, asyncio.Task[Result]] = field(default_factory=dict)
-    """The last prompt that was sent into a conversation and not waited for."""
+    """The last detached prompt of each conversation."""
     item_path: str = ""
-    """Which item of which map this is, so that tags in one are not those in another."""
+    """The path of map items, which makes tags unique per item."""
 
     def for_map_item(self, item: Any, index: int) -> Scope:
-        """The scope of one item of a map: its results and its conversations are its own."""
+        """Return the scope of a map item, with separate results and conversations."""
         return replace(
             self.for_branch(),
             results=ChainMap({}, self.results),
@@ -108,26 +108,26 @@ class Scope:
         )
 
     def for_branch(self) -> Scope:
-        """The scope of a branch beside others: its conversations are its own, all else is shared."""
+        """Return the scope of a parallel branch, with separate conversations; everything else is shared."""
         return replace(self, threads={}, detached_tasks={}, pending_goto=PendingGoto())
 
     def for_iteration(self) -> Scope:
-        """The scope of the body of a loop, which is this one and knows which iteration it is."""
+        """Return the scope of a loop body, which adds `iteration`."""
         return replace(self, local_values={**self.local_values, "iteration": 0})
 
     def record(self, id: str | None, result: Result) -> None:
         if id is not None:
             self.results[id] = result
 
-    def view(self, **given: Any) -> ScopeView:
-        return ScopeView(self, {**self.local_values, **given} if self.local_values else given)
+    def view(self, **values: Any) -> ScopeView:
+        return ScopeView(self, {**self.local_values, **values} if self.local_values else values)
 
     def goto(self, state: str | None) -> None:
         self.pending_goto.is_leaving, self.pending_goto.target = True, state
 
 
 class LazyMapping(Mapping[str, Any]):
-    """A mapping made when it is looked at: nothing is copied that no expression reads."""
+    """A mapping that computes its values on access, so that unread values are not copied."""
 
     __slots__ = ("_get_item", "_keys")
 
@@ -145,7 +145,7 @@ class LazyMapping(Mapping[str, Any]):
 
 
 class ScopeView(Mapping[str, Any]):
-    """The names in sight at one place of a workflow."""
+    """The names that the expressions of one node can read."""
 
     __slots__ = ("_local_values", "scope")
 
@@ -165,12 +165,12 @@ class ScopeView(Mapping[str, Any]):
     def __len__(self) -> int:
         return len({**VISIBLE_NAMES, **self._local_values})
 
-    def with_values(self, **given: Any) -> ScopeView:
-        return ScopeView(self.scope, {**self._local_values, **given})
+    def with_values(self, **values: Any) -> ScopeView:
+        return ScopeView(self.scope, {**self._local_values, **values})
 
 
 def steps_view(scope: Scope) -> LazyMapping:
-    """`steps.<id>`: how each step ended."""
+    """Return `steps`: the outcome of each step by id."""
     return LazyMapping(lambda: list(scope.results), lambda id: step_view(scope.results[id]))
 
 
@@ -185,9 +185,9 @@ def step_view(result: Result) -> dict[str, Any]:
 
 
 def is_step_success(result: Result) -> bool:
-    """Whether a step ended well, and what it gave does not say otherwise with a `success` of its own.
+    """Whether a step succeeded and its output does not contain `success: false`.
 
-    A failure that was skipped is none for what comes after it, but it can be seen.
+    A skipped failure does not fail the steps after it, but expressions can see it.
     """
     return has_ended_well(result) and result.data.get("success") is not False
 
@@ -209,14 +209,14 @@ def step_status(result: Result) -> str:
 
 
 def results_view(scope: Scope) -> LazyMapping:
-    """`results.<id>`: what each step gave; of one that failed also its error."""
+    """Return `results`: the output of each step by id; for a failed step also its error."""
     return LazyMapping(lambda: list(scope.results), lambda id: step_output(scope.results[id]))
 
 
 def step_output(result: Result) -> Any:
-    """What a step gave. A failure has its `error`, beside the keys of an object or the other `output`.
+    """Return the output of a step. A failure adds `error` to an object, or puts other output under `output`.
 
-    The report of a parallel is a list, and says itself which parts failed.
+    The output of a parallel is a list that already contains the failures.
     """
     output = result.output
     if result.success or isinstance(output, list):
@@ -227,15 +227,15 @@ def step_output(result: Result) -> Any:
 
 
 def context_view(scope: Scope) -> LazyMapping:
-    """`context.<id>`: a step's success first, then its data; before it has run, the initial context.
+    """Return `context`: success, data and attributes of each step; before it has run, the initial context.
 
-    JSON that a step gave as text is looked into like an object.
+    JSON text in the output of a step counts as data.
     """
 
-    def look(id: str) -> Any:
+    def get_step(id: str) -> Any:
         return flat_result(scope.results[id]) if id in scope.results else scope.initial_context[id]
 
-    return LazyMapping(lambda: list({**scope.initial_context, **scope.results}), look)
+    return LazyMapping(lambda: list({**scope.initial_context, **scope.results}), get_step)
 
 
 def flat_result(result: Result) -> dict[str, Any]:
@@ -244,13 +244,13 @@ def flat_result(result: Result) -> dict[str, Any]:
 
 
 def roles_view(scope: Scope) -> LazyMapping:
-    """`roles.<name>`: what a role answered last; empty if it answered nothing."""
+    """Return `roles`: the last answer of each role; empty if there is none."""
 
-    def look(role: str) -> Any:
+    def get_answer(role: str) -> Any:
         answer = scope.roles.get(role)
         return "" if answer is None else answer
 
-    return LazyMapping(lambda: list(scope.roles), look)
+    return LazyMapping(lambda: list(scope.roles), get_answer)
 
 
 VISIBLE_NAMES: dict[str, Callable[[Scope], Any]] = {
@@ -262,4 +262,4 @@ VISIBLE_NAMES: dict[str, Callable[[Scope], Any]] = {
     "roles": roles_view,
     "run": lambda scope: scope.run_variables.to_dict(),
 }
-"""What can always be seen, and how."""
+"""The names that every expression can read, and how to compute them."""

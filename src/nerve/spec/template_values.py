@@ -1,4 +1,4 @@
-"""Values of a spec: JSON in which every string is a template."""
+"""Template values: JSON in which every string is a template."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Value = TypeVar("Value")
 STEP_REFERENCE_PATTERN = re.compile(
     r"""\b(?:context|steps|results)\s*(?:\.\s*([\w-]+)|\[\s*(['"])(.*?)\2\s*\])\s*$"""
 )
-"""A reference to a step, with which a text ends."""
+"""A reference to a step at the end of a text."""
 
 
 def fill_templates(value: Any, view: ScopeView) -> Any:
-    """The value with its templates filled in; a string that is one expression gives that value itself."""
+    """Return the value with its templates filled in; a string that is one expression becomes its value."""
     if isinstance(value, str):
         return (
             with_missing_step_hint(compile_scoped_template(value, view).value, view)
@@ -38,7 +38,7 @@ def render_text(source: str, view: ScopeView) -> str:
 
 
 def is_condition_true(expression: str, view: ScopeView) -> bool:
-    """Whether a condition holds, as JavaScript sees truth."""
+    """Whether a condition is truthy as in JavaScript."""
     value = evaluate_expression(expression, view)
     return True if isinstance(value, list | dict) else bool(value)
 
@@ -50,13 +50,13 @@ def evaluate_expression(expression: str, view: ScopeView) -> Any:
 def render_command(
     source: str, view: ScopeView, variables: frozenset[str] = frozenset()
 ) -> tuple[str, dict[str, str]]:
-    """A shell command, and the variables that its values are in."""
+    """Return a shell command and the environment variables that hold its values."""
     compiled = compile_command(source, hyphens=view.scope.hyphens, variables=variables)
     return with_missing_step_hint(compiled.fill, view)
 
 
 def with_missing_step_hint(compute: Callable[[ScopeView], Value], view: ScopeView) -> Value:
-    """A value; where the result of a step that has not run is missing, the error says so."""
+    """Compute a value; if a step that has not run caused the error, the error says so."""
     try:
         return compute(view)
     except EvalError as error:
@@ -64,7 +64,7 @@ def with_missing_step_hint(compute: Callable[[ScopeView], Value], view: ScopeVie
         id = match and (match[1] or match[3])
         if not id or id in view.scope.results or id in view.scope.initial_context:
             raise
-        message = f"Step result not found: {id} has not run; write `?.` where it may not have"
+        message = f"Step result not found: {id} has not run; write `?.` if it may not have run"
         raise EvalError(message, error.source, error.offset, error.length) from None
 
 

@@ -1,4 +1,4 @@
-"""Routes: where a machine of a spec goes from each of its states."""
+"""Transitions of the machines of a spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nerve.spec.template_values import is_condition_true
 
 
 class MachineTransitions:
-    """The ways between the states of one machine in one run."""
+    """The transitions of one machine in one run."""
 
     def __init__(self, spec: models.MachineSpec, scope: Scope) -> None:
         self._spec, self._scope = spec, scope
@@ -46,7 +46,7 @@ class MachineTransitions:
         return next(targets, None)
 
     def wrap_machine(self, machine: MachineNode) -> InlineNode:
-        """The machine; a failure it went on from and remembered is its outcome in the end."""
+        """Wrap a machine so that a remembered failure becomes its result when it ends."""
         self._remembered_failure = None
         return MachineWithOutcome(machine, self)
 
@@ -55,7 +55,7 @@ class MachineTransitions:
 
 
 class MachineWithOutcome(InlineNode):
-    """A machine, and what is still to be said when it is over."""
+    """A machine whose result is a remembered failure, if there is one."""
 
     def __init__(self, machine: MachineNode, transitions: MachineTransitions) -> None:
         super().__init__(machine.id)
@@ -67,5 +67,5 @@ class MachineWithOutcome(InlineNode):
 
 def state_failure(name: str, result: Result) -> Result:
     return Result.failed(
-        f"state '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
+        f"State '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
     )

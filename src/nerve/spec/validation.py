@@ -1,4 +1,4 @@
-"""Validating: a document as it was read, against the models; every problem with its place."""
+"""Validate a document against the models; every problem has a position."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def validate_document(document: Document) -> tuple[models.WorkflowSpec | None, list[Problem]]:
-    """The spec, or what is wrong with the shape of the document."""
+    """Return the spec, or None and the problems of the document."""
     try:
         return models.WorkflowSpec.model_validate(document.data), []
     except ValidationError as error:
         return None, sorted({*problems_from_errors(document, error.errors(include_url=False))})
     except RecursionError:
-        return None, [document.problem((), "is nested too deep", "Nest at most 64 levels.")]
+        return None, [document.problem((), "The document is nested too deeply", "Nest at most 64 levels.")]
 
 
 def problems_from_errors(document: Document, details: list[ErrorDetails]) -> Iterator[Problem]:
-    """One problem for each value, where pydantic has one for everything that the value could have been."""
+    """Yield one problem per value, where pydantic reports one for each alternative of a union."""
     errors_by_loc: dict[Loc, list[ErrorDetails]] = {}
     for detail in details:
         errors_by_loc.setdefault(location_path(document.data, detail), []).append(detail)
-    looked_into = {loc[:n] for loc in errors_by_loc for n in range(len(loc))}
+    parent_locs = {loc[:n] for loc in errors_by_loc for n in range(len(loc))}
     for loc, loc_errors in errors_by_loc.items():
         kinds = {detail["type"] for detail in loc_errors}
         if "union_tag_invalid" in kinds or "union_tag_not_found" in kinds:
@@ -45,12 +45,12 @@ def problems_from_errors(document: Document, details: list[ErrorDetails]) -> Ite
             )
         elif "missing" in kinds:
             yield from missing_key_problems(document, loc)
-        elif loc not in looked_into:
+        elif loc not in parent_locs:
             yield document.problem(loc, *describe_type_error(value_label(loc), loc_errors, child_keys(loc)))
 
 
 def missing_key_problems(document: Document, loc: Loc) -> Iterator[Problem]:
-    """That a key is missing, unless it is there under a name that is told to be wrong."""
+    """Yield a problem for a missing key, unless a misspelled key already has one."""
     parent = value_at_loc(document.data, loc[:-1])
     if loc[-1] not in suggest_keys(parent, sibling_keys(document, loc)):
         yield document.problem(loc[:-1], f"'{loc[-1]}' is missing", f"Add {loc[-1]}.")
@@ -68,25 +68,25 @@ def unknown_kind_problem(document: Document, loc: Loc) -> Problem:
         )
         if misspelt is not None:
             return document.problem((*loc, misspelt), *describe_unknown_key(misspelt, ["kind"]), key=True)
-        return document.problem(loc, "a node needs a 'kind'", f"It is one of: {known}.")
+        return document.problem(loc, "A node needs a 'kind'", f"Known: {known}.")
     close = did_you_mean_hint(str(kind), models.KINDS)
     fix = "" if close else f"Known: {known}."
-    return document.problem((*loc, "kind"), f"unknown kind '{kind}'{close}", fix)
+    return document.problem((*loc, "kind"), f"Unknown kind '{kind}'{close}", fix)
 
 
 def value_label(loc: Loc) -> str:
-    """What a value is called: by its key, or by its number in the list under one."""
-    key = next((step for step in reversed(loc) if isinstance(step, str)), "a workflow")
+    """Return the name of a value in messages: its key, or its number in the list."""
+    key = next((step for step in reversed(loc) if isinstance(step, str)), "A workflow")
     match loc:
         case (*_, int() as index):
-            return f"item {index + 1} of '{key}'"
+            return f"Item {index + 1} of '{key}'"
         case ():
             return key
     return f"'{key}'"
 
 
 def location_path(data: Any, detail: ErrorDetails) -> Loc:
-    """The way in the document, without the names of models that pydantic adds."""
+    """Return the location in the document, without the model names that pydantic adds."""
     location: list[str | int] = []
     node, tagged, last = data, False, len(detail["loc"]) - 1
     for n, step in enumerate(detail["loc"]):
@@ -109,13 +109,13 @@ def value_at_loc(data: Any, loc: Loc) -> Any:
 
 
 def sibling_keys(document: Document, loc: Loc) -> list[str]:
-    """The keys that may stand in the object around a key."""
+    """Return the keys that are allowed in the object that contains a key."""
     kind = models.KINDS.get(str(value_at_loc(document.data, loc[:-1]).get("kind")))
     return list(kind.model_fields) if kind else child_keys(loc[:-1]) or list(models.WorkflowSpec.model_fields)
 
 
 def child_keys(loc: Loc) -> list[str]:
-    """The keys of an object without a kind; nothing if it is not known what it is."""
+    """Return the allowed keys of an object without a kind; empty if its model is unknown."""
     if loc[:1] == ("limits",):
         return list(models.LimitsSpec.model_fields)
     model = next((MODEL_BY_KEY[step] for step in reversed(loc) if step in MODEL_BY_KEY), None)
@@ -132,16 +132,16 @@ MODEL_BY_KEY: dict[str | int, type[models.SpecModel]] = {
     "limits": models.StepLimitsSpec,
     "permissions": models.PermissionsSpec,
 }
-"""What an object without a kind is, by the key under which it stands."""
+"""The model of an object without a kind, by the key that contains it."""
 
 
 def plain_form(spec: models.WorkflowSpec) -> dict[str, Any]:
-    """The spec as plain data, with nothing in it that would be there anyway."""
+    """Return the spec as plain data without default values."""
     return spec.model_dump(mode="json", exclude_defaults=True)
 
 
 def canonical_spec(spec: models.WorkflowSpec) -> str:
-    """The one text of a spec: equal texts are equal workflows."""
+    """Return the canonical JSON of a spec: equal workflows have equal text."""
     return encode_json(plain_form(spec), canonical=True)
 
 

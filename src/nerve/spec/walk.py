@@ -1,4 +1,4 @@
-"""Walking over a spec: every node with the way to it, its parts, and the expressions it carries."""
+"""Walk over a spec: nodes with their locations, children and embedded texts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NAMES_IN_BODY = {
     "while": frozenset({"iteration"}),
     "loop": frozenset({"iteration"}),
 }
-"""What else the body of a node sees."""
+"""The additional names that the body of a node can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpecNode:
-    """A node of a spec, the way to it, and what stands around it, outermost first."""
+    """A node of a spec with its location and its ancestors, outermost first."""
 
     spec: models.NodeBase
     loc: Loc
     ancestors: tuple[SpecNode, ...] = ()
     extra_names: frozenset[str] = frozenset()
-    """The names its expressions see beside those that are always in sight."""
+    """The names that its expressions can read in addition to those that are always visible."""
 
     @property
     def kind(self) -> str:
@@ -39,7 +39,7 @@ class SpecNode:
 
 
 def walk_spec(node: models.NodeBase, loc: Loc = ("body",)) -> Iterator[SpecNode]:
-    """A node and all below it, each before its parts."""
+    """Yield a node and all its descendants, parents first."""
     yield from _walk_below(SpecNode(node, loc))
 
 
@@ -54,13 +54,13 @@ def _walk_below(spec_node: SpecNode) -> Iterator[SpecNode]:
 
 
 def hyphenated_names(spec: models.WorkflowSpec, spec_nodes: Iterable[SpecNode]) -> frozenset[str]:
-    """The names with hyphens, which expressions may write as they are: ids, and keys of the context."""
+    """Return the names with hyphens that expressions may use: ids, and keys of the context."""
     names = itertools.chain((spec_node.spec.id for spec_node in spec_nodes), spec.context)
     return frozenset(name for name in names if name and "-" in name)
 
 
 def child_specs(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
-    """The nodes inside a node, with the way to each."""
+    """Yield the children of a node with their relative locations."""
     match node:
         case models.GraphSpec() | models.SequenceSpec():
             yield from ((("steps", n), step) for n, step in enumerate(node.steps))
@@ -91,18 +91,18 @@ TextKind = Literal["expression", "template", "command", "prompt"]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedText:
-    """An expression or a template in a node, the way to it from there, and what else it sees."""
+    """An expression or a template in a node, its relative location, and additional names it can read."""
 
     loc: Loc
     source: str
     kind: TextKind = "expression"
     extra_names: frozenset[str] = frozenset()
     variables: frozenset[str] = frozenset()
-    """Of a command: the variables of its environment that hold values."""
+    """For a command: the environment variables that hold values."""
 
 
 def embedded_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
-    """Everything in a node itself, and not in its parts, that is evaluated when it runs."""
+    """Yield the texts of a node, without its children, that are evaluated when it runs."""
     if node.when is not None:
         yield EmbeddedText(("when",), node.when)
     for n, check in enumerate(node.expect):
@@ -175,13 +175,13 @@ def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
 
 
 def filled_variables(node: models.BashSpec) -> frozenset[str]:
-    """The variables of a command's environment that hold values; the run's own id and folder are none."""
+    """Return the environment variables that hold values; the run id and its artifacts folder do not count."""
     run_templates = ("{{ run.id }}", "{{ run.artifacts }}")
     return frozenset(name for name, value in node.env.items() if "{{" in value and value not in run_templates)
 
 
 def find_templates(loc: Loc, value: Any) -> Iterator[EmbeddedText]:
-    """The strings of a JSON value that have something to fill in."""
+    """Yield the strings of a JSON value that contain expressions."""
     if isinstance(value, str):
         if "{{" in value:
             yield EmbeddedText(loc, value, "template")
@@ -194,7 +194,7 @@ def find_templates(loc: Loc, value: Any) -> Iterator[EmbeddedText]:
 
 
 def visible_steps(body: models.NodeBase) -> list[str]:
-    """The steps that a body shows before it runs."""
+    """Return the ids of the top-level steps of a body."""
     match body:
         case models.MachineSpec(states=states):
             return [state.name for state in states]

@@ -526,8 +526,8 @@ async def test_a_workflow_that_is_called_is_given_its_inputs(agents: Agents) -> 
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({}, r"workflow 'kid' needs the input 'who' \(string\)"),
-        ({"who": "x", "tims": 1}, "workflow 'kid' has no input 'tims'. Did you mean 'times'?"),
+        ({}, r"Workflow 'kid' needs the input 'who' \(string\)"),
+        ({"who": "x", "tims": 1}, "Workflow 'kid' has no input 'tims'. Did you mean 'times'?"),
     ],
 )
 async def test_inputs_that_do_not_fit_are_said_before_anything_runs(

@@ -227,12 +227,12 @@ MISTAKES = [
     (
         "a next step that is not there",
         '+{"id": "a", "type": "agent", "agent": "claude", "next": "b"}',
-        "2:57: there is no step 'b'. Steps: a.",
+        "2:57: Unknown step 'b'. Steps: a.",
     ),
     (
         "a misspelt next step",
         '+{"id": "a", "type": "agent", "agent": "claude", "next": "plna"},\n{"id": "plan", "type": "agent", "agent": "claude"}',
-        "2:57: there is no step 'plna'. Did you mean 'plan'? Steps: a, plan.",
+        "2:57: Unknown step 'plna'. Did you mean 'plan'? Steps: a, plan.",
     ),
     (
         "a misspelt next",
@@ -247,27 +247,27 @@ MISTAKES = [
     (
         "a step that nothing leads to",
         '+{"id": "a", "type": "agent", "agent": "claude"},\n{"id": "plan", "type": "agent", "agent": "claude"}',
-        "3:1: nothing leads to the step 'plan'. Name it in 'next' of another step, also where \"parallel\" is true, or drop it.",
+        "3:1: Step 'plan' is unreachable. Name it in 'next' of another step, also where \"parallel\" is true, or remove it.",
     ),
     (
         "steps side by side without next",
         '{"id": "w", "parallel": true, "steps": [\n{"id": "a", "type": "agent", "agent": "claude", "input": []},\n{"id": "plan", "type": "agent", "agent": "claude", "input": []}]}',
-        "3:1: nothing leads to the step 'plan'. Name it in 'next' of another step, also where \"parallel\" is true, or drop it.",
+        "3:1: Step 'plan' is unreachable. Name it in 'next' of another step, also where \"parallel\" is true, or remove it.",
     ),
     (
         "text without quotes in a condition",
         '+{"id": "a", "type": "agent", "agent": "claude", "next": "c"},\n{"id": "c", "type": "condition", "condition": "context.a.output === ok", "then": null, "else": null}',
-        "3:69: Invalid condition: context.a.output === ok: there is no `ok` here. Put text in quotes: 'ok'.",
+        "3:69: Invalid condition: context.a.output === ok: Unknown name `ok`. Put text in quotes: 'ok'.",
     ),
     (
         "a step beside this one",
         '+{"id": "p", "type": "parallel", "steps": [\n{"id": "a", "type": "agent", "agent": "claude"},\n{"id": "b", "type": "transform", "transform": "results.a"}]}',
-        "4:48: step 'a' runs side by side with this one. Read it in a step after the parallel one.",
+        "4:48: Step 'a' runs in parallel with this one. Read it in a step after the parallel step.",
     ),
     (
         "a handler that is not there",
         '+{"id": "a", "type": "agent", "agent": "claude", "on_error": "b"}',
-        "2:61: there is no step 'b'. Steps: a.",
+        "2:61: Unknown step 'b'. Steps: a.",
     ),
     (
         "no attempts",
@@ -302,7 +302,7 @@ MISTAKES = [
     (
         "a misspelt limit",
         '+{"id": "a", "type": "agent", "agent": "claude", "limits": {"token": 1}}',
-        "2:60: unknown key 'token'. Did you mean 'tokens'?",
+        "2:60: Unknown key 'token'. Did you mean 'tokens'?",
     ),
     (
         "a condition without ways",
@@ -327,22 +327,22 @@ MISTAKES = [
     (
         "a condition that ends too early",
         '+{"id": "a", "type": "condition", "condition": "context.a >", "then": null, "else": null}',
-        "2:59: Invalid condition: context.a >: the expression ends too early. What an expression can be stands in docs/reference/expressions.md.",
+        "2:59: Invalid condition: context.a >: Unexpected end of the expression. See docs/reference/expressions.md for the syntax of expressions.",
     ),
     (
         "a condition in Python",
         '+{"id": "a", "type": "condition", "condition": "not input", "then": null, "else": null}',
-        "2:48: Invalid condition: not input: there is no `not` here; the logical not is `!`",
+        "2:48: Invalid condition: not input: Unknown name `not`; the logical not is `!`",
     ),
     (
         "an unknown name in a condition",
         '+{"id": "a", "type": "condition", "condition": "foo > 1", "then": null, "else": null}',
-        "2:48: Invalid condition: foo > 1: there is no `foo` here. An expression here sees: context, given, input, inputs, results, roles, run, steps.",
+        "2:48: Invalid condition: foo > 1: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
     ),
     (
         "a step that is not there in a condition",
         '+{"id": "a", "type": "condition", "condition": "context.plan.success", "then": null, "else": null}',
-        "2:48: there is no step 'plan'. There is: a.",
+        "2:48: Unknown step 'plan'. Known: a.",
     ),
     (
         "a parallel step without steps",
@@ -372,12 +372,12 @@ MISTAKES = [
     (
         "an unknown name in a message",
         '+{"id": "a", "type": "approval", "message": "Publish {{ foo }}?"}',
-        "2:56: there is no `foo` here. An expression here sees: context, given, input, inputs, results, roles, run, steps.",
+        "2:56: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
     ),
     (
         "a rejection that leads nowhere",
         '+{"id": "a", "type": "approval", "on_reject": "b"}',
-        "2:46: there is no step 'b'. Steps: a.",
+        "2:46: Unknown step 'b'. Steps: a.",
     ),
     (
         "an expression instead of a transform",
@@ -392,7 +392,7 @@ MISTAKES = [
     (
         "a call of the world in a transform",
         '+{"id": "a", "type": "transform", "transform": "fetch(\'x\')"}',
-        "2:48: there is no function `fetch`. What an expression can be stands in docs/reference/expressions.md.",
+        "2:48: Unknown function `fetch`. See docs/reference/expressions.md for the syntax of expressions.",
     ),
     (
         "a workflow without its name",
@@ -402,47 +402,47 @@ MISTAKES = [
     (
         "CRLF before a mistake",
         '+\r\n\r\n{"id": "a", "type": "agent", "agent": "claude", "next": "b"}',
-        "4:57: there is no step 'b'. Steps: a.",
+        "4:57: Unknown step 'b'. Steps: a.",
     ),
     (
         "wide characters before a mistake",
         '+{"id": "a", "type": "agent", "agent": "claude", "description": "日本語", "next": "b"}',
-        "2:79: there is no step 'b'. Steps: a.",
+        "2:79: Unknown step 'b'. Steps: a.",
     ),
     (
         "a misspelt kind in the full form",
         '{"name": "flow", "body": {"kind": "promt"}}',
-        "1:35: unknown kind 'promt'. Did you mean 'prompt'?",
+        "1:35: Unknown kind 'promt'. Did you mean 'prompt'?",
     ),
     (
         "a misspelt kind on error",
         '{"name": "flow", "body": {"kind": "bash", "command": "ls", "on_error": {"kind": "bsh"}}}',
-        "1:81: unknown kind 'bsh'. Did you mean 'bash'?",
+        "1:81: Unknown kind 'bsh'. Did you mean 'bash'?",
     ),
     (
         "no kind in the full form",
         '{"name": "flow", "body": {"text": "Hello"}}',
-        "1:26: a node needs a 'kind'. It is one of: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
+        "1:26: A node needs a 'kind'. Known: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
     ),
     (
         "an id in the full form",
         '{"id": "flow", "body": {"kind": "prompt", "text": "Hello"}}',
-        "1:2: unknown key 'id'. Did you mean 'name'?",
+        "1:2: Unknown key 'id'. Did you mean 'name'?",
     ),
     (
         "a body that is a text",
         '{"name": "flow", "body": "Hello"}',
-        "1:26: 'body' must be an object, not \"Hello\". Give it keys and values.",
+        "1:26: 'body' must be an object, got \"Hello\". Write keys and values.",
     ),
     (
         "a number in the place of an object",
         '{"name": "flow", "body": {"kind": "prompt", "text": "Hello", "retry": 3}}',
-        "1:71: 'retry' must be an object, not 3. Its keys: attempts, delay, factor, cap, jitter, on.",
+        "1:71: 'retry' must be an object, got 3. Keys: attempts, delay, factor, cap, jitter, on.",
     ),
     (
         "a fraction in the place of a number",
         '{"name": "flow", "body": {"kind": "loop", "times": 1.5, "body": {"kind": "prompt", "text": "Hello"}}}',
-        "1:52: 'times' must be a whole number or a text, not 1.5. Write a number such as 3.",
+        "1:52: 'times' must be an integer or a string, got 1.5. Write a number such as 3.",
     ),
 ]
 """What is wrong, the text (the steps of a workflow where it begins with a plus), and all that is told."""

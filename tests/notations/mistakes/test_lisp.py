@@ -185,7 +185,7 @@ MISTAKES = [
     (
         "a state that nothing leads to",
         "(workflow flow (state a (terminal)) (state b))\n",
-        "1:37: nothing leads to the state 'b'. Add a way to it, or drop it.",
+        "1:37: State 'b' is unreachable. Add a transition to it, or remove it.",
     ),
     (
         "something behind the end",
@@ -221,7 +221,7 @@ MISTAKES = [
     (
         "a misspelt type of an input",
         "(workflow flow (inputs (task :type strng)) (state a))\n",
-        "1:36: 'type' must be 'string', 'number', 'integer', 'boolean', 'array', 'object' or 'any', not \"strng\". Did you mean 'string'?",
+        "1:36: 'type' must be 'string', 'number', 'integer', 'boolean', 'array', 'object' or 'any', got \"strng\". Did you mean 'string'?",
     ),
     (
         "a misspelt limit",
@@ -231,7 +231,7 @@ MISTAKES = [
     (
         "a limit that is a text",
         '(workflow flow (limits :steps "3") (state a))\n',
-        "1:31: 'steps' must be a whole number, not \"3\". Write it without quotes.",
+        "1:31: 'steps' must be an integer, got \"3\". Write it without quotes.",
     ),
     (
         "a misspelt form",
@@ -398,7 +398,7 @@ MISTAKES = [
     (
         "a default that is never taken",
         '+(gate "Sure?" :choices (yes no) :default yes)',
-        "4:46: a default answer is taken when the time is up. Add a timeout.",
+        "4:46: A default answer has no effect without a timeout. Add a timeout.",
     ),
     ("two commands", '+(bash "ls" "pwd")', "4:5: (bash …) takes 1 argument, not 2. Remove what is too much."),
     (
@@ -406,11 +406,11 @@ MISTAKES = [
         '+(bash "ls" :env ((A 1)))',
         "4:21: expected a map, found ((A 1)). Write {:name value …}.",
     ),
-    ("a misspelt kind of a node", '+(node {:kind "bsh"})', "4:18: unknown kind 'bsh'. Did you mean 'bash'?"),
+    ("a misspelt kind of a node", '+(node {:kind "bsh"})', "4:18: Unknown kind 'bsh'. Did you mean 'bash'?"),
     (
         "a node whose kind is misspelt",
         '+(node {:knd "bash"})\n    (log "hello")',
-        "4:12: unknown key 'knd'. Did you mean 'kind'?",
+        "4:12: Unknown key 'knd'. Did you mean 'kind'?",
     ),
     ("a node that is no map", '+(node "bash")', '4:11: expected a map, found "bash". Write {:name value …}.'),
     (
@@ -446,7 +446,7 @@ MISTAKES = [
     (
         "a misspelt key of a spec",
         '(spec {:nmae "flow" :body {:kind "bash" :command "ls"}})\n',
-        "1:8: unknown key 'nmae'. Did you mean 'name'?",
+        "1:8: Unknown key 'nmae'. Did you mean 'name'?",
     ),
     ("a spec without a body", '(spec {:name "flow"})\n', "1:7: 'body' is missing. Add body."),
     (

@@ -40,4 +40,4 @@ def test_an_unknown_name_is_placed_where_it_stands(text: str) -> None:
 
 def test_a_text_that_is_escaped_in_its_file_is_shown_as_it_reads() -> None:
     (problem,) = check_document(read_source(f'{JSON}"one\\ntwo {{{{ foo }}}}"}}]}}')).errors
-    assert problem.message == "there is no `foo` here (column 8 of 'two {{ foo }}')"
+    assert problem.message == "Unknown name `foo` (column 8 of 'two {{ foo }}')"

@@ -6,7 +6,7 @@ import pytest
 from notations.mistakes.checking import Check
 
 FLOW = "name: flow\ndescription: What it is for.\ninputs: {area: string}\nsteps:\n  - step: plan\n"
-SEES = "An expression here sees: acc, args, context, given, index, input, inputs, item, iteration, results, roles, run, steps."
+SEES = "Available names: acc, args, context, given, index, input, inputs, item, iteration, results, roles, run, steps."
 BRACES = "Write \\{{ for braces that are meant as they are."
 
 MISTAKES = [
@@ -19,18 +19,18 @@ MISTAKES = [
     (
         "empty braces",
         "Look at {{ }}\n",
-        f"1:9: nothing stands between `{{{{` and `}}}}`. What an expression can be stands in docs/reference/expressions.md. {BRACES}",
+        f"1:9: Empty expression between `{{{{` and `}}}}`. See docs/reference/expressions.md for the syntax of expressions. {BRACES}",
     ),
-    ("an unknown name", "Hello\n\nLook at {{ foo }}\n", f"3:12: there is no `foo` here. {SEES} {BRACES}"),
+    ("an unknown name", "Hello\n\nLook at {{ foo }}\n", f"3:12: Unknown name `foo`. {SEES} {BRACES}"),
     (
         "an unknown name behind CRLF",
         "Hello\r\nLook at {{ foo }}\r\n",
-        f"2:12: there is no `foo` here. {SEES} {BRACES}",
+        f"2:12: Unknown name `foo`. {SEES} {BRACES}",
     ),
     (
         "a variable in braces",
         "Look at {{ $ARGUMENTS }}\n",
-        f"1:12: there is no `$ARGUMENTS` here. Write input. {BRACES}",
+        f"1:12: Unknown name `$ARGUMENTS`. Write input. {BRACES}",
     ),
     (
         "a filter of another language",
@@ -40,14 +40,14 @@ MISTAKES = [
     (
         "a misspelt input as a variable",
         "Look at $INPUTS.aera\n",
-        "1:9: there is no input 'aera'; did you mean `area`? Declare it under inputs.",
+        "1:9: Unknown input 'aera'; did you mean `area`? Declare it under inputs.",
     ),
     (
         "a misspelt input in an expression",
         "Look at {{ inputs.aera }}\n",
-        "1:12: there is no input 'aera'. Did you mean 'area'? Declare it under inputs.",
+        "1:12: Unknown input 'aera'. Did you mean 'area'? Declare it under inputs.",
     ),
-    ("a step that is not there", "one\n{{ steps.q.output }}\n", "2:4: there is no step 'q'. There is: plan."),
+    ("a step that is not there", "one\n{{ steps.q.output }}\n", "2:4: Unknown step 'q'. Known: plan."),
 ]
 """What is wrong, the text of the prompt, and all that is told."""
 

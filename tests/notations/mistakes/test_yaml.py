@@ -178,7 +178,7 @@ MISTAKES = [
     (
         "a misspelt name",
         "nmae: flow\ndescription: What it is for.\nsteps:\n  - step: plan\n",
-        "1:1: unknown key 'nmae'. Did you mean 'name'?",
+        "1:1: Unknown key 'nmae'. Did you mean 'name'?",
     ),
     (
         "no description",
@@ -188,20 +188,20 @@ MISTAKES = [
     (
         "a misspelt description",
         "name: flow\ndescripton: What it is for.\nsteps:\n  - step: plan\n",
-        "2:1: unknown key 'descripton'. Did you mean 'description'?",
+        "2:1: Unknown key 'descripton'. Did you mean 'description'?",
     ),
     ("no steps", "+", "1:1: 'steps' is missing. Add at least one '- step: name'."),
     ("empty steps", "+steps: []\n", "3:8: 'steps' is empty. Add at least one '- step: name'."),
-    ("misspelt steps", "+stpes:\n  - step: plan\n", "3:1: unknown key 'stpes'. Did you mean 'steps'?"),
+    ("misspelt steps", "+stpes:\n  - step: plan\n", "3:1: Unknown key 'stpes'. Did you mean 'steps'?"),
     (
         "one node instead of nodes",
         "+node:\n  - id: a\n    prompt: Hello\n",
-        "3:1: unknown key 'node'. Did you mean 'nodes'?",
+        "3:1: Unknown key 'node'. Did you mean 'nodes'?",
     ),
     (
         "another word for steps",
         "+tasks:\n  - step: plan\n",
-        "3:1: unknown key 'tasks'. Did you mean 'steps'?",
+        "3:1: Unknown key 'tasks'. Did you mean 'steps'?",
     ),
     (
         "steps and nodes",
@@ -218,21 +218,21 @@ MISTAKES = [
         "+steps:\n  - plan\n",
         "4:5: a step must be a mapping, not 'plan'. Write '- step: name'.",
     ),
-    ("a misspelt key of a step", "+steps:\n  - stp: plan\n", "4:5: unknown key 'stp'. Did you mean 'step'?"),
+    ("a misspelt key of a step", "+steps:\n  - stp: plan\n", "4:5: Unknown key 'stp'. Did you mean 'step'?"),
     (
         "a step called by its name",
         "+steps:\n  - name: plan\n",
-        "4:5: unknown key 'name'. Did you mean 'step'?",
+        "4:5: Unknown key 'name'. Did you mean 'step'?",
     ),
     (
         "a prompt in a step",
         "+steps:\n  - id: a\n    prompt: Hello\n",
-        "5:5: unknown key 'prompt'. A step names a Markdown file; write 'nodes' instead of 'steps' for prompts in place.",
+        "5:5: Unknown key 'prompt'. A step names a Markdown file; write 'nodes' instead of 'steps' for prompts in place.",
     ),
     (
         "a step that depends on another",
         "+steps:\n  - step: plan\n    depends_on: [a]\n",
-        "5:5: unknown key 'depends_on'. Steps run one after the other; write 'nodes' instead of 'steps' for a graph.",
+        "5:5: Unknown key 'depends_on'. Steps run one after the other; write 'nodes' instead of 'steps' for a graph.",
     ),
     (
         "a step with the ending of its file",
@@ -262,12 +262,12 @@ MISTAKES = [
     (
         "a flag with an underscore",
         "+steps:\n  - step: plan\n    clear_context: true\n",
-        "5:5: unknown key 'clear_context'. Write clearContext.",
+        "5:5: Unknown key 'clear_context'. Write clearContext.",
     ),
     (
         "another word for retry",
         "+steps:\n  - step: plan\n    retries: 3\n",
-        "5:5: unknown key 'retries'. Did you mean 'retry'?",
+        "5:5: Unknown key 'retries'. Did you mean 'retry'?",
     ),
     (
         "attempts as a word",
@@ -277,47 +277,47 @@ MISTAKES = [
     (
         "a time with its unit",
         "+steps:\n  - step: plan\n    timeout: 30s\n",
-        "5:14: 'timeout' must be a number, not \"30s\". Write a number such as 30 or 1.5.",
+        "5:14: 'timeout' must be a number, got \"30s\". Write a number such as 30 or 1.5.",
     ),
     (
         "a time in quotes",
         "+steps:\n  - step: plan\n    timeout: '30'\n",
-        "5:15: 'timeout' must be a number, not \"30\". Write it without quotes.",
+        "5:15: 'timeout' must be a number, got \"30\". Write it without quotes.",
     ),
     (
         "a time before now",
         "+steps:\n  - step: plan\n    timeout: -1\n",
-        "5:14: 'timeout' must be at least 0, not -1. Change it.",
+        "5:14: 'timeout' must be at least 0, got -1. Change the value.",
     ),
     (
         "an unknown word on error",
         "+steps:\n  - step: plan\n    on_error: ignore\n",
-        "5:15: 'on_error' must be 'fail' or 'skip' or an object, not \"ignore\". Change it.",
+        "5:15: 'on_error' must be 'fail' or 'skip' or an object, got \"ignore\". Change the value.",
     ),
     (
         "an unknown effect",
         "+steps:\n  - step: plan\n    effect: never\n",
-        "5:13: 'effect' must be 'repeat' or 'once', not \"never\". Change it.",
+        "5:13: 'effect' must be 'repeat' or 'once', got \"never\". Change the value.",
     ),
     (
         "a text instead of a list",
         "+steps:\n  - step: plan\n    tools: Read\n",
-        "5:12: 'tools' must be a list, not \"Read\". Put it in brackets: […].",
+        "5:12: 'tools' must be a list, got \"Read\". Put it in brackets: […].",
     ),
     (
         "a misspelt limit of a step",
         "+steps:\n  - step: plan\n    limits: {token: 3}\n",
-        "5:14: unknown key 'token'. Did you mean 'tokens'?",
+        "5:14: Unknown key 'token'. Did you mean 'tokens'?",
     ),
     (
         "a misspelt permission",
         "+steps:\n  - step: plan\n    permissions: {alow: [Read]}\n",
-        "5:19: unknown key 'alow'. Did you mean 'allow'?",
+        "5:19: Unknown key 'alow'. Did you mean 'allow'?",
     ),
     (
         "a misspelt check",
         "+steps:\n  - step: plan\n    expect: [{fil: plan.md}]\n",
-        "5:15: unknown key 'fil'. Did you mean 'file'?",
+        "5:15: Unknown key 'fil'. Did you mean 'file'?",
     ),
     (
         "a file outside the artifacts",
@@ -327,17 +327,17 @@ MISTAKES = [
     (
         "a node with a misspelt approval",
         "+nodes:\n  - id: a\n    aproval: Merge it?\n",
-        "5:5: unknown key 'aproval'. Did you mean 'approval'?",
+        "5:5: Unknown key 'aproval'. Did you mean 'approval'?",
     ),
     (
         "a node with a misspelt prompt",
         "+nodes:\n  - id: a\n    promt: Hello\n",
-        "5:5: unknown key 'promt'. Did you mean 'prompt'?",
+        "5:5: Unknown key 'promt'. Did you mean 'prompt'?",
     ),
     (
         "another word for a script",
         "+nodes:\n  - id: a\n    run: ls\n",
-        "5:5: unknown key 'run'. Did you mean 'bash'?",
+        "5:5: Unknown key 'run'. Did you mean 'bash'?",
     ),
     (
         "a node that does nothing",
@@ -362,47 +362,47 @@ MISTAKES = [
     (
         "two nodes with one id",
         "+nodes:\n  - id: a\n    prompt: Hello\n  - id: a\n    prompt: Hello\n",
-        "6:9: the id 'a' is used twice. Rename one of them.",
+        "6:9: Duplicate id 'a'. Rename one of them.",
     ),
     (
         "a key of another kind of node",
         "+nodes:\n  - id: a\n    approval: Merge it?\n    model: opus\n",
-        "6:5: unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect, on_reject.",
+        "6:5: Unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect, on_reject.",
     ),
     (
         "a misspelt depends_on",
         "+nodes:\n  - id: a\n    prompt: Hello\n  - id: b\n    bash: ls\n    dependsOn: [a]\n",
-        "8:5: unknown key 'dependsOn'. Did you mean 'depends_on'?",
+        "8:5: Unknown key 'dependsOn'. Did you mean 'depends_on'?",
     ),
     (
         "another word for depends_on",
         "+nodes:\n  - id: a\n    prompt: Hello\n  - id: b\n    bash: ls\n    needs: [a]\n",
-        "8:5: unknown key 'needs'. Did you mean 'depends_on'?",
+        "8:5: Unknown key 'needs'. Did you mean 'depends_on'?",
     ),
     (
         "a dependency that is not there",
         "+nodes:\n  - id: a\n    prompt: Hello\n  - id: b\n    bash: ls\n    depends_on: [c]\n",
-        "8:18: 'b' depends on 'c', and nothing here has that id. There is: a.",
+        "8:18: 'b' depends on unknown step 'c'. Known: a.",
     ),
     (
         "a misspelt dependency",
         "+nodes:\n  - id: alpha\n    prompt: Hello\n  - id: b\n    bash: ls\n    depends_on: [alhpa]\n",
-        "8:18: 'b' depends on 'alhpa', and nothing here has that id. Did you mean 'alpha'?",
+        "8:18: 'b' depends on unknown step 'alhpa'. Did you mean 'alpha'?",
     ),
     (
         "dependencies with a comma and no brackets",
         "+nodes:\n  - id: a\n    prompt: Hello\n  - id: b\n    bash: ls\n  - id: c\n    bash: ls\n    depends_on: a, b\n",
-        "10:17: 'c' depends on 'a, b', and nothing here has that id. Write [a, b].",
+        "10:17: 'c' depends on unknown step 'a, b'. Write [a, b].",
     ),
     (
         "a node that depends on itself",
         "+nodes:\n  - id: a\n    prompt: Hello\n    depends_on: [a]\n",
-        "6:17: the steps wait for each other: a -> a. Let one of them depend on less, or write a loop.",
+        "6:17: Dependency cycle: a -> a. Remove one of these dependencies, or write a loop.",
     ),
     (
         "nodes that wait for each other",
         "+nodes:\n  - id: a\n    prompt: Hello\n    depends_on: [b]\n  - id: b\n    bash: ls\n    depends_on: [a]\n",
-        "6:17: the steps wait for each other: a -> b -> a. Let one of them depend on less, or write a loop.",
+        "6:17: Dependency cycle: a -> b -> a. Remove one of these dependencies, or write a loop.",
     ),
     (
         "a script that is a list",
@@ -412,17 +412,17 @@ MISTAKES = [
     (
         "variables that are a list",
         "+nodes:\n  - id: a\n    bash: ls\n    env: [A=1]\n",
-        "6:10: 'env' must be an object, not [\"A=1\"]. Give it keys and values.",
+        "6:10: 'env' must be an object, got [\"A=1\"]. Write keys and values.",
     ),
     (
         "a variable that is a number",
         "+nodes:\n  - id: a\n    bash: ls\n    env: {A: 1}\n",
-        "6:14: 'A' must be a text, not 1. Put it in double quotes.",
+        "6:14: 'A' must be a string, got 1. Put it in double quotes.",
     ),
     (
         "a quote of a script that is not closed",
         '+nodes:\n  - id: a\n    bash: echo "{{ input }}\n',
-        "5:20: this script cannot be parsed as bash. Check its quotes and brackets, or run a script file, `bash script.sh {{ … }}`.",
+        "5:20: This script cannot be parsed as bash. Check its quotes and brackets, or run a script file, `bash script.sh {{ … }}`.",
     ),
     (
         "a gate that is a list",
@@ -432,7 +432,7 @@ MISTAKES = [
     (
         "a misspelt key of a gate",
         "+nodes:\n  - id: a\n    gate: {promt: Sure?}\n",
-        "5:12: unknown key 'promt'. Did you mean 'prompt'?",
+        "5:12: Unknown key 'promt'. Did you mean 'prompt'?",
     ),
     (
         "a default that is no choice",
@@ -442,7 +442,7 @@ MISTAKES = [
     (
         "a default that is never taken",
         "+nodes:\n  - id: a\n    gate: {prompt: Sure?, choices: [a, b], default: a}\n",
-        "5:53: a default answer is taken when the time is up. Add a timeout.",
+        "5:53: A default answer has no effect without a timeout. Add a timeout.",
     ),
     (
         "an unknown kind of context",
@@ -462,37 +462,37 @@ MISTAKES = [
     (
         "the short name of a type",
         "+inputs: {a: {type: str}}\nsteps:\n  - step: plan\n",
-        "3:20: 'type' must be 'string', 'number', 'integer', 'boolean', 'array', 'object' or 'any', not \"str\". Did you mean 'string'?",
+        "3:20: 'type' must be 'string', 'number', 'integer', 'boolean', 'array', 'object' or 'any', got \"str\". Did you mean 'string'?",
     ),
     (
         "a misspelt key of an input",
         "+inputs: {a: {tpye: string}}\nsteps:\n  - step: plan\n",
-        "3:14: unknown key 'tpye'. Did you mean 'type'?",
+        "3:14: Unknown key 'tpye'. Did you mean 'type'?",
     ),
     (
         "a default of another type",
         "+inputs: {a: {type: integer, default: x}}\nsteps:\n  - step: plan\n",
-        "3:38: the default of input 'a' is not an integer. Change one.",
+        "3:38: The default of input 'a' must be an integer, got 'x'. Change the default or the type.",
     ),
     (
         "an input with a hyphen",
         "+inputs: {my-input: string}\nsteps:\n  - step: plan\n",
-        "3:20: input 'my-input' cannot be written in an expression. Use letters, digits and _.",
+        "3:20: Input name 'my-input' is not valid in an expression. Use letters, digits and _.",
     ),
     (
         "limits that are a number",
         "+limits: 3\nsteps:\n  - step: plan\n",
-        "3:9: 'limits' must be an object, not 3. Its keys: steps, iterations, errors, wall_time, depth, tokens, cost, turns, agents.",
+        "3:9: 'limits' must be an object, got 3. Keys: steps, iterations, errors, wall_time, depth, tokens, cost, turns, agents.",
     ),
     (
         "a misspelt limit",
         "+limits: {walltime: 3}\nsteps:\n  - step: plan\n",
-        "3:10: unknown key 'walltime'. Did you mean 'wall_time'?",
+        "3:10: Unknown key 'walltime'. Did you mean 'wall_time'?",
     ),
     (
         "an expression that ends too early",
         "+steps:\n  - step: plan\n    when: inputs.x >\n",
-        "5:21: the expression ends too early. What an expression can be stands in docs/reference/expressions.md.",
+        "5:21: Unexpected end of the expression. See docs/reference/expressions.md for the syntax of expressions.",
     ),
     (
         "an assignment",
@@ -502,32 +502,32 @@ MISTAKES = [
     (
         "an expression in Python",
         "+steps:\n  - step: plan\n    when: input and true\n",
-        "5:17: unexpected `and`; the logical and is `&&`",
+        "5:17: Unexpected `and`; the logical and is `&&`",
     ),
     (
         "a function of Python",
         "+steps:\n  - step: plan\n    when: len(input) > 1\n",
-        "5:11: there is no function `len`; write `value.length`",
+        "5:11: Unknown function `len`; write `value.length`",
     ),
     (
         "braces around an expression",
         "+steps:\n  - step: plan\n    when: '{{ input }}'\n",
-        "5:13: `{{` inside an expression; write it without the braces",
+        "5:13: `{{` inside an expression; remove the braces",
     ),
     (
         "a variable of prompts in an expression",
         "+steps:\n  - step: plan\n    when: $ARGUMENTS === 'x'\n",
-        "5:11: there is no `$ARGUMENTS` here. Write input.",
+        "5:11: Unknown name `$ARGUMENTS`. Write input.",
     ),
     (
         "an unknown name in an expression",
         "+steps:\n  - step: plan\n    when: foo > 1\n",
-        "5:11: there is no `foo` here. An expression here sees: context, given, input, inputs, results, roles, run, steps.",
+        "5:11: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
     ),
     (
         "an input that is not declared",
         "+steps:\n  - step: plan\n    when: inputs.depth > 1\n",
-        "5:11: there is no input 'depth'. Declare it under inputs.",
+        "5:11: Unknown input 'depth'. Declare it under inputs.",
     ),
     (
         "braces that are not closed",
@@ -537,52 +537,52 @@ MISTAKES = [
     (
         "a step that is not there in a text",
         "+nodes:\n  - id: a\n    prompt: 'Look at {{ steps.b.output }}'\n",
-        "5:25: there is no step 'b'. There is: a.",
+        "5:25: Unknown step 'b'. Known: a.",
     ),
     (
         "a step beside this one in a text",
         "+nodes:\n  - id: a\n    prompt: 'Look at {{ steps.b.output }}'\n  - id: b\n    bash: ls\n",
-        "5:25: step 'b' runs side by side with this one. Make this one depend on it.",
+        "5:25: Step 'b' runs in parallel with this one. Make this step depend on it.",
     ),
     (
         "an input that is not declared in a text",
         "+nodes:\n  - id: a\n    prompt: Look at $INPUTS.depth\n",
-        "5:21: there is no input 'depth'. Declare it under inputs.",
+        "5:21: Unknown input 'depth'. Declare it under inputs.",
     ),
     (
         "CRLF before a mistake",
         "+nodes:\r\n  - id: a\r\n    promt: Hello\r\n",
-        "5:5: unknown key 'promt'. Did you mean 'prompt'?",
+        "5:5: Unknown key 'promt'. Did you mean 'prompt'?",
     ),
     (
         "wide characters before a mistake",
         "+nodes:\n  - id: a\n    prompt: '日本 {{ foo }}'\n",
-        "5:20: there is no `foo` here. An expression here sees: args, context, given, input, inputs, results, roles, run, steps.",
+        "5:20: Unknown name `foo`. Available names: args, context, given, input, inputs, results, roles, run, steps.",
     ),
     (
         "a misspelt kind in the full form",
         "name: flow\nbody: {kind: sequenc, steps: []}\n",
-        "2:14: unknown kind 'sequenc'. Did you mean 'sequence'?",
+        "2:14: Unknown kind 'sequenc'. Did you mean 'sequence'?",
     ),
     (
         "no kind in the full form",
         "name: flow\nbody: {steps: []}\n",
-        "2:7: a node needs a 'kind'. It is one of: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
+        "2:7: A node needs a 'kind'. Known: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
     ),
     (
         "a loop without an end",
         "name: flow\nbody:\n  kind: loop\n  body: {kind: prompt, text: Hello}\n",
-        "3:3: a loop needs 'times' or 'until', otherwise it has no end. Add one of them.",
+        "3:3: A loop needs 'times' or 'until'; without them it never ends. Add one of them.",
     ),
     (
         "a state that is not there",
         "name: flow\nbody:\n  kind: machine\n  states:\n    - name: a\n      next: [{to: b}]\n",
-        "6:19: there is no state 'b'. States: a.",
+        "6:19: Unknown state 'b'. States: a.",
     ),
     (
         "a state that nothing leads to",
         "name: flow\nbody:\n  kind: machine\n  states:\n    - name: a\n    - name: b\n",
-        "6:7: nothing leads to the state 'b'. Add a way to it, or drop it.",
+        "6:7: State 'b' is unreachable. Add a transition to it, or remove it.",
     ),
 ]
 """What is wrong, the text (below `HEAD` where it begins with a plus), and all that is told."""

@@ -193,11 +193,11 @@ metadata: {team: core}
         (HEAD + "steps:\n  - step: a\n    clearcontext: true\n", "Did you mean 'clearContext'?"),
         (
             HEAD + "steps:\n  - step: a\n    retries: 3\n",
-            ":5:5: unknown key 'retries'. Did you mean 'retry'?",
+            ":5:5: Unknown key 'retries'. Did you mean 'retry'?",
         ),
         (HEAD + "steps:\n  - step: a\n    inputs: {}\n", "Write 'args'"),
         (HEAD + "steps:\n  - step: a\n    depends_on: [b]\n", "write 'nodes' instead of 'steps'"),
-        (HEAD + "stpes:\n  - step: a\n", ":3:1: unknown key 'stpes'. Did you mean 'steps'?"),
+        (HEAD + "stpes:\n  - step: a\n", ":3:1: Unknown key 'stpes'. Did you mean 'steps'?"),
         (HEAD + "steps: [{step: a}]\ninputs: [a]\n", ":4:9: 'inputs' must be a mapping, not a list"),
         (HEAD + "steps: [{step: a}]\ninputs: {a: text}\n", "the input 'a' must be a type or a mapping"),
         (HEAD + "steps: [{step: a}]\nprovider: 3\n", ":4:11: 'provider' must be a text, not 3"),
@@ -252,5 +252,5 @@ def test_what_the_models_refuse_is_told_with_its_place() -> None:
     text = HEAD + "steps:\n  - step: plan\n    timeout: soon\n    retry: {attempt: 3}\n    on_error: ignore\n"
     told = [str(problem) for problem in check_document(read_document(text, "f.yaml")).errors]
     assert any(line.startswith("f.yaml:5:14:") for line in told)
-    assert any(line.startswith("f.yaml:6:13: unknown key 'attempt'") for line in told)
+    assert any(line.startswith("f.yaml:6:13: Unknown key 'attempt'") for line in told)
     assert any(line.startswith("f.yaml:7:15:") for line in told)

@@ -113,7 +113,7 @@ def test_a_node_may_have_another_instead_when_it_fails() -> None:
         ("nodes:\n  - id: a\n    prompt:\n", "'prompt' must be a text, not nothing"),
         ("nodes:\n  - id: a\n    command: ../x\n", ":5:14: '../x' is not a valid file name"),
         ("nodes:\n  - id: a\n    bash: [x]\n", "'bash' must be a text, not a list"),
-        ("nodes:\n  - id: a\n    bash: x\n    model: y\n", ":6:5: unknown key 'model'"),
+        ("nodes:\n  - id: a\n    bash: x\n    model: y\n", ":6:5: Unknown key 'model'"),
         ("nodes:\n  - id: a\n    prompt: x\n    dependson: [y]\n", "Did you mean 'depends_on'?"),
         ("nodes:\n  - id: a\n    prompt: x\n    context: old\n", ":6:14: 'context' must be fresh or shared"),
         (
@@ -122,7 +122,7 @@ def test_a_node_may_have_another_instead_when_it_fails() -> None:
         ),
         ("nodes:\n  - id: a\n    gate: 3\n", ":5:11: 'gate' must be a question, not 3"),
         ("nodes:\n  - id: a\n    gate: {promt: x}\n", "Did you mean 'prompt'?"),
-        ("nodes:\n  - id: a\n    bash: x\nstep: []\n", ":6:1: unknown key 'step'"),
+        ("nodes:\n  - id: a\n    bash: x\nstep: []\n", ":6:1: Unknown key 'step'"),
     ],
 )
 def test_a_wrong_graph_says_where_and_how_to_mend_it(text: str, expected: str) -> None:
@@ -142,4 +142,4 @@ def test_every_unknown_key_is_told_once() -> None:
             HEAD + "wibble: 1\nnods:\n  - id: a\n    aproval: Merge it?\n    wobble: 1\n", "review.yaml"
         )
     told = [problem.message.split(".")[0] for problem in raised.value.problems]
-    assert told == [f"unknown key '{key}'" for key in ("wibble", "nods", "aproval", "wobble")]
+    assert told == [f"Unknown key '{key}'" for key in ("wibble", "nods", "aproval", "wobble")]

@@ -84,7 +84,7 @@ def test_errors_inside_a_prompt_are_told_with_its_own_line(folder: Path) -> None
     document = chain(folder, "steps: [{step: plan}, {step: other}, {step: empty}]\ninputs: {topic: string}\n")
     first, second, third = told(document, folder)
     assert first.startswith(".archon/steps/plan.md:3:24:")
-    assert second.startswith(".archon/steps/other.md:1:1: there is no input 'tpic'; did you mean `topic`?")
+    assert second.startswith(".archon/steps/other.md:1:1: Unknown input 'tpic'; did you mean `topic`?")
     assert third.startswith(".archon/steps/empty.md:1:1: the prompt is empty")
 
 

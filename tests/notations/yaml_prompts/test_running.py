@@ -353,7 +353,7 @@ async def test_a_step_whose_checks_did_not_hold_is_asked_again_by_a_retry(projec
     provider = scripted(answer)
     session = Session(providers={"claude": provider}, project=project)
     failed = await session.start(session.load(path).name)
-    with pytest.raises(WorkflowFailed, match="is not there"):
+    with pytest.raises(WorkflowFailed, match="does not exist"):
         await failed.wait()
     works = True
     again = await session.retry(failed.run_id)

@@ -134,10 +134,10 @@ def test_a_message_that_is_no_text_is_json() -> None:
 
 @pytest.mark.requirement("C-22")
 def test_an_unknown_input_is_an_error_with_its_place() -> None:
-    with pytest.raises(ExprError, match="no input 'tpic'; did you mean `topic`") as raised:
+    with pytest.raises(ExprError, match="Unknown input 'tpic'; did you mean `topic`") as raised:
         compile_prompt("a\nb $INPUTS.tpic", inputs=["topic"])
     assert (raised.value.line, raised.value.column) == (2, 3)
-    with pytest.raises(EvalError, match="no input 'x'"):
+    with pytest.raises(EvalError, match="Unknown input 'x'"):
         filled("$INPUTS.x")
 
 

@@ -68,8 +68,8 @@ async def test_a_line_in_a_graph_goes_on_with_what_was_before_and_is_gone_on_wit
 def test_two_prompts_side_by_side_cannot_go_on_with_one_conversation() -> None:
     (problem,) = problems(graph(prompt("a"), prompt("b", "a"), prompt("c", "a")))
     assert problem == (
-        "'b' and 'c' may run side by side and both go on with the conversation of 'a'"
-        " Let one begin a new one (fresh), or depend on the other."
+        "'b' and 'c' can run in parallel and both continue the conversation of 'a'"
+        " Start a new conversation (fresh) in one of them, or make one depend on the other."
     )
 
 

@@ -1,4 +1,4 @@
-"""The closed table of methods and functions."""
+"""The built-in methods and functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METHODS_BY_KIND: dict[Kind, dict[str, LibraryFunction]] = {
     "object": {},
 }
 METHODS: dict[str, LibraryFunction] = {**BOOLEAN_METHODS, **NUMBER_METHODS, **STRING_METHODS, **ARRAY_METHODS}
-"""Every method's name; where several kinds have it, none of them takes an arrow function."""
+"""All methods by name; a method that several kinds have never takes an arrow function."""
 
 FUNCTIONS: dict[str, LibraryFunction] = {
     **SCALAR_FUNCTIONS,

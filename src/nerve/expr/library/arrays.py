@@ -1,4 +1,4 @@
-"""The methods of arrays, and the functions of `Array`; none changes an array somebody else can see."""
+"""The methods of arrays and the functions of `Array`; none changes an existing array."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def array_filter(frame: Frame, array: list[Value], test: Callback) -> ArrayValue
 def find_matches(
     frame: Frame, array: list[Value], test: Callback, backwards: bool
 ) -> Iterator[tuple[int, Value]]:
-    """The places that fulfil a test, from one end or the other."""
+    """Yield the index and value of elements that pass a test, from either end."""
     values = array_elements(frame, array)
     for index in reversed(range(len(values))) if backwards else range(len(values)):
         if is_truthy(test(values[index], index, array)):
@@ -161,7 +161,7 @@ def fold_items(
     array: list[Value], items: list[tuple[int, Value]], step: Callback, start: tuple[Value, ...]
 ) -> Value:
     if not start and not items:
-        raise EvaluationRefused("`reduce` of an empty array needs a value to begin with")
+        raise EvaluationRefused("`reduce` of an empty array needs an initial value")
     total = start[0] if start else items[0][1]
     for index, item in items[not start :]:
         total = step(total, item, index, array)
@@ -209,7 +209,7 @@ def array_with(
     position = to_integer(frame, index)
     position = position + len(array) if position < 0 else position
     if not 0 <= position < len(array):
-        raise EvaluationRefused(f"there is no element {index} in an array of {len(array)}")
+        raise EvaluationRefused(f"Index {index} is out of range for an array of {len(array)} elements")
     frame.charge_items(len(array))
     result = ArrayValue(array_elements(frame, array))
     result[int(position)] = value
@@ -226,7 +226,7 @@ def array_from(frame: Frame, source: Value = UNDEFINED, change: Callback | None 
 
 
 def array_like_elements(frame: Frame, source: Value) -> list[Value]:
-    """The elements of an array or string, or those of an object with a `length`."""
+    """Return the elements of an array, a string, or an object with a `length`."""
     kind = value_kind(source)
     if kind in ("array", "string"):
         return spread_elements(frame, source)

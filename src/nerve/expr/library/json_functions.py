@@ -17,7 +17,7 @@ from nerve.expr.values import UNDEFINED, ArrayValue, ObjectValue, Value, value_k
 
 JSON_FUNCTIONS = new_function_table()
 PARSED_CHARS_PER_STEP = 4
-"""Characters of JSON read for one step: a short text can make a large value."""
+"""Characters of JSON parsed per step: a short text can create a large value."""
 
 
 @JSON_FUNCTIONS.add("JSON.stringify")
@@ -25,7 +25,7 @@ def json_stringify(
     frame: Frame, value: Value = UNDEFINED, replacer: Value = UNDEFINED, space: Value = UNDEFINED
 ) -> Value:
     if replacer is not UNDEFINED and replacer is not None:
-        raise EvaluationRefused("`JSON.stringify` takes `null` in the second place")
+        raise EvaluationRefused("The second argument of `JSON.stringify` must be `null`")
     if value is UNDEFINED:
         return UNDEFINED
     pieces: list[str] = []
@@ -41,7 +41,7 @@ def json_indent(frame: Frame, space: Value) -> str:
 
 
 class JsonWriter:
-    """Writes a value into pieces of JSON text."""
+    """Write a value as pieces of JSON text."""
 
     def __init__(self, frame: Frame, indent: str, pieces: list[str]) -> None:
         self.frame, self.indent, self.pieces = frame, indent, pieces
@@ -109,7 +109,7 @@ def json_parse(frame: Frame, text: Value = UNDEFINED) -> Value:
     text = to_string(frame, text)
     frame.charge(1 + len(text) // PARSED_CHARS_PER_STEP)
     if utf16.has_surrogates(text):
-        raise EvaluationRefused("the text holds half of a character")
+        raise EvaluationRefused("The text contains an unpaired surrogate")
     try:
         value = json.loads(
             text,
@@ -119,9 +119,9 @@ def json_parse(frame: Frame, text: Value = UNDEFINED) -> Value:
             object_pairs_hook=object_from_pairs,
         )
     except ValueError as error:
-        raise EvaluationRefused(f"this is not JSON: {error}") from None
+        raise EvaluationRefused(f"Invalid JSON: {error}") from None
     except RecursionError:
-        raise EvaluationRefused("the JSON is nested too deeply") from None
+        raise EvaluationRefused("The JSON is nested too deeply") from None
     return to_evaluated_value(frame, value, 0)
 
 
@@ -130,7 +130,7 @@ def parse_json_number(text: str) -> Number:
 
 
 def refuse_json_constant(text: str) -> NoReturn:
-    raise ValueError(f"`{text}` is no JSON value")
+    raise ValueError(f"`{text}` is not a JSON value")
 
 
 def object_from_pairs(key_values: list[tuple[str, Value]]) -> ObjectValue:
@@ -141,7 +141,7 @@ def object_from_pairs(key_values: list[tuple[str, Value]]) -> ObjectValue:
 
 
 def to_evaluated_value(frame: Frame, value: Value, depth: int) -> Value:
-    """The value as one that an evaluation has made."""
+    """Convert parsed JSON to values of an evaluation."""
     frame.charge_visit(depth)
     if type(value) is list:
         return ArrayValue([to_evaluated_value(frame, item, depth + 1) for item in value])

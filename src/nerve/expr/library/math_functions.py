@@ -1,4 +1,4 @@
-"""The functions of `Math` whose results are the same everywhere."""
+"""The deterministic functions of `Math`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def math_abs(frame: Frame, value: Value = UNDEFINED) -> Number:
 
 
 def keep_zero_sign(result: float, like: Number) -> Number:
-    """A rounded number; zero keeps the sign of what was rounded."""
+    """Return a rounded number; zero keeps the sign of the original."""
     return int_if_safe(float(result) or math.copysign(0.0, like))
 
 
@@ -79,7 +79,7 @@ def math_min(frame: Frame, *values: Value) -> Number:
 
 
 def extreme_number(frame: Frame, values: tuple[Value, ...], direction: int) -> Number:
-    """The largest or smallest; NaN wins, and 0 is larger than -0."""
+    """Return the largest or smallest number; NaN wins, and 0 is larger than -0."""
     frame.charge(1 + len(values))
     operands = [to_number(frame, value) for value in values]
     if any(number != number for number in operands):

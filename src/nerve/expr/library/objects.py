@@ -15,12 +15,12 @@ OBJECT_FUNCTIONS = new_function_table()
 
 def list_own_entries(frame: Frame, value: Value) -> list[tuple[str, Value]]:
     if value is None or value is UNDEFINED:
-        raise EvaluationRefused(f"{value_kind(value)} has no keys; write `?? {{}}` where it may be missing")
+        raise EvaluationRefused(f"{value_kind(value)} has no keys; write `?? {{}}` if it may be missing")
     return list(own_entries(frame, value))
 
 
 def set_object_key(frame: Frame, target: ObjectValue, key: str, value: Value) -> None:
-    """Set a key of an object that is being made."""
+    """Set a key of an object under construction."""
     if key == "__proto__":
         raise EvaluationRefused(reserved_names.forbidden_property_message(key))
     frame.charge_items(len(target) if key not in target and len(target) >= frame.limits.items else 3)

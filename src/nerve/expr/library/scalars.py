@@ -51,7 +51,7 @@ def number_to_string(frame: Frame, number: Number, radix: Value = UNDEFINED) -> 
     if base == 10 or number != number or math.isinf(number):
         return numbers.number_to_text(number)
     if not float(number).is_integer() or abs(number) > MAX_EXACT_INTEGER:
-        raise EvaluationRefused("only integers up to 2^53 are written in another base than 10")
+        raise EvaluationRefused("Only integers up to 2^53 can be written in a base other than 10")
     return format_in_base(int(number), int(base))
 
 
@@ -142,7 +142,7 @@ def parse_int(frame: Frame, value: Value = UNDEFINED, radix: Value = UNDEFINED) 
 
 
 def to_int32(value: Number) -> int:
-    """A number as a signed integer of 32 bits."""
+    """Convert a number to a signed 32-bit integer."""
     if not math.isfinite(value):
         return 0
     rest = int(value) % 2**32
@@ -154,7 +154,7 @@ def parse_magnitude(digits: str, base: int) -> float:
         return float(digits)
     number = int(digits, base) if len(digits) < 1_000 else 2**1024
     if number > MAX_EXACT_INTEGER:
-        raise EvaluationRefused("a number beyond 2^53 in another base than 10")
+        raise EvaluationRefused("A number above 2^53 can only be parsed in base 10")
     return float(number)
 
 

@@ -18,17 +18,17 @@ from nerve.expr.values import UNDEFINED, ArrayValue, Value
 STRING_METHODS = new_method_table()
 REPLACEMENT_MARK_PATTERN = re.compile(r"(\$[$&`'])")
 NEWLY_CASED_LETTERS = "\u019b\u0264\ua7d3\ua7d5"
-"""Old letters that were given a capital only in Unicode 16 and 17."""
+"""Letters that got a capital form only in Unicode 16 and 17."""
 
 
 def join_units(frame: Frame, text: str) -> str:
-    """A part of a string, with its pairs of surrogates put together."""
+    """Return a part of a string with its surrogate pairs joined."""
     frame.charge_text(len(text))
     return join_surrogates(text)
 
 
 def search_units(frame: Frame, text: str, search: Value) -> tuple[str, str]:
-    """A string and what is looked for in it, both in units; looking is charged."""
+    """Return a string and a search string in UTF-16 units; the search is charged."""
     needle = utf16_units(frame, to_string(frame, search))
     frame.charge_scan(len(text))
     return utf16_units(frame, text), needle
@@ -123,7 +123,7 @@ def make_padding(frame: Frame, text: str, width: Value, fill: Value) -> str:
 
 
 def finite_length(length: Number) -> int:
-    """A length that may be infinite, as an integer that no limit allows."""
+    """Return a possibly infinite length as an integer; an infinite one exceeds every limit."""
     return int(min(length, 2**53))
 
 
@@ -131,7 +131,7 @@ def finite_length(length: Number) -> int:
 def string_repeat(frame: Frame, text: str, count: Value = UNDEFINED) -> str:
     times = to_integer(frame, count)
     if times < 0 or times > 2**53:
-        raise EvaluationRefused("`repeat` takes a count that is not negative and not infinite")
+        raise EvaluationRefused("`repeat` takes a finite, non-negative count")
     return join_surrogates(utf16.repeat_text(frame, text, int(times))) if text else ""
 
 
@@ -167,7 +167,7 @@ def replace_matches(frame: Frame, text: str, search: Value, by: Value, max_count
 
 
 def split_replacement(new: str) -> list[str]:
-    """The parts of a replacement: texts, and the marks `$&`, `` $` `` and `$'` for parts of the string."""
+    """Split a replacement into literals and the marks `$&`, `` $` `` and `$'`."""
     if "$" not in new:
         return [new]
     return ["$" if part == "$$" else part for part in REPLACEMENT_MARK_PATTERN.split(new) if part]
@@ -230,7 +230,7 @@ def to_upper_case(frame: Frame, text: str) -> str:
 
 
 def check_letters(frame: Frame, text: str) -> None:
-    """Refuse characters this Python does not know: another one may know their other case."""
+    """Reject characters that this Python does not know: a newer one may map their case."""
     frame.charge_text(len(text))
     if text.isascii():
         return
@@ -239,7 +239,7 @@ def check_letters(frame: Frame, text: str) -> None:
         if character > "\x7f" and (
             character in NEWLY_CASED_LETTERS or unicodedata.category(character) == "Cn"
         ):
-            raise EvaluationRefused(f"the case of the character U+{ord(character):04X} is not known")
+            raise EvaluationRefused(f"The letter case of the character U+{ord(character):04X} is not known")
 
 
 @STRING_METHODS.add("toString")

@@ -1,4 +1,4 @@
-"""The closed table: every method and function there is."""
+"""Tables of built-in methods and functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIADIC_CODE_FLAG = 0x04
 
 @dataclass(frozen=True, slots=True)
 class LibraryFunction:
-    """A method or function: how many arguments it takes, and which of them is an arrow function."""
+    """A built-in method or function: its number of arguments and the position of its callback."""
 
     name: str
     run: Callable[..., Value]
@@ -32,9 +32,9 @@ class FunctionTable(dict[str, LibraryFunction]):
         self.leading_parameters = leading_parameters
 
     def add(self, name: str, callback: int | None = None) -> Callable[[Run], Run]:
-        """Register a function under its JavaScript name; `callback` is the place of its arrow function."""
+        """Register a function under its JavaScript name; `callback` is the position of its arrow function."""
 
-        def registered(run: Run) -> Run:
+        def register(run: Run) -> Run:
             code = run.__code__
             count = code.co_argcount - self.leading_parameters
             required_arguments = count - len(run.__defaults__ or ())
@@ -42,14 +42,14 @@ class FunctionTable(dict[str, LibraryFunction]):
             self[name] = LibraryFunction(name, run, required_arguments, max_arguments, callback)
             return run
 
-        return registered
+        return register
 
 
 def new_method_table() -> FunctionTable:
-    """A table of functions that take the frame and the value before their arguments."""
+    """Return a table of functions that take the frame and the value before their arguments."""
     return FunctionTable(leading_parameters=2)
 
 
 def new_function_table() -> FunctionTable:
-    """A table of functions that take the frame before their arguments."""
+    """Return a table of functions that take the frame before their arguments."""
     return FunctionTable(leading_parameters=1)

@@ -37,7 +37,7 @@ class YamlDiagnostics:
         for key in [key for key in source if key not in known]:
             position, hint = source.key_positions.get(key), (hints or {}).get(key)
             if hint is not None:
-                self.add(position, f"unknown key '{key}'", hint)
+                self.add(position, f"Unknown key '{key}'", hint)
                 continue
             self.add(position, *describe_unknown_key(key, known))
             if (word := suggest_key(key, known)) is not None and word not in source:

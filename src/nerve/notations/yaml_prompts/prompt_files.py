@@ -137,7 +137,7 @@ def prompt_problems(prompt: PromptFile, inputs: Iterable[str], ids: Iterable[str
             prompt.text, PROMPT_SCOPE_NAMES, inputs=inputs, hyphens=[id for id in ids if "-" in id]
         )
     except ExprError as error:
-        undeclared = error.message.startswith("there is no input")
+        undeclared = error.message.startswith("Unknown input")
         fix = (
             "Declare it under inputs."
             if undeclared

@@ -1,1 +1,1 @@
-"""The checks, by what they look at."""
+"""The checks of a spec, grouped by what they inspect."""

@@ -1,4 +1,4 @@
-"""Fields of answers: what conditions read of them, and what a `success` in them comes to."""
+"""Checks of answer fields: fields that conditions read, and declared `success` fields."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ AGENT_FIELDS = frozenset(
     {"provider", "thread", "model", "tools", "usage", "totals", "instead_of", "dropped_characters"}
     | {"skipped", "error_type", "timed_out"}
 )
-"""Attributes of a step that an agent did, which `context.<id>` has beside its data."""
+"""Attributes of an agent step that `context.<id>` shows in addition to its data."""
 CONDITION_KEYS = frozenset({"when", "condition", "until"})
 
 
 def find_undeclared_fields(
     document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
 ) -> Iterator[LocatedProblem]:
-    """Fields of an agent's answer that a condition reads and no schema of the answer has."""
+    """Yield fields of an agent's answer that a condition reads and no output schema declares."""
     steps_by_id = specs_by_id(spec_nodes)
     for loc, paths in condition_paths(document, spec, spec_nodes):
         for id, field in sorted(answer_fields_read(paths)):
-            if id in steps_by_id and (wrong := describe_missing_field(id, field, steps_by_id[id])):
-                yield loc, *wrong
+            if id in steps_by_id and (problem := describe_missing_field(id, field, steps_by_id[id])):
+                yield loc, *problem
 
 
 def find_undecided_success(
     document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
 ) -> Iterator[LocatedProblem]:
-    """Conditions on the `success` of an agent whose answer need not say it."""
+    """Yield conditions on the `success` of an agent whose schema does not declare it."""
     steps_by_id = specs_by_id(spec_nodes)
     for loc, paths in condition_paths(document, spec, spec_nodes):
         read_ids = {
@@ -44,12 +44,12 @@ def find_undecided_success(
         }
         for id in sorted(read_ids & steps_by_id.keys()):
             if describe_missing_field(id, "success", steps_by_id[id]):
-                message = f"an answer of '{id}' that is not JSON with success: false counts as a success"
-                yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer is to decide."
+                message = f"An answer of '{id}' counts as success unless it is JSON with success: false"
+                yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer should decide."
 
 
 def specs_by_id(spec_nodes: list[SpecNode]) -> dict[str, list[models.NodeBase]]:
-    """The nodes that have an id, by their ids."""
+    """Return the nodes that have an id, by id."""
     steps_by_id: dict[str, list[models.NodeBase]] = {}
     for spec_node in spec_nodes:
         if spec_node.spec.id:
@@ -60,7 +60,7 @@ def specs_by_id(spec_nodes: list[SpecNode]) -> dict[str, list[models.NodeBase]]:
 def condition_paths(
     document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
 ) -> Iterator[tuple[Loc, frozenset[tuple[str, ...]]]]:
-    """What each condition reads, with the place of the condition."""
+    """Yield the location of each condition and the name paths it reads."""
     hyphenated = hyphenated_names(spec, spec_nodes)
     for spec_node in spec_nodes:
         for text in embedded_texts(spec_node.spec):
@@ -74,12 +74,12 @@ def condition_paths(
 
 
 def is_routing_condition(text: EmbeddedText) -> bool:
-    """Whether an expression only decides where to go; `expect` looks at its own step."""
+    """Whether an expression only decides where to go; `expect` checks its own step."""
     return text.kind == "expression" and text.loc[-1] in CONDITION_KEYS and text.loc[0] != "expect"
 
 
 def answer_fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
-    """The steps that a condition reads, each with the field of its answer."""
+    """Return the (step id, answer field) pairs that a condition reads."""
     step_fields = set()
     for path in paths:
         match path:
@@ -91,7 +91,7 @@ def answer_fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]
 
 
 def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) -> tuple[str, str] | None:
-    """What is said of a field that no answer of these steps is declared to have."""
+    """Return the message and fix for a field that none of these steps declares, or None."""
     known: list[str] = []
     for step in steps:
         if not isinstance(step, models.CallSpec | models.PromptSpec) or is_workflow_target(step):
@@ -101,7 +101,7 @@ def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) ->
             if fields is None or field in fields:
                 return None
             known += fields
-    message = f"the condition reads '{field}' of '{id}', and nothing declares that its answer has it"
+    message = f"The condition reads '{field}' of '{id}', but no output_schema declares it"
     if close := suggest_known_name(field, known):
         return message + close, ""
     return message, f"Add '{field}' to output_schema of '{id}'."
@@ -112,7 +112,7 @@ def is_workflow_target(step: models.CallSpec | models.PromptSpec) -> bool:
 
 
 def declared_fields(schema: dict[str, Any]) -> list[str] | None:
-    """The fields that a schema declares; None if it says them in another way than by `properties`."""
+    """Return the fields that a schema declares; None if `properties` alone does not define them."""
     fields = schema.get("properties")
     plain = isinstance(fields, dict) and schema.get("additionalProperties") in (None, False)
     others = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"} & schema.keys()
@@ -120,7 +120,7 @@ def declared_fields(schema: dict[str, Any]) -> list[str] | None:
 
 
 def find_unhandled_failures(spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
-    """Steps whose answer is declared to have a `success`, and that nothing handles if it is false."""
+    """Yield steps that declare a `success` field without a handler for the case that it is false."""
     for spec_node in spec_nodes:
         schema = getattr(spec_node.spec, "output_schema", None)
         if (
@@ -128,13 +128,15 @@ def find_unhandled_failures(spec_nodes: list[SpecNode]) -> Iterator[LocatedProbl
             and "success" in (declared_fields(schema) or ())
             and not is_failure_handled(spec_node)
         ):
-            message = f"an answer with success: false fails '{spec_node.name}', and nothing handles that"
-            fix = "Give it an on_error, or give the field another name, such as passed."
+            message = (
+                f"An answer with success: false fails '{spec_node.name}', and nothing handles the failure"
+            )
+            fix = "Add on_error, or rename the field, for example to passed."
             yield (*spec_node.loc, "output_schema"), message, fix
 
 
 def is_failure_handled(spec_node: SpecNode) -> bool:
-    """Whether the failure of a node leads anywhere but to that of the run."""
+    """Whether something handles the failure of a node before it fails the run."""
     for enclosing in (spec_node, *spec_node.ancestors):
         if enclosing.spec.on_error not in (None, "fail"):
             return True

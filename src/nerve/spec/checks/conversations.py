@@ -1,4 +1,4 @@
-"""Agents side by side: two cannot go on with one conversation, and should not edit one folder."""
+"""Checks of parallel agents: they must not share a conversation and should not share a folder."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nerve.spec.walk import SpecNode, child_specs
 from nerve.text.source import Document, Loc
 
 ThreadsByStep = Mapping[str, dict[str, bool]]
-"""The conversations of each step, and whether it goes on with them."""
+"""The conversations of each step, and whether the step continues them."""
 KINDS_WITH_OWN_CONVERSATIONS = ("map", "parallel")
-"""What is inside of these has conversations of its own."""
+"""Kinds whose children have separate conversations."""
 
 
 def check_conversations(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
@@ -33,23 +33,23 @@ def check_graph_conversations(node: models.GraphSpec, at: SpecNode) -> Iterator[
     thread_use_counts = Counter(
         thread
         for step_threads in threads_by_step.values()
-        for thread, went_on in step_threads.items()
-        if went_on
+        for thread, is_continued in step_threads.items()
+        if is_continued
     )
     for thread in sorted(thread for thread, steps in thread_use_counts.items() if steps > 1):
         for first, other, origin in find_concurrent_steps(thread, threads_by_step, order):
             yield (
                 (*at.loc, "steps", index_by_id[other]),
-                f"'{first}' and '{other}' may run side by side and both go on with the conversation"
+                f"'{first}' and '{other}' can run in parallel and both continue the conversation"
                 f" of '{origin}'",
-                "Let one begin a new one (fresh), or depend on the other.",
+                "Start a new conversation (fresh) in one of them, or make one depend on the other.",
             )
 
 
 def find_concurrent_steps(
     thread: str, threads_by_step: ThreadsByStep, order: GraphOrder
 ) -> Iterator[tuple[str, str, str]]:
-    """Each step that goes on with a conversation while an earlier one in the text may, and who began it."""
+    """Yield pairs of steps that can continue a conversation in parallel, and the step that started it."""
     origins = conversation_origins(thread, threads_by_step, order)
     earlier_users: defaultdict[str, int] = defaultdict(int)
     names = list(order.index_by_id)
@@ -57,8 +57,8 @@ def find_concurrent_steps(
         origin = origins[name]
         if origin is None or not threads_by_step[name].get(thread):
             continue
-        if beside := earlier_users[origin] & ~order.earlier_steps(name):
-            first = names[(beside & -beside).bit_length() - 1]
+        if concurrent := earlier_users[origin] & ~order.earlier_steps(name):
+            first = names[(concurrent & -concurrent).bit_length() - 1]
             earlier, other = sorted((first, name), key=order.index_by_id.__getitem__)
             yield earlier, other, origin
         earlier_users[origin] |= order.bit(name)
@@ -67,18 +67,18 @@ def find_concurrent_steps(
 def conversation_origins(
     thread: str, threads_by_step: ThreadsByStep, order: GraphOrder
 ) -> dict[str, str | None]:
-    """For each step the one whose conversation it would go on with; None if it would begin its own."""
+    """Map each step to the step whose conversation it would continue; None if it starts a new one."""
     origins: dict[str, str | None] = {}
     for name in order.sorted_ids:
-        ups = (
+        candidates = (
             up if thread in threads_by_step[up] else origins[up] for up in reversed(order.dependencies[name])
         )
-        origins[name] = next((up for up in ups if up is not None), None)
+        origins[name] = next((up for up in candidates if up is not None), None)
     return origins
 
 
 def threads_of_spec(node: models.NodeBase) -> dict[str, bool]:
-    """The conversations of a node and its parts, and whether each is gone on with, not begun, there."""
+    """Map the conversations of a node and its children to whether the node continues (not starts) them."""
     if isinstance(node, models.PromptSpec):
         fresh = node.thread == "fresh"
         return {"shared" if fresh else node.thread: not fresh}
@@ -91,7 +91,7 @@ def threads_of_spec(node: models.NodeBase) -> dict[str, bool]:
 
 
 def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Iterator[LocatedProblem]:
-    """Warn of agents that can run at the same time in the same folder, once for each step that has one."""
+    """Yield a warning for each agent that can run in parallel with another one in the same folder."""
     agents = [spec_node for spec_node in spec_nodes if may_edit_files(spec_node.spec, document)]
     for agent in agents:
         if any(
@@ -100,7 +100,7 @@ def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Itera
         ):
             yield (
                 agent.loc,
-                f"'{agent.name}' runs at the same time for several items, and its agents share a folder",
+                f"'{agent.name}' runs for several items in parallel, and its agents share a folder",
                 "Set max_parallel to 1, or deny Edit and Write in permissions.",
             )
     index_by_loc, warned = {spec_node.loc: index for index, spec_node in enumerate(agents)}, set[Loc]()
@@ -111,15 +111,14 @@ def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Itera
                 warned.add(second.loc)
                 yield (
                     second.loc,
-                    f"the agents of '{first.name}' and '{second.name}' can run at the same time in the same"
-                    " folder, where one can undo the work of the other",
-                    f"Make '{second.name}' depend on '{first.name}',"
-                    " or let only one edit: deny Edit and Write.",
+                    f"The agents of '{first.name}' and '{second.name}' can run in parallel in the same"
+                    " folder and can overwrite each other's work",
+                    f"Make '{second.name}' depend on '{first.name}', or deny Edit and Write to one of them.",
                 )
 
 
 def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int, SpecNode]]]:
-    """For each graph and parallel, and each folder, the first agent of each of its parts by its place."""
+    """Yield, per graph or parallel and folder, the first agent of each part, by the index of the part."""
     groups: dict[tuple[int, str], tuple[SpecNode, dict[int, SpecNode]]] = {}
     for agent in agents:
         for around, part in pairwise((*agent.ancestors, agent)):
@@ -133,7 +132,7 @@ def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int,
 
 
 def concurrent_pairs(around: SpecNode, agents: dict[int, SpecNode]) -> Iterator[tuple[SpecNode, SpecNode]]:
-    """Each agent that can run beside another one, with the first of those."""
+    """Yield each agent that can run in parallel with an earlier one, after the first of those."""
     if not isinstance(around.spec, models.GraphSpec):
         first, *others = agents.values()
         yield from ((first, other) for other in others)
@@ -144,14 +143,14 @@ def concurrent_pairs(around: SpecNode, agents: dict[int, SpecNode]) -> Iterator[
     for name in order.sorted_ids:
         if (agent := agents.get(index_by_id[name])) is None:
             continue
-        if beside := earlier_agents & ~order.earlier_steps(name):
-            first_name = names[(beside & -beside).bit_length() - 1]
+        if concurrent := earlier_agents & ~order.earlier_steps(name):
+            first_name = names[(concurrent & -concurrent).bit_length() - 1]
             yield agents[index_by_id[first_name]], agent
         earlier_agents |= order.bit(name)
 
 
 def may_edit_files(node: models.NodeBase, document: Document) -> bool:
-    """Whether a node is an agent that may change files, as far as the file says."""
+    """Whether a node is an agent that may change files, judging by the document."""
     if isinstance(node, models.CallSpec):
         return document.state_word == "step"
     if not isinstance(node, models.PromptSpec):

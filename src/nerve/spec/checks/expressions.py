@@ -1,4 +1,4 @@
-"""Expressions, templates, prompts and commands: whether they can be read, and what they refer to."""
+"""Checks of expressions, templates, prompts and commands: their syntax and their references."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from nerve.text.source import Document, Loc, Position, Problem
 
 ALWAYS_VISIBLE_NAMES = frozenset({*VISIBLE_NAMES, "given"})
 LINE_PATTERN = re.compile(r"[^\n]*\n|[^\n]+")
-UNKNOWN_NAME_PATTERN = re.compile(r"there is no `([^`]+)` here")
+UNKNOWN_NAME_PATTERN = re.compile(r"Unknown name `([^`]+)`")
 COMPARISON_PATTERN = re.compile(r"[=!<>]=*\s*$")
-"""A comparison, with which the text before a name ends."""
+"""A comparison operator at the end of the source before a name."""
 STEP_KEYS = tuple(step_view(Result.ok()))
 RUN_KEYS = tuple(RunVariables().to_dict())
 GITHUB_ACTIONS_PATTERN = re.compile(r"(?<!\\)\$\{\{")
@@ -36,7 +36,7 @@ PROMPT_VARIABLE_FIXES = {
     "$WORKFLOW_ID": "Write run.id.",
     "$ARTIFACTS_DIR": "Write run.artifacts.",
 }
-"""Variables of prompts, which are no names of expressions, and what to write for them."""
+"""Fixes for prompt variables that are written in an expression."""
 
 
 def check_embedded_texts(
@@ -75,7 +75,7 @@ def check_embedded_texts(
 def position_in_source(
     document: Document, lines: list[str], spec_node: SpecNode, text: EmbeddedText, offset: int
 ) -> tuple[str, Position]:
-    """Where a character of a text stands: in the document, or in the file of a prompt."""
+    """Return the file and position of a character of a text: in the document, or in a prompt file."""
     if (
         text.kind == "prompt"
         and isinstance(spec_node.spec, models.PromptSpec)
@@ -99,7 +99,7 @@ def compile_embedded_text(text: EmbeddedText, names: frozenset[str], hyphens: fr
 
 
 def is_step_condition(document: Document, spec_node: SpecNode) -> bool:
-    """Whether a node is a condition of a step machine: a state that goes one of two ways by its value."""
+    """Whether a node is a condition of a step machine: a state whose value selects the next step."""
     if document.state_word != "step" or spec_node.kind != "transform" or not spec_node.ancestors:
         return False
     around = spec_node.ancestors[-1].spec
@@ -120,8 +120,8 @@ def suggest_expression_fix(error: ExprError, names: Iterable[str]) -> str:
     if match := UNKNOWN_NAME_PATTERN.match(error.message):
         if COMPARISON_PATTERN.search(error.source[: error.offset]):
             return f"Put text in quotes: '{match[1]}'."
-        return PROMPT_VARIABLE_FIXES.get(match[1]) or f"An expression here sees: {', '.join(sorted(names))}."
-    return "What an expression can be stands in docs/reference/expressions.md."
+        return PROMPT_VARIABLE_FIXES.get(match[1]) or f"Available names: {', '.join(sorted(names))}."
+    return "See docs/reference/expressions.md for the syntax of expressions."
 
 
 def problem_in_text(
@@ -133,7 +133,7 @@ def problem_in_text(
     message: str,
     fix: str,
 ) -> Problem:
-    """An error inside a text, at its own line and column if the text stands in the source as it is."""
+    """Return a problem inside a text, at its exact position if the source contains the text verbatim."""
     start = document.position_of(loc)
     at = find_position_in_lines(lines, start, text.source, error.offset)
     line = text.source.split("\n")[error.line - 1]
@@ -142,7 +142,7 @@ def problem_in_text(
 
 
 def find_position_in_lines(lines: list[str], start: Position, text: str, offset: int) -> Position | None:
-    """Where a character of a text stands in the source, or None if it is written another way there."""
+    """Return the source position of a character of a text; None if the source spells the text differently."""
     if start.line > len(lines):
         return None
     last = start.line + text.count("\n") + 1
@@ -155,7 +155,7 @@ def find_position_in_lines(lines: list[str], start: Position, text: str, offset:
 
 
 def find_position_in_block(lines: list[str], start: Position, text: str, offset: int) -> Position | None:
-    """The same for a text whose lines are indented in the source."""
+    """Like find_position_in_lines(), for a text whose lines are indented in the source."""
     before = text[:offset]
     number, column = before.count("\n"), offset - (before.rfind("\n") + 1)
     block = [line.rstrip("\r\n") for line in lines[: number + 1]]
@@ -168,7 +168,7 @@ def find_position_in_block(lines: list[str], start: Position, text: str, offset:
 
 
 def find_references(compiled: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """What the expressions of a text refer to, and where in it that stands."""
+    """Yield the offset and path of each reference in the expressions of a text."""
     for part in getattr(compiled, "parts", [compiled]):
         if isinstance(part, PromptVariable) and part.input is not None:
             yield part.offset, ("inputs", part.input)
@@ -178,12 +178,12 @@ def find_references(compiled: Any) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def find_foreign_references(text: EmbeddedText, ids: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    """References as other tools write them, which would stay in the text as they are."""
+    """Yield references in the syntax of other tools, which are not expanded here."""
     if text.kind == "expression":
         return
-    if text.kind != "command":  # a command has an error of its own for that
+    if text.kind != "command":  # compile_command() reports these itself
         for match in GITHUB_ACTIONS_PATTERN.finditer(text.source):
-            yield match.start(), "`${{ … }}` is not written with a `$` here", "Write {{ … }}."
+            yield match.start(), "`${{ … }}` must not start with a `$` here", "Write {{ … }}."
     if text.kind in ("prompt", "command"):
         for match in ARCHON_REFERENCE_PATTERN.finditer(text.source):
             name, rest = match[1], match[2]
@@ -192,28 +192,31 @@ def find_foreign_references(text: EmbeddedText, ids: Iterable[str]) -> Iterator[
             )
             if name in ids and not (text.kind == "command" and assigned):
                 fix = f"Write {{{{ steps.{name}.output{rest} }}}}."
-                yield match.start(), f"`{match[0]}` is not filled in here", fix
+                yield match.start(), f"`{match[0]}` is not expanded here", fix
 
 
 def check_reference(
     path: tuple[str, ...], spec: models.WorkflowSpec, visibility: Visibility, spec_node: SpecNode
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with a reference to a step or an input."""
+    """Yield the problems of a reference to a step, an input or the run."""
     if len(path) < 2:
         return
     root, name = path[0], path[1]
     if root == "run" and name not in RUN_KEYS:
-        yield f"run has no '{name}'{suggest_known_name(name, RUN_KEYS)}", f"It has: {', '.join(RUN_KEYS)}."
+        yield (
+            f"run has no field '{name}'{suggest_known_name(name, RUN_KEYS)}",
+            f"Fields: {', '.join(RUN_KEYS)}.",
+        )
     if root == "steps" and len(path) > 2 and path[2] not in STEP_KEYS and name in visibility.nodes_by_id:
-        fix = f"A step has: {', '.join(STEP_KEYS)}."
-        yield f"steps.{name} has no '{path[2]}'{suggest_known_name(path[2], STEP_KEYS)}", fix
+        fix = f"Fields: {', '.join(STEP_KEYS)}."
+        yield f"steps.{name} has no field '{path[2]}'{suggest_known_name(path[2], STEP_KEYS)}", fix
     if root == "inputs" and name not in spec.inputs:
-        yield f"there is no input '{name}'{suggest_known_name(name, spec.inputs)}", "Declare it under inputs."
+        yield f"Unknown input '{name}'{suggest_known_name(name, spec.inputs)}", "Declare it under inputs."
     if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
         return
     if name not in visibility.nodes_by_id:
-        yield node_rules.describe_unknown_name(f"there is no step '{name}'", name, visibility.nodes_by_id)
+        yield node_rules.describe_unknown_name(f"Unknown step '{name}'", name, visibility.nodes_by_id)
     elif not visibility.can_read(spec_node, name):
         in_graph = any(up.kind == "graph" for up in spec_node.ancestors)
-        fix = "Make this one depend on it." if in_graph else "Read it in a step after the parallel one."
-        yield f"step '{name}' runs side by side with this one", fix
+        fix = "Make this step depend on it." if in_graph else "Read it in a step after the parallel step."
+        yield f"Step '{name}' runs in parallel with this one", fix

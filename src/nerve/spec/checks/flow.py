@@ -1,4 +1,4 @@
-"""Where control can go: targets that do not exist, states nobody reaches, circles, loops without end."""
+"""Checks of control flow: unknown targets, unreachable states, cycles and endless loops."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from nerve.spec.walk import SpecNode
 from nerve.text.source import Loc
 
 TransitionTarget = tuple[Loc, str | None]
-UNREACHED_STEP_FIX = "Name it in 'next' of another step, also where \"parallel\" is true, or drop it."
+UNREACHED_STEP_FIX = "Name it in 'next' of another step, also where \"parallel\" is true, or remove it."
 GotosByState = Mapping[Loc, list[TransitionTarget]]
-"""The gotos of each state, by the place of the state."""
+"""The gotos of each state, by the location of the state."""
 
 
 def check_graphs(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
@@ -38,25 +38,25 @@ def check_graphs(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Itera
         if cycle := find_cycle({str(step.id): step.depends_on for step in spec_node.spec.steps}):
             at = next(n for n, step in enumerate(spec_node.spec.steps) if step.id in cycle)
             cycle_text = " -> ".join(cycle)
-            fix = "Let one of them depend on less, or write a loop."
+            fix = "Remove one of these dependencies, or write a loop."
             yield (
                 (*spec_node.loc, "steps", at, "depends_on"),
-                f"the steps wait for each other: {cycle_text}",
+                f"Dependency cycle: {cycle_text}",
                 fix,
             )
 
 
 def describe_missing_dependency(step: str | None, name: str, known: Collection[str]) -> tuple[str, str]:
-    """What is said of a name in `depends_on` that nothing has."""
-    message = f"'{step}' depends on '{name}', and nothing here has that id"
-    several = [part for part in re.split(r"[\s,]+", name) if part]
-    if all(part in known for part in several):
-        return message, f"Write [{', '.join(several)}]."
+    """Return the message and fix for an unknown name in `depends_on`."""
+    message = f"'{step}' depends on unknown step '{name}'"
+    parts = [part for part in re.split(r"[\s,]+", name) if part]
+    if all(part in known for part in parts):
+        return message, f"Write [{', '.join(parts)}]."
     return describe_unknown_name(message, name, [other for other in known if other != step])
 
 
 def check_machines(spec_nodes: list[SpecNode], word: str = "state") -> Iterator[LocatedProblem]:
-    """What is wrong with machines; `word` is what a state is called."""
+    """Yield the problems of machines; `word` is what the notation calls a state."""
     gotos = gotos_by_state(spec_nodes)
     for spec_node in spec_nodes:
         if isinstance(spec_node.spec, models.MachineSpec):
@@ -68,26 +68,26 @@ def check_machine(
 ) -> Iterator[LocatedProblem]:
     known: dict[str, int] = {}
     if not node.states:
-        yield loc, "a machine needs a state", "Add one."
+        yield loc, "A machine needs at least one state", "Add a state."
         return
     for n, state in enumerate(node.states):
         if known.setdefault(state.name, n) != n:
-            yield (*loc, "states", n, "name"), f"there are two {word}s '{state.name}'", "Rename one of them."
+            yield (*loc, "states", n, "name"), f"Duplicate {word} '{state.name}'", "Rename one of them."
     targets = [(where, to) for where, to in machine_transitions(node, loc, gotos) if to is not None]
     if node.start is not None:
         targets.append(((*loc, "start"), node.start))
     for where, to in targets:
         if to not in known:
             fix = f"{word.capitalize()}s: {format_names(list(known))}."
-            yield where, f"there is no {word} '{to}'{suggest_known_name(to, known)}", fix
+            yield where, f"Unknown {word} '{to}'{suggest_known_name(to, known)}", fix
     if all(to in known for _, to in targets):
         for name in sorted(set(known) - reachable_states(node, loc, gotos)):
-            fix = UNREACHED_STEP_FIX if word == "step" else "Add a way to it, or drop it."
-            yield (*loc, "states", known[name]), f"nothing leads to the {word} '{name}'", fix
+            fix = UNREACHED_STEP_FIX if word == "step" else "Add a transition to it, or remove it."
+            yield (*loc, "states", known[name]), f"{word.capitalize()} '{name}' is unreachable", fix
 
 
 def find_endless_machines(spec_nodes: list[SpecNode], word: str = "state") -> Iterator[LocatedProblem]:
-    """Machines that come to an end only when they fail."""
+    """Yield machines that can only end by failing."""
     gotos = gotos_by_state(spec_nodes)
     for spec_node in spec_nodes:
         if isinstance(spec_node.spec, models.MachineSpec) and is_endless_machine(
@@ -95,8 +95,8 @@ def find_endless_machines(spec_nodes: list[SpecNode], word: str = "state") -> It
         ):
             start = spec_node.spec.start or spec_node.spec.states[0].name
             at = next(n for n, state in enumerate(spec_node.spec.states) if state.name == start)
-            message = f"no way leads from the {word} '{start}' to an end: it goes on until it fails"
-            yield (*spec_node.loc, "states", at), message, f"Let a {word} end it."
+            message = f"No path leads from {word} '{start}' to an end: the run continues until it fails"
+            yield (*spec_node.loc, "states", at), message, f"Let at least one {word} end the run."
 
 
 def is_endless_machine(node: models.MachineSpec, loc: Loc, gotos: GotosByState) -> bool:
@@ -113,10 +113,12 @@ def is_endless_machine(node: models.MachineSpec, loc: Loc, gotos: GotosByState) 
 
 
 def can_end_in_state(state: models.StateSpec, loc: Loc, gotos: GotosByState) -> bool:
-    """Whether a machine may come to its end in a state: where nothing follows, or nothing need follow."""
+    """Whether a machine can end in a state: no transition leaves it, or all of them are conditional."""
     steps = state.body.steps if isinstance(state.body, models.SequenceSpec) else [state.body]
-    falls = not any(isinstance(step, models.GotoSpec) and step.when is None for step in steps)
-    open_ended = falls and (state.terminal or all(transition.when is not None for transition in state.next))
+    falls_through = not any(isinstance(step, models.GotoSpec) and step.when is None for step in steps)
+    open_ended = falls_through and (
+        state.terminal or all(transition.when is not None for transition in state.next)
+    )
     return open_ended or any(to is None for _, to in state_transitions(state, loc, gotos))
 
 
@@ -133,7 +135,7 @@ def gotos_by_state(spec_nodes: list[SpecNode]) -> GotosByState:
 def machine_transitions(
     node: models.MachineSpec, loc: Loc, gotos: GotosByState
 ) -> Iterator[TransitionTarget]:
-    """Every way on that is written down in a machine, with where it stands."""
+    """Yield every transition of a machine with its location."""
     for n, state in enumerate(node.states):
         yield from state_transitions(state, (*loc, "states", n), gotos)
 
@@ -147,17 +149,17 @@ def state_transitions(state: models.StateSpec, loc: Loc, gotos: GotosByState) ->
 
 
 def reachable_states(node: models.MachineSpec, loc: Loc, gotos: GotosByState) -> set[str]:
-    """The states that some way leads to from the start."""
+    """Return the states that are reachable from the start."""
     index_by_name = {state.name: n for n, state in enumerate(node.states)}
     reachable: set[str] = set()
-    open_ = [node.start or node.states[0].name]
-    while open_:
-        name = open_.pop()
+    pending = [node.start or node.states[0].name]
+    while pending:
+        name = pending.pop()
         if name in reachable:
             continue
         reachable.add(name)
         n = index_by_name[name]
-        open_ += [
+        pending += [
             to for _, to in state_transitions(node.states[n], (*loc, "states", n), gotos) if to is not None
         ]
     return reachable
@@ -173,13 +175,13 @@ def check_gotos(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterat
                 break
             between.append(up.kind)
         else:
-            yield spec_node.loc, "goto stands in no machine", "Use it inside the body of a state."
+            yield spec_node.loc, "goto is outside a machine", "Use it inside the body of a state."
             continue
-        if side := next((kind for kind in between if kind in ("map", "parallel", "graph")), None):
+        if concurrent_kind := next((kind for kind in between if kind in ("map", "parallel", "graph")), None):
             yield (
                 spec_node.loc,
-                f"goto cannot leave a {side}: its other parts still run",
-                "Route by its result.",
+                f"goto cannot leave a {concurrent_kind}: its other parts still run",
+                "Choose the next state by its result.",
             )
 
 
@@ -192,6 +194,6 @@ def check_loops(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterat
         ):
             yield (
                 spec_node.loc,
-                "a loop needs 'times' or 'until', otherwise it has no end",
+                "A loop needs 'times' or 'until'; without them it never ends",
                 "Add one of them.",
             )

@@ -1,4 +1,4 @@
-"""Names that must be known to the project: nodes, agents, workflows."""
+"""Checks of names that the project must know: nodes, agents and workflows."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from nerve.spec.walk import SpecNode
 
 CHILD_WORKFLOW_PREFIX = "workflow:"
 DEFAULT_PROVIDER = "claude"
-"""The provider of a prompt that nothing names one for."""
+"""The provider of a prompt that does not name one."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """The names a project has, for the checks of a workflow that may call them."""
+    """The names of a project that a workflow may call."""
 
     has_name: Callable[[str], bool]
-    """Whether there is a node, graph, workflow, agent or provider of that name."""
+    """Whether a node, graph, workflow, agent or provider has this name."""
     workflows: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """What could have been meant."""
+    """Candidates for suggestions."""
     call_refusal: Callable[[str, str], str] = lambda workflow, caller: ""
-    """Why a workflow may not be called by another; empty if it may."""
+    """The reason why a workflow may not call another; empty if it may."""
     install_hint: Callable[[str], str] = lambda name: ""
-    """How to get an agent that is known but not there; empty if nobody knows it."""
+    """How to install an agent that is known but not installed; empty for an unknown agent."""
     inputs: Callable[[str], Mapping[str, models.InputSpec]] = lambda workflow: {}
-    """The inputs that a workflow declares, where that can be known."""
+    """The inputs that a workflow declares; empty if unknown."""
 
 
 def called_name(node: models.NodeBase) -> str | None:
-    """What a node calls that may be a workflow."""
+    """Return the name that a node calls, with a prefix if it is a child workflow."""
     match node:
         case models.CallSpec(target=name) | models.PromptSpec(agent=name):
             return name
@@ -45,31 +45,31 @@ def called_name(node: models.NodeBase) -> str | None:
 def find_forbidden_calls(
     caller_id: str, spec_nodes: list[SpecNode], known: KnownNames
 ) -> Iterator[LocatedProblem]:
-    """Workflows that the one of the id `own` calls and may not."""
+    """Yield calls of workflows that `caller_id` may not call."""
     for spec_node in spec_nodes:
         name = called_name(spec_node.spec)
         id = (name or "").removeprefix(CHILD_WORKFLOW_PREFIX)
         if name and (name != id or id in known.workflows) and (reason := known.call_refusal(id, caller_id)):
             key = next(key for key in ("target", "agent", "workflow") if hasattr(spec_node.spec, key))
-            yield (*spec_node.loc, key), reason, "Change the configuration, or call another."
+            yield (*spec_node.loc, key), reason, "Change the configuration, or call another workflow."
 
 
 def find_wrong_call_inputs(spec_nodes: list[SpecNode], known: KnownNames) -> Iterator[LocatedProblem]:
-    """Inputs that a called workflow needs and is not given, and those that it is given and does not have."""
+    """Yield missing and unknown inputs of workflow calls."""
     for spec_node in spec_nodes:
         node = spec_node.spec
         if not isinstance(node, models.WorkflowCallSpec) or not (declared := known.inputs(node.workflow)):
             continue
         for name, input in declared.items():
             if input.required and name not in node.params:
-                message = f"workflow '{node.workflow}' needs the input '{name}' ({input.type})"
+                message = f"Workflow '{node.workflow}' needs the input '{name}' ({input.type})"
                 yield (*spec_node.loc, "workflow"), message, f"Add it to params: {{{name}: …}}."
         for name in node.params:
             if name not in declared:
                 message = (
-                    f"workflow '{node.workflow}' has no input '{name}'{did_you_mean_hint(name, declared)}"
+                    f"Workflow '{node.workflow}' has no input '{name}'{did_you_mean_hint(name, declared)}"
                 )
-                yield (*spec_node.loc, "params", name), message, f"It has: {', '.join(declared)}."
+                yield (*spec_node.loc, "params", name), message, f"Inputs: {', '.join(declared)}."
 
 
 def find_unknown_names(
@@ -84,7 +84,7 @@ def find_unknown_names(
             case models.WorkflowCallSpec(workflow=name) if name != spec.name and name not in known.workflows:
                 yield (
                     (*spec_node.loc, "workflow"),
-                    f"there is no workflow '{name}'{did_you_mean_hint(name, known.workflows)}",
+                    f"Unknown workflow '{name}'{did_you_mean_hint(name, known.workflows)}",
                     "Load it first.",
                 )
 
@@ -108,5 +108,5 @@ def describe_unknown_agent(name: str, known: KnownNames) -> tuple[str, str]:
         return f"Agent not found: {name}", hint
     return (
         f"Agent not found: {name}{did_you_mean_hint(name, known.names)}",
-        "Register a node or a provider of that name, or add an agent file.",
+        "Register a node or a provider with this name, or add an agent file.",
     )

@@ -1,4 +1,4 @@
-"""Rules of single nodes and of the workflow's own fields."""
+"""Checks of single nodes and of the fields of the workflow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CONTROL_KINDS = frozenset(
     {"graph", "sequence", "while", "loop", "branch", "switch", "map", "reduce", "parallel", "machine"}
     | {"goto", "transform", "emit", "gate", "wait"}
 )
-"""Kinds that act on nothing themselves."""
+"""Kinds without an effect of their own."""
 
 MAX_COMPARED_NAMES = 100
-"""So many names are compared with or listed; more would take long for every problem of a long text."""
+"""The number of names that are compared or listed; more would slow down long documents."""
 
 PYTHON_TYPES_BY_NAME: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -33,7 +33,7 @@ PYTHON_TYPES_BY_NAME: dict[str, tuple[type, ...]] = {
 
 
 def is_of_type(value: Any, type: str) -> bool:
-    """Whether a value is of a declared type."""
+    """Whether a value has a declared type."""
     if type == "any":
         return True
     if isinstance(value, bool):
@@ -44,19 +44,19 @@ def is_of_type(value: Any, type: str) -> bool:
 
 
 def with_article(type: str) -> str:
-    """The name of a type with its article."""
+    """Return the name of a type with its article."""
     return f"{'an' if type[0] in 'aio' else 'a'} {type}"
 
 
 def suggest_known_name(name: str, known: Collection[str]) -> str:
-    """What may have been meant, if there are not too many to compare with."""
+    """Return a suggestion for a misspelled name; empty if there are too many candidates."""
     return did_you_mean_hint(name, known) if len(known) <= MAX_COMPARED_NAMES else ""
 
 
 def describe_unknown_name(message: str, name: str, known: Collection[str]) -> tuple[str, str]:
-    """What is said of a name that nothing has: what may have been meant by it, or all there is."""
+    """Return a message with a suggestion, or with the list of known names as the fix."""
     close = suggest_known_name(name, known)
-    return message + close, "" if close else f"There is: {format_names([*known]) or 'none'}."
+    return message + close, "" if close else f"Known: {format_names([*known]) or 'none'}."
 
 
 def format_names(names: Sequence[str]) -> str:
@@ -67,17 +67,22 @@ def check_declared_inputs(spec: models.WorkflowSpec, spec_nodes: list[SpecNode])
     for name, declared in spec.inputs.items():
         loc: Loc = ("inputs", name)
         if not name.isidentifier():
-            yield loc, f"input '{name}' cannot be written in an expression", "Use letters, digits and _."
+            yield loc, f"Input name '{name}' is not valid in an expression", "Use letters, digits and _."
         if declared.default is not None and not is_of_type(declared.default, declared.type):
             yield (
                 (*loc, "default"),
-                f"the default of input '{name}' is not {with_article(declared.type)}",
-                "Change one.",
+                f"The default of input '{name}' must be {with_article(declared.type)},"
+                f" got {declared.default!r}",
+                "Change the default or the type.",
             )
         if declared.required and declared.default is not None:
-            yield (*loc, "required"), f"input '{name}' is required and has a default", "Drop one of them."
+            yield (*loc, "required"), f"Input '{name}' is required but has a default", "Remove one of them."
         if declared.choices is not None and declared.default not in (None, *declared.choices):
-            yield (*loc, "default"), f"the default of input '{name}' is not one of its choices", "Add it."
+            yield (
+                (*loc, "default"),
+                f"The default of input '{name}' is not one of its choices",
+                "Add it to choices.",
+            )
 
 
 def check_unique_ids(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
@@ -92,17 +97,17 @@ def check_unique_ids(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> I
             ):
                 yield (
                     spec_node.loc,
-                    f"a part of a {spec_node.ancestors[-1].kind} needs an 'id'",
-                    "Give it one.",
+                    f"A part of a {spec_node.ancestors[-1].kind} needs an 'id'",
+                    "Add an id.",
                 )
             continue
         if id in loc_by_id and not id.startswith("_"):
-            yield (*spec_node.loc, "id"), f"the id '{id}' is used twice", "Rename one of them."
+            yield (*spec_node.loc, "id"), f"Duplicate id '{id}'", "Rename one of them."
         loc_by_id.setdefault(id, spec_node.loc)
 
 
 def check_node_shapes(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
-    """What must stand together, or must not."""
+    """Yield fields of a node that are missing or exclude each other."""
     for spec_node in spec_nodes:
         node, loc = spec_node.spec, spec_node.loc
         for n, check in enumerate(node.expect):
@@ -111,69 +116,73 @@ def check_node_shapes(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> 
             yield from check_json_schema(node.output_schema, (*loc, "output_schema"))
         match node:
             case models.PromptSpec() if (node.text is None) == (node.file is None) and not node.text:
-                yield loc, "a prompt has a text or a file", "Add one of them."
+                yield loc, "A prompt needs a text or a file", "Add one of them."
             case models.WaitSpec():
                 yield from check_wait(node, loc)
             case models.AssertSpec() | models.RetractSpec() if (node.fact is None) == (node.signal is None):
-                yield loc, f"{spec_node.kind} has a fact or a signal", "Add one of them."
+                yield loc, f"{spec_node.kind} needs either a fact or a signal", "Give exactly one of them."
             case models.GateSpec():
                 yield from check_gate_spec(node, loc)
             case models.ParallelSpec() if node.require is not None and node.require > len(node.branches):
                 yield (
                     (*loc, "require"),
-                    f"require={node.require}, but there are {len(node.branches)} branches",
+                    f"require must be at most {len(node.branches)} (the branches), got {node.require}",
                     "Lower it.",
                 )
             case models.GraphSpec() | models.SequenceSpec() if not node.steps:
-                yield loc, f"a {spec_node.kind} without steps does nothing", "Add a step."
+                yield loc, f"A {spec_node.kind} needs at least one step", "Add a step."
             case models.SequenceSpec() if node.on_timeout is not None and node.timeout is None:
-                yield (*loc, "on_timeout"), "on_timeout without a timeout never happens", "Add a timeout."
+                yield (*loc, "on_timeout"), "on_timeout has no effect without a timeout", "Add a timeout."
 
 
 def check_expectation(check: models.ExpectSpec, loc: Loc) -> Iterator[LocatedProblem]:
-    """A file may have a schema beside it."""
+    """Yield the problems of an `expect` check; a file may be combined with a schema."""
     present_keys = [
         name for name in ("file", "command", "condition", "schema") if getattr(check, name) is not None
     ]
     if len(present_keys) != 1 and present_keys != ["file", "schema"]:
-        message = "a check has one of file, command, condition, schema; only a file may have a schema too"
-        yield loc, message, "Split it."
+        message = "A check needs one of file, command, condition, schema; only a file can have a schema too"
+        yield loc, message, "Split it into several checks."
     yield from check_json_schema(check.schema, (*loc, "schema"))
 
 
 def check_json_schema(json_schema: dict[str, Any] | None, loc: Loc) -> Iterator[LocatedProblem]:
-    if json_schema is not None and (flaw := find_schema_error(json_schema)):
-        pattern = flaw.startswith("pattern ")
+    if json_schema is not None and (error := find_schema_error(json_schema)):
+        is_pattern = error.startswith("pattern ")
         yield (
             loc,
-            flaw if pattern else f"this is not a valid JSON Schema: {flaw}",
-            "" if pattern else "Fix it.",
+            error if is_pattern else f"Invalid JSON Schema: {error}",
+            "" if is_pattern else "Fix the schema.",
         )
 
 
 def check_wait(node: models.WaitSpec, loc: Loc) -> Iterator[LocatedProblem]:
     if bool(node.any) == (node.seconds is not None):
-        yield loc, "a wait has conditions (any) or seconds", "Add one of them."
+        yield loc, "A wait needs either conditions (any) or seconds", "Give exactly one of them."
     for n, condition in enumerate(node.any):
         if sum(value is not None for value in (condition.signal, condition.response, condition.fact)) != 1:
-            yield (*loc, "any", n), "a condition has one of signal, response, fact", "Split it."
+            yield (
+                (*loc, "any", n),
+                "A condition needs exactly one of signal, response, fact",
+                "Split it into several conditions.",
+            )
     if node.test and node.timeout is not None:
-        yield (*loc, "timeout"), "a test does not wait and needs no timeout", "Drop it."
+        yield (*loc, "timeout"), "A test does not wait, so timeout has no effect", "Remove it."
 
 
 def check_gate_spec(node: models.GateSpec, loc: Loc) -> Iterator[LocatedProblem]:
     if node.choices is not None and node.form is not None:
-        yield (*loc, "form"), "a gate has choices or a form, not both", "Drop one of them."
+        yield (*loc, "form"), "A gate cannot have both choices and a form", "Remove one of them."
     yield from check_json_schema(node.form, (*loc, "form"))
     if node.choices is not None and not node.choices:
-        yield (*loc, "choices"), "choices is empty: nobody could answer", "Add one, or drop choices."
+        yield (*loc, "choices"), "choices must not be empty", "Add a choice, or remove choices."
     known = node.choices
     for key, answers in (("reject", node.reject), ("default", [node.default] if node.default else [])):
         for answer in answers:
             if known and answer not in known:
                 yield (*loc, key), f"'{answer}' is not one of the choices {known}", "Add it to choices."
     if node.default is not None and node.timeout is None:
-        yield (*loc, "default"), "a default answer is taken when the time is up", "Add a timeout."
+        yield (*loc, "default"), "A default answer has no effect without a timeout", "Add a timeout."
 
 
 def check_policies(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
@@ -182,14 +191,18 @@ def check_policies(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Ite
         if node.idle_timeout is not None and (kind in CONTROL_KINDS or kind == "workflow"):
             yield (
                 (*spec_node.loc, "idle_timeout"),
-                f"idle_timeout is for leaves, not for a {kind}",
+                f"idle_timeout is only allowed on leaf nodes, not on a {kind}",
                 "Use timeout.",
             )
         if node.effect is not None and kind in CONTROL_KINDS:
             yield (
                 (*spec_node.loc, "effect"),
-                f"effect is for leaves, not for a {kind}",
-                "Move it to the leaf.",
+                f"effect is only allowed on leaf nodes, not on a {kind}",
+                "Move it to the leaf node.",
             )
         if node.depends_on and not (spec_node.ancestors and spec_node.ancestors[-1].kind == "graph"):
-            yield (*spec_node.loc, "depends_on"), "depends_on is for the steps of a graph", "Drop it."
+            yield (
+                (*spec_node.loc, "depends_on"),
+                "depends_on is only allowed on steps of a graph",
+                "Remove it.",
+            )

@@ -1,4 +1,4 @@
-"""Which steps can have run before another: those side by side with it must not be read."""
+"""Visibility of steps: an expression must not read a step that can run in parallel with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nerve.spec.walk import SpecNode
 
 
 class GraphOrder:
-    """The order of the steps of a graph, as sets of bits: bit n stands for the step of place n."""
+    """The order of the steps of a graph as bit sets: bit n represents step n."""
 
     def __init__(self, steps: Iterable[models.NodeBase]) -> None:
         self.dependencies = {step.id: step.depends_on for step in steps if step.id}
@@ -31,12 +31,12 @@ class GraphOrder:
         return 1 << self.index_by_id[id] if id in self.index_by_id else 0
 
     def earlier_steps(self, id: str | None) -> int:
-        """Every step that must be done before this one; in a circle, each may be."""
+        """Return the steps that must finish before this one; all of them if the graph has a cycle."""
         return self._earlier_bits.get(id or "", 0) if self.sorted_ids else -1
 
 
 class Visibility:
-    """What the expressions of each node may refer to."""
+    """The steps that the expressions of each node may refer to."""
 
     def __init__(self, spec_nodes: list[SpecNode]) -> None:
         self._nodes_by_id: defaultdict[str, list[SpecNode]] = defaultdict(list)
@@ -47,11 +47,11 @@ class Visibility:
         self.nodes_by_id: Mapping[str, list[SpecNode]] = self._nodes_by_id
 
     def can_read(self, reader: SpecNode, id: str) -> bool:
-        """Whether a node may read a step: not if that may be running while it does."""
+        """Whether a node may read a step, because the step cannot run at the same time."""
         return any(not self.is_concurrent(reader, other) for other in self.nodes_by_id[id])
 
     def is_concurrent(self, first: SpecNode, other: SpecNode) -> bool:
-        """Whether they stand in different parts of a parallel, or in steps of a graph without order."""
+        """Whether two nodes are in different parts of a parallel, or in unordered steps of a graph."""
         around: SpecNode | None = None
         for up, up_other in zip((*first.ancestors, first), (*other.ancestors, other), strict=False):
             if up is not up_other:

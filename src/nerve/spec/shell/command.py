@@ -1,4 +1,4 @@
-"""Commands with values: a value is one word, comes in a variable, and never becomes text of the script."""
+"""Shell commands with values: each value is one word in a variable and never part of the script text."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MAX_VALUE_BYTES = 100_000
-"""Bytes of one value; Linux refuses a variable, and an argument, of 131,072 bytes."""
+"""Bytes of one value; Linux rejects variables and arguments of 131,072 bytes."""
 MAX_COMMAND_CHARS = 100_000
 VALUE_MARK_PATTERN = re.compile(r"\$\{NERVE_V(\d+)\}")
 CLOSE_QUOTES_FIX = "Close the quotes before it, 'it is '{{ … }}, or use double quotes."
-SEPARATE_WORD_FIX = "Write it as a word of its own or inside double quotes."
-HERE_DOCUMENT_FIX = "Write `value={{ … }}` on a line before it, and $value here; do not quote the end word."
+SEPARATE_WORD_FIX = "Write it as a separate word or inside double quotes."
+HERE_DOCUMENT_FIX = "Write `value={{ … }}` on a line before it, and $value here; do not quote the delimiter."
 CODE_DOCUMENT_FIX = (
-    "Write `export value={{ … }}` before it, quote the end word, <<'EOF', and let the code read $value."
+    "Write `export value={{ … }}` before it, quote the delimiter, <<'EOF', and read $value in the code."
 )
 UNEXPANDED_NODES = {
-    "raw_string": ("no value is filled in between single quotes", CLOSE_QUOTES_FIX),
-    "ansi_c_string": ("no value is filled in between single quotes", CLOSE_QUOTES_FIX),
-    "comment": ("a value in a comment is never used", "Take it out of the comment."),
-    "heredoc_start": ("a value cannot end a here-document", script.NAME_FIX),
-    "heredoc_body": ("no value is filled in in a here-document", HERE_DOCUMENT_FIX),
-    "heredoc_content": ("no value is filled in in a here-document", HERE_DOCUMENT_FIX),
-    "regex": ("no value is filled in in a pattern", script.COMPARE_FIX),
-    "extglob_pattern": ("no value is filled in in a pattern", script.COMPARE_FIX),
+    "raw_string": ("Values are not expanded between single quotes", CLOSE_QUOTES_FIX),
+    "ansi_c_string": ("Values are not expanded between single quotes", CLOSE_QUOTES_FIX),
+    "comment": ("A value in a comment is never used", "Remove it from the comment."),
+    "heredoc_start": ("A value cannot be the delimiter of a here-document", script.NAME_FIX),
+    "heredoc_body": ("Values are not expanded in a here-document", HERE_DOCUMENT_FIX),
+    "heredoc_content": ("Values are not expanded in a here-document", HERE_DOCUMENT_FIX),
+    "regex": ("Values are not expanded in a pattern", script.COMPARE_FIX),
+    "extglob_pattern": ("Values are not expanded in a pattern", script.COMPARE_FIX),
 }
-"""Where the parser finds no expansions, and what to do instead."""
+"""Syntax nodes without expansions, and the message and fix for values in them."""
 QUOTED_ONLY_NODES = frozenset({"case_item", "file_redirect"})
 EVALUATED_NODES = name_set("subscript arithmetic_expansion compound_statement c_style_for_statement")
-"""What `Script.check` refuses with the fix for it."""
+"""Nodes that ScriptAnalysis.check() rejects with a specific fix."""
 WORD_NODES = (
     QUOTED_ONLY_NODES
     | EVALUATED_NODES
@@ -51,11 +51,11 @@ WORD_NODES = (
         "declaration_command unset_command"
     )
 )
-"""The nodes of the tree in which a value is a word, or part of one."""
+"""The syntax nodes in which a value is a word, or part of one."""
 
 
 class UnsafeCommand(ExprError):
-    """A `{{ }}` where its value could become code, or could not arrive as one word."""
+    """A `{{ }}` whose value could become code, or could not be passed as one word."""
 
     def __init__(self, message: str, fix: str, source: str, offset: int, length: int) -> None:
         super().__init__(message, source, offset, length)
@@ -68,7 +68,7 @@ class UnsafeCommand(ExprError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command whose values come from variables; `text` is what bash is given."""
+    """A command whose values come from variables; `text` is the script for bash."""
 
     template: Template
     text: str
@@ -76,7 +76,7 @@ class ShellCommand:
     warnings: tuple[UnsafeCommand, ...] = ()
 
     def fill(self, scope: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-        """The command, and the variables that it needs."""
+        """Return the script and the variables that it needs."""
         values = {
             value_variable(n): variable_value(expression, scope)
             for n, expression in enumerate(self.expressions)
@@ -93,7 +93,7 @@ def compile_command(
 ) -> ShellCommand:
     """Compile a command with `{{ expressions }}`; `names` and `hyphens` are those of `nerve.expr.compile`.
 
-    `variables` are the variables of its environment that hold values.
+    `variables` are the environment variables that hold values.
     """
     known = None if names is None else frozenset(names)
     return _compile_command(text, known, frozenset(hyphens), frozenset(variables))
@@ -108,9 +108,11 @@ def _compile_command(
     if not expressions and not variables:
         return ShellCommand(template, "".join(map(str, template.parts)), ())
     if len(text) > MAX_COMMAND_CHARS:
-        raise ExprError(f"a command has at most {MAX_COMMAND_CHARS:,} characters; put it into a script", text)
+        raise ExprError(
+            f"A command can have at most {MAX_COMMAND_CHARS:,} characters; move it to a script file", text
+        )
     if "\0" in text:
-        raise ExprError("a command cannot contain a NUL character", text, text.index("\0"))
+        raise ExprError("A command cannot contain a NUL character", text, text.index("\0"))
     numbers = iter(range(len(expressions)))
     marked = "".join(
         part if isinstance(part, str) else variable_reference(next(numbers)) for part in template.parts
@@ -120,7 +122,7 @@ def _compile_command(
         if len(VALUE_MARK_PATTERN.findall(marked)) > len(expressions):
             start = marked.index("${NERVE_V")
             raise UnsafePosition(
-                start, start, "variables named NERVE_V… are those of values", "Use another name."
+                start, start, "Variable names that start with NERVE_V are reserved", "Use another name."
             )
         inside = [mark.parent is not None and mark.parent.type == "string" for mark in find_marks(marked)]
         filled = VALUE_MARK_PATTERN.sub(
@@ -137,10 +139,10 @@ def _compile_command(
 
 
 def find_marks(text: str) -> list[Node]:
-    """The node of every value, in the order of the text."""
+    """Return the syntax node of every value, in source order."""
     root = script.parse_bash(text)
     if root.has_error and not VALUE_MARK_PATTERN.search(text):
-        refuse_node(root, "this script cannot be parsed as bash", script.SYNTAX_FIX)
+        refuse_node(root, "This script cannot be parsed as bash", script.SYNTAX_FIX)
     data, nodes = text.encode(), []
     for match in re.finditer(VALUE_MARK_PATTERN.pattern.encode(), data):
         node = root.descendant_for_byte_range(*match.span())
@@ -157,15 +159,15 @@ def find_marks(text: str) -> list[Node]:
         before = data[: match.start()]
         slashes = len(before) - len(before.rstrip(b"\\"))
         if before.endswith(b"$"):
-            raise UnsafePosition(*match.span(), "a `$` is before a value", "Write {{ … }} without it.")
+            raise UnsafePosition(*match.span(), "A `$` precedes a value", "Write {{ … }} without it.")
         if root.has_error or node is None or node.type != "expansion" or slashes % 2:
-            raise UnsafePosition(*match.span(), "this script cannot be parsed as bash", script.SYNTAX_FIX)
+            raise UnsafePosition(*match.span(), "This script cannot be parsed as bash", script.SYNTAX_FIX)
         nodes.append(node)
     return nodes
 
 
 def is_code_document(document: Node) -> bool:
-    """Whether a here-document is read by a program that runs it, in its own command or further on."""
+    """Whether a program runs a here-document as code, in its own command or later in the pipeline."""
     while document.parent is not None and document.type not in ("redirected_statement", "pipeline"):
         document = document.parent
     words = (word for node in script.descend_nodes(document) for word in script.command_words(node))
@@ -174,36 +176,36 @@ def is_code_document(document: Node) -> bool:
 
 
 def check_position(mark: Node, quoted: bool) -> None:
-    """Refuse a value that is not an argument, inside double quotes or the right side of an assignment."""
+    """Reject a value that is not an argument, in double quotes, or the right side of an assignment."""
     string = mark.parent
     if string is None or string.type != "string":
-        refuse_node(mark, "this script cannot be parsed as bash", script.SYNTAX_FIX)
+        refuse_node(mark, "This script cannot be parsed as bash", script.SYNTAX_FIX)
     if string.prev_sibling is not None and node_text(string.prev_sibling).endswith("$"):
-        refuse_node(mark, 'a value in $"…" is looked up as a message', 'Write "…" without the `$`.')
+        refuse_node(mark, 'A value in $"…" is looked up as a message', 'Write "…" without the `$`.')
     word, around = string, string.parent
     if around is not None and around.type == "concatenation":
         word, around = around, around.parent
     kind = around.type if around is not None else ""
     if kind == "command_name":
-        refuse_node(mark, "a value could be the name of a program here", script.NAME_FIX)
+        refuse_node(mark, "A value could become the name of a program here", script.NAME_FIX)
     if kind in QUOTED_ONLY_NODES and not (quoted and word.type == "string"):
-        refuse_node(mark, "a value is not allowed bare as a file or pattern", script.QUOTES_FIX)
+        refuse_node(mark, "A value used as a file or pattern must be quoted", script.QUOTES_FIX)
     if kind == "expansion":
         refuse_node(
-            mark, "no value is filled in inside ${…}", "Write `value={{ … }}` before it, and use ${value}."
+            mark, "Values are not expanded inside ${…}", "Write `value={{ … }}` before it, and use ${value}."
         )
     if kind not in WORD_NODES:
-        refuse_node(mark, "a value is not allowed here", SEPARATE_WORD_FIX)
+        refuse_node(mark, "A value is not allowed here", SEPARATE_WORD_FIX)
     while around is not None:
         if around.type == "command_substitution" and around.children[0].type == "`":
-            refuse_node(mark, "no value is filled in between backticks", "Write $( … ) instead.")
+            refuse_node(mark, "Values are not expanded between backticks", "Write $( … ) instead.")
         around = around.parent
 
 
 def locate_unsafe_value(
     refusal: UnsafePosition, text: str, filled: str, expressions: tuple[Expression, ...]
 ) -> UnsafeCommand:
-    """The error at the value that it is about, or else at the same text of the source."""
+    """Return the error at the position of its value, or at the same text in the source."""
     data = filled.encode()
     marks = [match.span() for match in re.finditer(b'"?' + VALUE_MARK_PATTERN.pattern.encode() + b'"?', data)]
     offset, length, begin, source = 0, 1, 0, 0
@@ -229,18 +231,18 @@ def variable_reference(number: int) -> str:
 
 
 def variable_value(expression: Expression, scope: Mapping[str, Any]) -> str:
-    """The value as a variable holds it: strings as they are, nothing as nothing, anything else as JSON."""
+    """Return the value of a variable: strings unchanged, null empty, anything else as JSON."""
     result = expression(scope)
     if not isinstance(result, str):
         result = "" if result is None or result is UNDEFINED else encode_json(result)
     data = result.encode("utf-8", "replace")
     if b"\0" in data:
         raise ValueError(
-            f"the value of {{{{ {expression.source} }}}} contains a NUL character; no command can take it"
+            f"The value of {{{{ {expression.source} }}}} contains a NUL character, which commands cannot take"
         )
     if len(data) > MAX_VALUE_BYTES:
         raise ValueError(
-            f"the value of {{{{ {expression.source} }}}} has {len(data):,} bytes, and a command can be given"
-            f" {MAX_VALUE_BYTES:,}; hand it over as the step's input, which arrives on standard input"
+            f"The value of {{{{ {expression.source} }}}} has {len(data):,} bytes, but a command accepts"
+            f" at most {MAX_VALUE_BYTES:,}; pass it as the step's input, which arrives on standard input"
         )
     return data.decode()

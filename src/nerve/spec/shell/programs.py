@@ -1,4 +1,4 @@
-"""The programs that take a word, or their standard input, for code, and how their words are read."""
+"""Programs that run a word or their standard input as code, and how they parse their words."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ProgramKind = Literal["shell", "script", "filter", "prefix", "words", "options"]
 
 @dataclass(frozen=True, slots=True)
 class ShellProgram:
-    """How a program reads its words."""
+    """How a program parses its words."""
 
     kind: ProgramKind
     """`shell` and `script` run a file, or their standard input; `filter` runs its first operand;
-    `prefix` runs another program; `words` takes every word for code; `options` only some."""
+    `prefix` runs another program; `words` runs every word as code; `options` only some."""
     word_options: str = ""
     """The letters of options that take a word."""
     code_options: str = ""
@@ -25,7 +25,7 @@ class ShellProgram:
     skipped_operands: int = 0
     """How many operands of a prefix come before the program."""
     runs_stdin: bool = False
-    """Whether its standard input is code, whatever its words are."""
+    """Whether its standard input is code, regardless of its words."""
 
 
 def name_set(names: str) -> frozenset[str]:
@@ -101,9 +101,9 @@ EVALUATING_BUILTINS = name_set(
     "eval let alias bind complete compgen compopt fc history enable unset read mapfile readarray getopts "
     "trap source . hash jobs wait declare typeset local export readonly"
 )
-"""Commands of bash itself that evaluate their words, as code or as the name of a variable."""
+"""Bash builtins that evaluate their words, as code or as the name of a variable."""
 SCRIPT_BUILTINS = frozenset({"eval", "trap"})
-"""Those among them whose words are a script."""
+"""The builtins whose words are a script."""
 ASSIGNING_COMMANDS = frozenset({"read", "mapfile", "readarray", "getopts", "printf", "wait", "coproc"})
 """Commands that assign to the variables that their words name."""
 PLAIN_PROGRAMS = name_set(
@@ -112,9 +112,9 @@ PLAIN_PROGRAMS = name_set(
     "stat file date sleep seq pip pip3 npm yarn pnpm apt apt-get brew dnf yum apk cargo go set exit return "
     "pushd popd shift kill gzip gunzip zip unzip git rsync tar"
 )
-"""Programs among whose words the name of a shell is only a word."""
+"""Programs that do not run a shell that one of their words names."""
 QUERY_PROGRAMS = name_set("psql mysql mariadb sqlite3 duckdb mongosh jq yq")
-"""Programs with a language of their own, of which a value in a word can become part."""
+"""Programs with a query language that a value in a word can become part of."""
 EVALUATED_VARIABLES = name_set(
     "PS0 PS1 PS2 PS4 PROMPT_COMMAND BASH_ENV ENV IFS PATH SECONDS RANDOM SRANDOM LINENO OPTIND HISTCMD "
     "BASHOPTS SHELLOPTS BASH_CMDS BASH_ALIASES LD_PRELOAD LD_LIBRARY_PATH GIT_SSH_COMMAND GIT_EDITOR "
@@ -125,14 +125,14 @@ EVALUATED_VARIABLES = name_set(
 UNTRACKED_VARIABLE_PATTERN = re.compile(
     r"NERVE_\w+|BASH_\w+|USER_MESSAGE|ARGUMENTS|REPLY|MAPFILE|OPTARG|PWD|OLDPWD|DIRSTACK|COPROC\w*|_"
 )
-"""Variables that can hold a value although the script assigns none to them."""
+"""Variables that can hold a value although the script does not assign one."""
 LITERAL_OUTPUT_PROGRAMS = name_set(
     "wc date nproc seq echo printf expr pwd mktemp basename dirname uname hostname whoami id realpath which "
     "command"
 )
-"""Programs that print nothing of a value when none is among their words."""
+"""Programs whose output contains a value only if one of their words does."""
 
 
 def lookup_program(name: str) -> ShellProgram | None:
-    """Return what is known of a program, whatever version its name has."""
+    """Return the entry of a program, ignoring a version suffix of its name, or None."""
     return PROGRAMS.get(name) or PROGRAMS.get(name.rstrip("0123456789."))

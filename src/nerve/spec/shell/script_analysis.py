@@ -1,7 +1,7 @@
-"""What a bash script does with the values in it, read from its syntax tree; what it may not do is refused.
+"""Taint analysis of bash scripts: reject scripts in which a value could become code.
 
-Every text of a script has a level: `LITERAL` is spelt out in the script, `OUTSIDE` comes from other
-programs or files, and `VALUE` can hold a `{{ }}` value. This shell evaluates `LITERAL` texts only.
+Every string of a script has a level: `LITERAL` is written in the script, `OUTSIDE` comes from other
+programs or files, and `VALUE` can contain a `{{ }}` value. A script may evaluate only `LITERAL` strings.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LITERAL, OUTSIDE, VALUE = 0, 1, 2
 SYNTAX_FIX = "Check its quotes and brackets, or run a script file, `bash script.sh {{ … }}`."
 QUOTES_FIX = "Write it inside double quotes."
 NAME_FIX = "Write the name itself here."
-ENVIRONMENT_FIX = "Write `export value={{ … }}` before it, and let the code read that variable."
+ENVIRONMENT_FIX = "Write `export value={{ … }}` before it, and read that variable in the code."
 AWK_FIX = 'Write `export value={{ … }}` before it, and use ENVIRON["value"] in single-quoted awk code.'
 INNER_SHELL_FIX = 'Write `export value={{ … }}` before it, and "$value" in the single-quoted code.'
 SSH_FIX = "Send it on standard input, `printf %s {{ … }} | ssh host 'cat > file'`."
@@ -55,7 +55,7 @@ BUILTIN_FIXES = {
     **dict.fromkeys(("declare", "typeset", "local", "export", "readonly"), SEPARATE_ASSIGNMENT_FIX),
 }
 OPAQUE_NODES = frozenset({"regex", "extglob_pattern", "heredoc_body", "heredoc_content"})
-"""Tokens in which the parser does not find every expansion."""
+"""Nodes in which the parser does not find every expansion."""
 EXPANSION_NODES = frozenset({"simple_expansion", "expansion", "command_substitution"})
 NUMERIC_OPERATORS = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 OUTPUT_OPERATORS = frozenset({">", ">>", "&>", "&>>", ">|", "<>"})
@@ -74,7 +74,7 @@ class UnsafePosition(Exception):
 
 @cache
 def load_bash_parser() -> Parser:
-    """Return the parser; it is imported with the first command that has a value."""
+    """Return the parser; importing it lazily keeps workflows without such commands fast."""
     import tree_sitter
     import tree_sitter_bash
 
@@ -90,7 +90,7 @@ def node_text(node: Node) -> str:
 
 
 def descend_nodes(node: Node) -> Iterator[Node]:
-    """A node and everything below it, in the order of the text."""
+    """Yield a node and its descendants in source order."""
     stack = [node]
     while stack:
         node = stack.pop()
@@ -99,7 +99,7 @@ def descend_nodes(node: Node) -> Iterator[Node]:
 
 
 def literal_word(node: Node) -> str | None:
-    """The text of a word without its quotes, or None if a part of it is known only when it runs."""
+    """Return a word without its quotes; None if a part of it is only known at run time."""
     match node.type:
         case "word" | "number" | "variable_name" | "test_operator":
             return re.sub(r"\\(.)", r"\1", node_text(node), flags=re.DOTALL)
@@ -118,7 +118,7 @@ def literal_word(node: Node) -> str | None:
 
 
 def literal_prefix(node: Node) -> str:
-    """The part of a word before the first expansion."""
+    """Return the part of a word before the first expansion."""
     if node.type in ("concatenation", "string", "command_name"):
         start = ""
         for child in node.children:
@@ -131,7 +131,7 @@ def literal_prefix(node: Node) -> str:
 
 
 def program_name(node: Node) -> str:
-    """The name of the program that a word names; empty if only a variable says it."""
+    """Return the program that a word names; empty if it comes from a variable."""
     known = literal_word(node)
     if known is None:
         known = node_text(node).rstrip('"').rsplit("/", 1)[-1]
@@ -144,7 +144,7 @@ def refuse_node(node: Node, message: str, fix: str) -> NoReturn:
 
 
 class ScriptAnalysis:
-    """A script as it is handed to bash; `names` are variables that hold values from the beginning."""
+    """The analysis of one script; `value_variables` hold values when the script starts."""
 
     def __init__(self, text: str, value_variables: frozenset[str]) -> None:
         self.value_variables = value_variables
@@ -153,20 +153,20 @@ class ScriptAnalysis:
         self.functions: set[str] = set()
         """The functions of the script; their arguments are `$1` and so on."""
         self.written_files: set[str] = set()
-        """The files into which it writes."""
+        """The files that it writes."""
         self.warnings: list[UnsafePosition] = []
         self.root = parse_bash(text)
         self.inner_scripts: dict[int, Node] = {}
-        """The scripts that are words of this one, by the word that runs them."""
+        """The scripts inside words of this one, by the id of the word that runs them."""
         self.collect_assignments(self.root)
         self.propagate_levels()
 
-    # -- what variables hold -----------------------------------------------------------------------
+    # -- levels of variables ----------------------------------------------------------------------
 
     def collect_assignments(self, root: Node, depth: int = 0) -> None:
-        """Note what is assigned to which name."""
+        """Record what is assigned to each name."""
         if root.has_error:
-            refuse_node(root, "this script cannot be parsed as bash", SYNTAX_FIX)
+            refuse_node(root, "This script cannot be parsed as bash", SYNTAX_FIX)
         for node in descend_nodes(root):
             match node.type:
                 case "variable_assignment":
@@ -216,7 +216,7 @@ class ScriptAnalysis:
                         self.assign(spelt, VALUE)
             if (code := inner_script_text(words, number)) is not None and word.id not in self.inner_scripts:
                 if depth > 3:
-                    refuse_node(node, "scripts are nested too deeply here", SCRIPT_FILE_FIX)
+                    refuse_node(node, "Scripts are nested too deeply here", SCRIPT_FILE_FIX)
                 self.inner_scripts[word.id] = root = parse_bash(code)
                 try:
                     self.collect_assignments(root, depth + 1)
@@ -229,7 +229,7 @@ class ScriptAnalysis:
         )
 
     def propagate_levels(self) -> None:
-        """Give every name its level: the highest of what is assigned to it."""
+        """Set the level of every name to the highest level assigned to it."""
         uses: dict[str, set[str]] = {f"@{name}": {"@"} for name in self.functions}
         for name, sources in self.sources.items():
             for source in sources:
@@ -255,7 +255,7 @@ class ScriptAnalysis:
         return self.levels.get(name, LITERAL)
 
     def own_level_and_names(self, node: Node, evaluated: bool = False) -> tuple[int, set[str]]:
-        """The level that a text has by itself, and the names whose values it holds."""
+        """Return the own level of a node, and the names whose values it contains."""
         level, names = LITERAL, set[str]()
         stack = [node]
         while stack:
@@ -281,7 +281,7 @@ class ScriptAnalysis:
                 if evaluated and VARIABLE_NAME_PATTERN.fullmatch(node_text(node)):
                     names.add(node_text(node))
             elif kind == "expansion":
-                signs = [node_text(each) for each in node.children_by_field_name("operator")]
+                signs = [node_text(operator) for operator in node.children_by_field_name("operator")]
                 if signs[:1] == ["#"]:
                     continue
                 if signs[:1] == ["!"] and node.named_children[0].type != "subscript":
@@ -289,8 +289,8 @@ class ScriptAnalysis:
             elif kind in ("command_substitution", "process_substitution"):
                 if has_literal_output(node):
                     known = [self.own_level_and_names(word) for word in command_words(last_command(node))]
-                    level = max([level, *(each for each, _ in known)])
-                    names = names.union(*(each for _, each in known))
+                    level = max([level, *(word_level for word_level, _ in known)])
+                    names = names.union(*(word_names for _, word_names in known))
                     continue
                 reads_written_file = any(
                     literal_path(part) in self.written_files for part in descend_nodes(node)
@@ -299,16 +299,16 @@ class ScriptAnalysis:
             elif kind == "command" and (words := command_words(node)):
                 names.add(f"{program_name(words[0])}()")
             stack.extend(node.children)
-        return level, {"@" if each.isdigit() or each == "*" else each for each in names} - {"0"}
+        return level, {"@" if name.isdigit() or name == "*" else name for name in names} - {"0"}
 
     def level_of(self, node: Node, evaluated: bool = False) -> int:
         level, names = self.own_level_and_names(node, evaluated)
         return max([level, *map(self.level_of_name, names)])
 
-    # -- what the script does with them ------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise Refusal if a value could become code."""
+        """Raise UnsafePosition if a value could become code."""
         self.check_tree(self.root)
 
     def check_tree(self, root: Node, stdin_has_value: bool = False) -> None:
@@ -316,7 +316,7 @@ class ScriptAnalysis:
         while stack:
             node, stdin_has_value, depth = stack.pop()
             if depth > MAX_SCRIPT_DEPTH:
-                refuse_node(node, "commands are nested too deeply here", SCRIPT_FILE_FIX)
+                refuse_node(node, "Commands are nested too deeply here", SCRIPT_FILE_FIX)
             stdin_has_value = stdin_has_value or node.type == "function_definition"
             stdin_has_value = self.check_node(node, stdin_has_value)
             passing = stdin_has_value
@@ -326,7 +326,7 @@ class ScriptAnalysis:
                     passing = passing or self.level_of(child) == VALUE
 
     def check_node(self, node: Node, stdin_has_value: bool) -> bool:
-        """Check a node by itself; returns whether what is in it reads a value."""
+        """Check one node; return whether the standard input of its children contains a value."""
         match node.type:
             case "redirected_statement" | "heredoc_redirect" | "command":
                 stdin_has_value = stdin_has_value or any(self.feeds_value(child) for child in node.children)
@@ -337,15 +337,15 @@ class ScriptAnalysis:
             case "compound_statement" | "test_command" if node.children[0].type == "((":
                 self.check_arithmetic(node, node.children)
             case "command_substitution" if node_text(node).startswith("$(("):
-                # The parser takes arithmetic for a subshell inside of ${…}.
+                # The parser treats arithmetic as a subshell inside ${…}.
                 if any(map(self.level_of_name, VARIABLE_NAME_PATTERN.findall(node_text(node)))):
-                    refuse_node(node, "bash evaluates the texts in arithmetic as code", COMPUTE_FIX)
+                    refuse_node(node, "Bash evaluates strings in arithmetic as code", COMPUTE_FIX)
             case "word" if "`" in node_text(node).replace("\\`", ""):
-                refuse_node(node, "this script cannot be parsed as bash", SYNTAX_FIX)
+                refuse_node(node, "This script cannot be parsed as bash", SYNTAX_FIX)
             case "subscript":
                 index = node.child_by_field_name("index")
                 if index is not None and node_text(index) not in "@*" and self.level_of(index, True):
-                    refuse_node(node, "bash evaluates the index of an array", COMPUTE_FIX)
+                    refuse_node(node, "Bash evaluates the index of an array", COMPUTE_FIX)
             case "expansion":
                 self.check_expansion(node)
             case "test_command":
@@ -360,13 +360,13 @@ class ScriptAnalysis:
                 if EVALUATION_PATTERN.search(node_text(node)) and (
                     self.level_of(node) == VALUE or (kind != "heredoc_content" and not node.children)
                 ):
-                    refuse_node(node, "bash evaluates an expansion in this text", COMPUTE_FIX)
+                    refuse_node(node, "Bash evaluates an expansion in this text", COMPUTE_FIX)
         if node.type in EXPANSION_NODES:
             self.check_split(node)
         return stdin_has_value
 
     def feeds_value(self, node: Node) -> bool:
-        """Whether a redirection gives a value to the standard input, or another file, of a command."""
+        """Whether a redirection passes a value to the standard input or another descriptor of a command."""
         match node.type:
             case "herestring_redirect" | "heredoc_redirect" | "heredoc_body":
                 return self.level_of(node) == VALUE
@@ -378,22 +378,22 @@ class ScriptAnalysis:
 
     def check_arithmetic(self, node: Node, parts: list[Node]) -> None:
         if any(self.level_of(part, True) for part in parts if part.is_named):
-            refuse_node(node, "bash evaluates the texts in arithmetic as code", COMPUTE_FIX)
+            refuse_node(node, "Bash evaluates strings in arithmetic as code", COMPUTE_FIX)
 
     def check_expansion(self, node: Node) -> None:
         signs = [node_text(operator) for operator in node.children_by_field_name("operator")]
         if signs[:1] == ["!"] and node.named_children[0].type != "subscript" and self.level_of_text(node):
-            refuse_node(node, "bash evaluates the name of a variable in ${!…}", NAME_FIX)
+            refuse_node(node, "Bash evaluates the name of a variable in ${!…}", NAME_FIX)
         if signs[:2] == ["@", "P"] and self.level_of(node):
-            refuse_node(node, "bash evaluates the text in ${…@P}", "Leave out @P.")
+            refuse_node(node, "Bash evaluates the text in ${…@P}", "Remove @P.")
         if signs[:1] == [":"] and any(self.level_of(part, True) for part in node.named_children[1:]):
-            refuse_node(node, "bash evaluates the numbers in ${…:…}", COMPUTE_FIX)
+            refuse_node(node, "Bash evaluates the numbers in ${…:…}", COMPUTE_FIX)
 
     def level_of_text(self, node: Node) -> int:
         return max(map(self.level_of_name, REFERENCE_PATTERN.findall(node_text(node))), default=VALUE)
 
     def check_split(self, node: Node) -> None:
-        """Refuse a value that bash would split into words."""
+        """Reject a value that bash would split into words."""
         around = node.parent
         while around is not None and around.type == "concatenation":
             around = around.parent
@@ -402,7 +402,9 @@ class ScriptAnalysis:
             and (around.type in SPLITTING_NODES or is_within_test(around, "["))
             and self.level_of(node) == VALUE
         ):
-            refuse_node(node, "bash splits this into several words, and a value is one word", QUOTES_FIX)
+            refuse_node(
+                node, "Bash splits this into several words, but a value must stay one word", QUOTES_FIX
+            )
 
     def check_assignment(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -410,7 +412,7 @@ class ScriptAnalysis:
             return
         if re.split(r"\W", node_text(name))[0] in EVALUATED_VARIABLES and self.level_of(value) == VALUE:
             refuse_node(
-                node, f"bash or other programs evaluate the variable `{node_text(name)}`", OTHER_VARIABLE_FIX
+                node, f"Bash or other programs evaluate the variable `{node_text(name)}`", OTHER_VARIABLE_FIX
             )
         if value.type == "array":
             for item in value.named_children:
@@ -419,16 +421,16 @@ class ScriptAnalysis:
                         if node_text(part).startswith("]"):
                             break
                         if self.level_of(part, True) and node_text(part) != "[":
-                            refuse_node(part, "bash evaluates the index of an array", COMPUTE_FIX)
+                            refuse_node(part, "Bash evaluates the index of an array", COMPUTE_FIX)
 
     def check_declaration(self, node: Node) -> None:
-        """Refuse attributes by which bash evaluates what is assigned, and words that it evaluates."""
+        """Reject attributes that make bash evaluate an assignment, and words that it evaluates."""
         command, words = node_text(node.children[0]), node.children[1:]
         special = any(re.match(r"-\w*[aAin]", node_text(word)) for word in words) and command != "export"
         for word in words:
             value, name = word.child_by_field_name("value"), re.split(r"\W", node_text(word))[0]
             if special and self.level_of_name(name) and (value is None or value.type != "array"):
-                refuse_node(word, f"`{command}` with this option evaluates `{name}`", "Leave out the option.")
+                refuse_node(word, f"`{command}` with this option evaluates `{name}`", "Remove the option.")
             arrays = [source for source in self.sources.get(name, ()) if not isinstance(source, int)]
             array = any(source.type == "array" for source in arrays) and (
                 value is None or value.type != "array"
@@ -449,23 +451,27 @@ class ScriptAnalysis:
                 and sign in NUMERIC_OPERATORS
                 and any(self.level_of(operand, True) for operand in beside)
             ):
-                refuse_node(word, f"`[[ … {sign} … ]]` evaluates what it compares as code", COMPARE_FIX)
+                refuse_node(word, f"`[[ … {sign} … ]]` evaluates its operands as code", COMPARE_FIX)
         if not double:
             self.check_shape(words)
 
     def check_shape(self, words: list[Node]) -> None:
-        """Refuse a `[ … ]` in which a value could be taken for an operator."""
+        """Reject a `[ … ]` in which a value could act as an operator."""
         while words and literal_word(words[0]) == "!":
             words = words[1:]
         if not any(map(self.level_of, words)):
             return
         loose = [word for word in words if self.level_of(word) and is_unquoted_expansion(word)]
         if loose:
-            refuse_node(loose[0], "bash splits this into several words, and `[` evaluates some", QUOTES_FIX)
+            refuse_node(
+                loose[0], "Bash splits this into several words, and `[` evaluates some of them", QUOTES_FIX
+            )
         signs = [literal_word(word) is not None for word in words]
         if len(words) > 3 or (len(words) == 3 and not signs[1]) or (len(words) == 2 and not signs[0]):
             refuse_node(
-                words[0], "`[` could take a value for an operator", "Write one `[ … ]` for each comparison."
+                words[0],
+                "`[` could interpret a value as an operator",
+                "Write one `[ … ]` for each comparison.",
             )
 
     # -- commands ----------------------------------------------------------------------------------
@@ -474,9 +480,9 @@ class ScriptAnalysis:
         if not words:
             return
         if self.level_of(words[0]) and literal_word(words[0]) is None:
-            refuse_node(words[0], "a value could be the name of a program here", NAME_FIX)
+            refuse_node(words[0], "A value could become the name of a program here", NAME_FIX)
         if literal_path(words[0]) in self.written_files:
-            refuse_node(words[0], "this runs a file that the script has written", SCRIPT_FILE_FIX)
+            refuse_node(words[0], "This runs a file that the script writes", SCRIPT_FILE_FIX)
         name, rest = program_name(words[0]), words[1:]
         if node_text(words[0]).strip('"') in ("$BASH", "$SHELL", "${BASH}", "${SHELL}"):
             name = "bash"
@@ -495,7 +501,7 @@ class ScriptAnalysis:
             and (value_word := self.first_value_word(rest)) is not None
             and node_text(value_word)[:3] != '"${'
         ):
-            message = f"a value in the query of `{name}` can change what the query does"
+            message = f"A value in the query of `{name}` can change what the query does"
             fix = "Pass it as a parameter of the query."
             self.warnings.append(UnsafePosition(value_word.start_byte, value_word.end_byte, message, fix))
 
@@ -512,7 +518,7 @@ class ScriptAnalysis:
         if name in ("source", ".") and len(words) > 1:
             path = literal_path(words[1])
             if path in self.written_files or path.startswith(("/dev/", "/proc/")):
-                refuse_node(words[1], f"`{name}` runs a text in which a value can be", SCRIPT_FILE_FIX)
+                refuse_node(words[1], f"`{name}` runs a file that can contain a value", SCRIPT_FILE_FIX)
         self.check_inner_script(words[0], stdin_has_value)
 
     def check_inner_script(self, word: Node, stdin_has_value: bool) -> None:
@@ -527,7 +533,7 @@ class ScriptAnalysis:
             words = words[2:] if not (len(words) > 1 and self.level_of(words[1])) else words[1:]
         words = words[1:] if words and literal_word(words[0]) == "--" else words
         if words and (self.level_of(words[0]) or "%n" in (literal_word(words[0]) or "")):
-            refuse_node(words[0], "`printf` takes this word for its format", "Write `printf %s {{ … }}`.")
+            refuse_node(words[0], "`printf` uses this word as its format", "Write `printf %s {{ … }}`.")
 
     def check_test_command(self, words: list[Node]) -> None:
         if words and literal_word(words[0]) in ("-v", "-R") and any(map(self.level_of, words)):
@@ -535,10 +541,10 @@ class ScriptAnalysis:
         self.check_shape(words)
 
     def check_unknown_program(self, name: str, words: list[Node], stdin_has_value: bool) -> None:
-        """Check a program of which nothing is known: any of its words can be a program that it runs."""
+        """Check an unknown program: any of its words may be a program that it runs."""
         if not name and stdin_has_value:
             refuse_node(
-                words[0], "this program could run its standard input, in which a value is", SCRIPT_FILE_FIX
+                words[0], "This program could run its standard input, which contains a value", SCRIPT_FILE_FIX
             )
         for number, word in enumerate(words[1:], 1):
             known = literal_word(word)
@@ -547,13 +553,13 @@ class ScriptAnalysis:
                 self.check_program(program_name(word), inner, words[number:], stdin_has_value)
                 return
             if not name and word.type == "process_substitution" and self.level_of(word) == VALUE:
-                refuse_node(word, "this program could run a file in which a value is", SCRIPT_FILE_FIX)
+                refuse_node(word, "This program could run a file that contains a value", SCRIPT_FILE_FIX)
             if (
                 not name
                 and known in ("-c", "-e", "--eval")
                 and self.first_value_word(words[number:]) is not None
             ):
-                refuse_node(words[number + 1], "this program takes the word for code", INNER_SHELL_FIX)
+                refuse_node(words[number + 1], "This program runs the word as code", INNER_SHELL_FIX)
 
     def check_program(
         self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool
@@ -563,7 +569,7 @@ class ScriptAnalysis:
             if value_word is not None:
                 refuse_node(
                     value_word,
-                    f"`{name}` takes its words for code",
+                    f"`{name}` runs its words as code",
                     SSH_FIX if name == "ssh" else ENVIRONMENT_FIX,
                 )
             remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
@@ -572,7 +578,7 @@ class ScriptAnalysis:
             )
             if stdin_has_value and (program.runs_stdin or (name == "ssh" and not sends)):
                 refuse_node(
-                    words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX
+                    words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
                 )
             return
         if program.kind == "options":
@@ -583,18 +589,18 @@ class ScriptAnalysis:
                 )
                 joined = literal_prefix(word).split("=")[0] in program.long_code_options
                 if self.level_of(word) == VALUE and (joined or (option[:1] == "-" and code)):
-                    refuse_node(word, f"`{name}` takes this word for code", ENVIRONMENT_FIX)
+                    refuse_node(word, f"`{name}` runs this word as code", ENVIRONMENT_FIX)
             if name not in PLAIN_PROGRAMS:
                 self.check_unknown_program(name, words, stdin_has_value)
             return
         if name == "xargs" and stdin_has_value:
             refuse_node(
-                words[0], "`xargs` makes words of a value", "Use `while IFS= read -r line; do … done`."
+                words[0], "`xargs` splits a value into words", "Use `while IFS= read -r line; do … done`."
             )
         self.check_words(name, program, words, stdin_has_value)
 
     def skip_options(self, program: ShellProgram, words: list[Node]) -> tuple[int, set[str]]:
-        """Where the operands begin, and the options before them: letters, and long ones that are code."""
+        """Return the index of the first operand and the options before it: letters and long code options."""
         position, options = 1, set[str]()
         while position < len(words):
             option = literal_prefix(words[position])
@@ -629,7 +635,7 @@ class ScriptAnalysis:
                 ):
                     refuse_node(
                         operands[0],
-                        f"programs evaluate the variable `{literal_prefix(operands[0])[:-1]}`",
+                        f"Programs evaluate the variable `{literal_prefix(operands[0])[:-1]}`",
                         OTHER_VARIABLE_FIX,
                     )
                 operands = operands[1:]
@@ -641,10 +647,10 @@ class ScriptAnalysis:
                 literal_word(word) in [f"-{letter}" for letter in program.code_options] for word in inner[:1]
             )
             if coded and (value_word := self.first_value_word(words[1:])) is not None:
-                refuse_node(value_word, f"`{name}` takes this word for code", INNER_SHELL_FIX)
+                refuse_node(value_word, f"`{name}` runs this word as code", INNER_SHELL_FIX)
             if stdin_has_value and not inner and name in ("sudo", "doas", "chroot"):
                 refuse_node(
-                    words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX
+                    words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
                 )
             self.check_command(inner, stdin_has_value)
             return
@@ -653,7 +659,7 @@ class ScriptAnalysis:
         if value_word is None and coded and program.kind != "filter":
             value_word = self.first_value_word(operands)
         if value_word is not None:
-            refuse_node(value_word, f"`{name}` takes this word for code", fix)
+            refuse_node(value_word, f"`{name}` runs this word as code", fix)
         self.check_inner_script(words[0], stdin_has_value)
         if coded or (program.kind == "filter" and "f" in letters):
             return
@@ -661,35 +667,35 @@ class ScriptAnalysis:
         if first is not None and self.level_of(first) == VALUE:
             refuse_node(
                 first,
-                f"`{name}` takes this word for code",
+                f"`{name}` runs this word as code",
                 AWK_FIX if program.kind == "filter" else SCRIPT_FILE_FIX,
             )
         path = literal_path(first) if first is not None else "-"
         if program.kind == "filter":
             return
         if path in self.written_files:
-            refuse_node(
-                first or words[0], f"`{name}` runs a file that the script has written", SCRIPT_FILE_FIX
-            )
+            refuse_node(first or words[0], f"`{name}` runs a file that the script writes", SCRIPT_FILE_FIX)
         is_input = path == "-" or path.startswith(("/dev/", "/proc/"))
         is_input = is_input or (
             program.kind == "shell" and any(re.match("-[a-z]*s", literal_prefix(word)) for word in options)
         )
         if stdin_has_value and is_input:
-            refuse_node(words[0], f"`{name}` runs its standard input, in which a value is", SCRIPT_FILE_FIX)
+            refuse_node(
+                words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
+            )
 
 
-# -- the shapes of the tree ----------------------------------------------------------------------------
+# -- syntax tree helpers -------------------------------------------------------------------------------
 
 
 def literal_path(node: Node) -> str:
-    """The file that a word names; empty if it is known only when the script runs."""
+    """Return the file that a word names; empty if it is only known at run time."""
     spelt = literal_word(node) if node.is_named else None
     return normpath(spelt) if spelt else ""
 
 
 def command_words(node: Node | None) -> list[Node]:
-    """The name of a command and its arguments."""
+    """Return the name of a command and its arguments."""
     if node is None:
         return []
     name = node.child_by_field_name("name")
@@ -697,7 +703,7 @@ def command_words(node: Node | None) -> list[Node]:
 
 
 def inner_script_text(words: list[Node], number: int) -> str | None:
-    """The script that is spelt out after a word which names `eval`, `trap` or a shell."""
+    """Return the literal script after a word that names `eval`, `trap` or a shell, or None."""
     name = program_name(words[number])
     program = lookup_program(name)
     if name not in SCRIPT_BUILTINS and (program is None or program.kind != "shell"):
@@ -717,7 +723,7 @@ def is_variable_read(node: Node) -> bool:
 
 
 def is_quoted_document(node: Node) -> bool:
-    """Whether a node is the body of a here-document in which nothing is expanded."""
+    """Whether a node is the body of a here-document without expansion."""
     around = node.parent
     if node.type != "heredoc_body" or around is None:
         return False
@@ -726,7 +732,7 @@ def is_quoted_document(node: Node) -> bool:
 
 
 def is_unquoted_expansion(word: Node) -> bool:
-    """Whether bash splits what a word expands to."""
+    """Whether bash splits the expansion of a word."""
     return word.type in EXPANSION_NODES or (
         word.type == "concatenation" and any(part.type in EXPANSION_NODES for part in word.children)
     )
@@ -741,7 +747,7 @@ def is_within_test(node: Node, bracket: str) -> bool:
 
 
 def test_operands(node: Node) -> Iterator[Node]:
-    """The words of `[ … ]` or `[[ … ]]` in their order, without the brackets."""
+    """Yield the words of `[ … ]` or `[[ … ]]` in order, without the brackets."""
     stack = list(reversed(node.children[1:-1]))
     while stack:
         word = stack.pop()
@@ -752,7 +758,7 @@ def test_operands(node: Node) -> Iterator[Node]:
 
 
 def last_command(node: Node) -> Node | None:
-    """The command whose output a substitution gives."""
+    """Return the command that produces the output of a substitution, or None."""
     inner = [child for child in node.named_children if child.type != "comment"]
     while len(inner) == 1 and inner[0].type == "pipeline":
         inner = inner[0].named_children[-1:]
@@ -760,7 +766,7 @@ def last_command(node: Node) -> Node | None:
 
 
 def has_literal_output(node: Node) -> bool:
-    """Whether a substitution gives nothing of a value that is not among the words of its last command."""
+    """Whether the output of a substitution contains a value only if its last command has one as a word."""
     words = command_words(last_command(node))
     if not words or node.type != "command_substitution":
         return False
