@@ -1,8 +1,8 @@
 """A developer, a coach and a reviewer on a scratch project, with agents of your choice.
 
     python examples/agents/dev_coach_review.py                   # canned answers: no key, no cost
-    python examples/agents/dev_coach_review.py --agent claude    # pip install 'nerve[claude]'
-    python examples/agents/dev_coach_review.py --agent codex     # pip install 'nerve[codex]'
+    python examples/agents/dev_coach_review.py --agent claude    # pip install '.[claude]'
+    python examples/agents/dev_coach_review.py --agent codex     # pip install '.[codex]'
 
 The developer and the reviewer are agents. The coach is no agent: it runs the tests, so that nobody has to
 believe that they pass. The reviewer answers in a form. What the developer wants to do beyond its files is

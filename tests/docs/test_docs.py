@@ -114,3 +114,9 @@ def test_every_python_name_on_a_page_exists(path: Path) -> None:
     for name in set(re.findall(r"`(nerve(?:\.[A-Za-z_]\w*)+)\b(?!\.\w)", text)):
         if name.split(".")[1] not in FILE_SUFFIXES:
             resolve_name(name)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_no_page_installs_nerve_from_a_package_index(path: Path) -> None:
+    installed = re.findall(r"(?:pip|tool) install ([^\n`#]+)", path.read_text(encoding="utf-8"))
+    assert [name for name in installed if not name.strip("' ").startswith((".", "dist/"))] == []
