@@ -69,7 +69,7 @@ async def test_the_input_handler_answers_an_open_gate_or_dispatches_by_prefix() 
     async with scene() as opened:
         handler = InputHandler(opened.controller)
         await handler.handle("  %ask  ")
-        await opened.until(lambda: opened.desk.gates)
+        await opened.until(lambda: opened.state.gates)
         await handler.handle("/gates 1")
         await handler.handle("1")
         await opened.ended()

@@ -1,4 +1,4 @@
-"""The session that the README shows: typed into the full screen over a real engine, as a picture."""
+"""Records the README session: input typed into the full screen with a real engine, as SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nerve.testing import ScriptedProvider
 
 SIZE = (100, 34)
 THEME = "textual-dark"
-"""A picture has no terminal whose colours it could take."""
+"""A fixed theme, because an image has no terminal colours."""
 PATIENCE = 20.0
 WORKFLOWS = {
     "notes": """name: notes
@@ -71,7 +71,7 @@ def session_in(folder: Path) -> Session:
 
 
 async def recorded(folder: Path) -> str:
-    """The picture, as SVG."""
+    """Return the recorded image as SVG."""
     async with session_in(folder) as session:
         api = Api(session)
         await api.perform("reload", {})
@@ -111,18 +111,18 @@ async def recorded(folder: Path) -> str:
 
 
 def slim(svg: str) -> str:
-    """Without what differs each time for no reason, and without fonts from elsewhere."""
+    """Remove random ids and external fonts."""
     svg = re.sub(r"terminal-\d+", "terminal", svg)
     return re.sub(r"\n\s*@font-face \{.*?\}|<!--.*?-->", "", svg, flags=re.DOTALL)
 
 
 def lines_of(svg: str) -> list[str]:
-    """What stands in a picture, line by line, without ids, seconds, and how wide the gaps are."""
+    """Return the text lines of an image without ids, durations and gap widths."""
     rows: dict[float, list[tuple[float, str]]] = {}
     for x, y, text in re.findall(r'<text [^>]*? x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>', svg):
         rows.setdefault(float(y), []).append((float(x), html.unescape(text)))
-    told = ("".join(text for _, text in sorted(row)) for _, row in sorted(rows.items()))
-    return [steady(line) for line in told if line.strip()]
+    lines = ("".join(text for _, text in sorted(row)) for _, row in sorted(rows.items()))
+    return [steady(line) for line in lines if line.strip()]
 
 
 def steady(line: str) -> str:

@@ -1,4 +1,4 @@
-"""A commander over a real api in this process, and what its tests look for."""
+"""A Commander with a real in-process API, and helpers for its tests."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from nerve.commander.core.blocks import Block
 
 
 def session_of(folder: Path | None = None) -> Session:
-    """A session with a workflow for everything that is done in the tests."""
+    """Return a session with the workflows of the tests."""
     session = Session(store=folder / "nerve.db" if folder is not None else None, project=folder or Path())
 
     @session.workflow
@@ -58,20 +58,20 @@ def session_of(folder: Path | None = None) -> Session:
 
 
 class Scene:
-    """A controller, and what its desk shows."""
+    """A controller with its state."""
 
     def __init__(self, controller: WorkflowController, api: Api | None = None) -> None:
         self.controller, self.api = controller, api
-        self.desk, self.client = controller.state, controller.client
+        self.state, self.client = controller.state, controller.client
 
     async def enter(self, *lines: str) -> None:
         for line in lines:
             await self.controller.submit(line)
 
-    async def until(self, seen: Callable[[], Any], seconds: float = 20) -> None:
-        """Return when something is so."""
+    async def until(self, condition: Callable[[], Any], seconds: float = 20) -> None:
+        """Return when the condition holds."""
         async with asyncio.timeout(seconds):
-            while not seen():
+            while not condition():
                 await self.controller.wait_for_change()
 
     async def ended(self, *blocks: Block) -> None:
@@ -79,15 +79,15 @@ class Scene:
 
     @property
     def runs(self) -> list[Block]:
-        return [block for block in self.desk.blocks if block.kind == "run"]
+        return [block for block in self.state.blocks if block.kind == "run"]
 
     @property
     def last(self) -> Block:
-        return self.desk.blocks[-1]
+        return self.state.blocks[-1]
 
     @property
     def errors(self) -> list[str]:
-        return [block.text for block in self.desk.blocks if block.kind == "error"]
+        return [block.text for block in self.state.blocks if block.kind == "error"]
 
 
 @contextlib.asynccontextmanager

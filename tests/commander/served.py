@@ -1,4 +1,4 @@
-"""A project with a server of its own, which is started by the Commander and ended by the test."""
+"""A project with its own server, started by the Commander and stopped by the test."""
 
 import asyncio
 import contextlib
@@ -60,9 +60,9 @@ def effects(folder: Path) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def at_home(folder: Path, idle: float = 60) -> AsyncIterator[Scene]:
-    """A commander at home in a project; its server stays when it is left."""
-    home = ProjectServer(folder, idle)
-    controller = WorkflowController(home.client(), restart_server=home.start_if_needed)
+    """Open a Commander in a project; its server keeps running afterwards."""
+    server = ProjectServer(folder, idle)
+    controller = WorkflowController(server.client(), restart_server=server.start_if_needed)
     await controller.open()
     try:
         yield Scene(controller)
@@ -72,37 +72,39 @@ async def at_home(folder: Path, idle: float = 60) -> AsyncIterator[Scene]:
 
 
 async def end_server(folder: Path, number: int = signal.SIGTERM) -> None:
-    """End the server of a project, although it is just being started, and return when it is gone."""
+    """Stop the server of a project, even while it starts, and return when it has exited."""
     running = servers(folder)
     for pid in running:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
     async with asyncio.timeout(30):
-        while any(map(alive, running)):  # noqa: ASYNC110 - a process of somebody else tells nobody
+        while any(map(alive, running)):  # noqa: ASYNC110 - not a child process
             await asyncio.sleep(0.02)
 
 
 def servers(folder: Path) -> list[int]:
-    """The processes that serve a project, or are about to."""
+    """Return the ids of the server processes of a project."""
     return [
-        int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and serves(each, folder)
+        int(process.name)
+        for process in Path("/proc").iterdir()
+        if process.name.isdigit() and serves(process, folder)
     ]
 
 
 def serves(process: Path, folder: Path) -> bool:
     try:
-        said = (process / "cmdline").read_bytes().split(b"\0")
-        return b"serve" in said and (process / "cwd").resolve() == folder.resolve()
+        arguments = (process / "cmdline").read_bytes().split(b"\0")
+        return b"serve" in arguments and (process / "cwd").resolve() == folder.resolve()
     except OSError:
         return False
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that its parent has not taken leave of does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # behind the look: one of ours that has ended is not left
+        os.waitpid(pid, os.WNOHANG)  # reap our own child after reading its state
     return state != "Z"

@@ -1,4 +1,4 @@
-"""The controller over a real api in this process: everything that can be entered, and what comes of it."""
+"""The controller with a real in-process API: every kind of input and its effects."""
 
 import asyncio
 import json
@@ -21,17 +21,17 @@ async def at() -> AsyncIterator[Scene]:
         yield found
 
 
-async def test_it_opens_with_what_there_is(tmp_path: Path) -> None:
+async def test_opening_loads_workflows_runs_and_gates(tmp_path: Path) -> None:
     async with scene(tmp_path) as first:
         await first.enter("%ask", "%hello you")
         await first.ended(first.runs[1])
     async with scene(tmp_path) as again:
-        assert again.desk.is_connected
-        assert {each.id for each in again.desk.workflows} >= {"hello", "ask"}
-        assert again.desk.nodes == ["shout"]
-        assert [card.workflow for card in again.desk.runs.values()] == ["hello", "ask"]
-        assert [gate.prompt for gate in again.desk.gates] == ["Go on?"]
-        assert again.desk.blocks == []
+        assert again.state.is_connected
+        assert {each.id for each in again.state.workflows} >= {"hello", "ask"}
+        assert again.state.nodes == ["shout"]
+        assert [card.workflow for card in again.state.runs.values()] == ["hello", "ask"]
+        assert [gate.prompt for gate in again.state.gates] == ["Go on?"]
+        assert again.state.blocks == []
 
 
 @pytest.mark.requirement("S1-08")
@@ -39,24 +39,24 @@ async def test_it_opens_with_what_there_is(tmp_path: Path) -> None:
 async def test_a_workflow_is_started_with_its_options_and_shown_to_its_end(at: Scene) -> None:
     await at.enter("%hello --max-rounds=5 --strict you there")
     block = at.runs[0]
-    assert at.desk.focused_run_id == block.run_id
+    assert at.state.focused_run_id == block.run_id
     await at.ended()
     assert block.value == {"said": "hello you there", "params": {"max_rounds": 5, "strict": True}}
     assert block.lines == ["[workflow] hello started"]
 
 
-async def test_a_node_is_asked_again_and_again(at: Scene) -> None:
+async def test_a_node_can_be_called_repeatedly(at: Scene) -> None:
     await at.enter("@shout hey", "@shout you")
     await at.ended()
     assert [block.value for block in at.runs] == ["HEY", "YOU"]
     assert [block.name for block in at.runs] == ["shout", "shout"]
 
 
-async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
+async def test_several_runs_are_active_at_once_without_blocking(at: Scene) -> None:
     await at.enter("%ask", "%open_question", "%hello you")
     await at.ended(at.runs[2])
-    await at.until(lambda: len(at.desk.gates) == 2)
-    assert [card.state for card in at.desk.runs.values()] == ["completed", "waiting", "waiting"]
+    await at.until(lambda: len(at.state.gates) == 2)
+    assert [card.state for card in at.state.runs.values()] == ["completed", "waiting", "waiting"]
     assert [block.done for block in at.runs] == [False, False, True]
 
 
@@ -88,19 +88,17 @@ async def test_several_runs_go_on_at_once_and_nothing_waits(at: Scene) -> None:
         ("/workflow strange", "Usage:"),
     ],
 )
-async def test_what_is_wrong_is_one_error_before_anything_starts(
-    at: Scene, line: str, why: str | None
-) -> None:
+async def test_invalid_input_is_one_error_and_starts_nothing(at: Scene, line: str, why: str | None) -> None:
     await at.enter(line)
     if why is None:
         assert at.errors == []
         return
     assert len(at.errors) == 1
     assert why in at.errors[0]
-    assert at.desk.runs == {}
+    assert at.state.runs == {}
 
 
-async def test_results_are_referred_to_and_resolved_when_they_are_entered(at: Scene) -> None:
+async def test_references_are_resolved_on_submit(at: Scene) -> None:
     await at.enter("@shout hey")
     await at.ended()
     await at.enter("%hello ::last", "@shout again")
@@ -110,7 +108,7 @@ async def test_results_are_referred_to_and_resolved_when_they_are_entered(at: Sc
     assert (at.last.kind, at.last.text) == ("text", "hello HEY")
 
 
-async def test_what_commands_list_is_no_result(at: Scene) -> None:
+async def test_command_output_is_not_a_result(at: Scene) -> None:
     await at.enter("@shout hey")
     await at.ended()
     await at.enter("/runs", "::last")
@@ -122,22 +120,22 @@ async def test_what_commands_list_is_no_result(at: Scene) -> None:
 
 async def asking(at: Scene, workflow: str = "ask") -> None:
     await at.enter(f"%{workflow}")
-    await at.until(lambda: at.desk.gates)
+    await at.until(lambda: at.state.gates)
 
 
 @pytest.mark.requirement("D1-1")
 @pytest.mark.requirement("S1-40")
-async def test_a_gate_that_is_opened_is_answered_by_what_is_typed_and_commands_win(at: Scene) -> None:
+async def test_an_open_gate_is_answered_by_the_next_line_and_commands_take_precedence(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1", "/runs")
-    assert at.desk.open_gate_id == at.desk.gates[0].gate_id
+    assert at.state.open_gate_id == at.state.gates[0].gate_id
     await at.enter("1")
     await at.ended()
-    assert (at.runs[0].value, at.desk.open_gate_id, at.desk.gates) == ("you said yes", None, [])
-    assert not [block for block in at.desk.blocks if "elsewhere" in block.text]
+    assert (at.runs[0].value, at.state.open_gate_id, at.state.gates) == ("you said yes", None, [])
+    assert not [block for block in at.state.blocks if "elsewhere" in block.text]
 
 
-async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -> None:
+async def test_two_slashes_send_an_answer_that_starts_with_a_slash(at: Scene) -> None:
     await asking(at, "open_question")
     await at.enter("/gates 1", "//stop")
     await at.ended()
@@ -145,16 +143,16 @@ async def test_a_text_with_two_slashes_answers_what_begins_with_one(at: Scene) -
 
 
 @pytest.mark.parametrize("line", ["@shout hey", "%hello --loud hey", "%hel hey"])
-async def test_what_can_be_started_is_started_while_a_gate_is_open(at: Scene, line: str) -> None:
+async def test_workflows_can_be_started_while_a_gate_is_open(at: Scene, line: str) -> None:
     await asking(at, "open_question")
     await at.enter(line)
-    assert (at.desk.open_gate_id, len(at.desk.gates)) == (None, 1)  # another run is watched now
+    assert (at.state.open_gate_id, len(at.state.gates)) == (None, 1)  # another run is focused now
     await at.ended(at.runs[1])
-    assert at.runs[1].name == at.desk.runs[at.runs[1].run_id or ""].workflow != "open_question"
+    assert at.runs[1].name == at.state.runs[at.runs[1].run_id or ""].workflow != "open_question"
 
 
 @pytest.mark.parametrize(("line", "said"), [(r"\@shout hey", "@shout hey"), (r"\#1 is best", "#1 is best")])
-async def test_a_prefix_that_is_escaped_is_of_the_answer(at: Scene, line: str, said: str) -> None:
+async def test_an_escaped_prefix_belongs_to_the_answer(at: Scene, line: str, said: str) -> None:
     await asking(at, "open_question")
     await at.enter(line)
     await at.ended()
@@ -163,21 +161,23 @@ async def test_a_prefix_that_is_escaped_is_of_the_answer(at: Scene, line: str, s
 
 @pytest.mark.requirement("D1-1")
 @pytest.mark.parametrize("line", ["%helo you", "@bob, go", "#1 is best", "/aprove"])
-async def test_a_prefix_wins_over_a_gate_and_a_name_that_is_unknown_is_refused(at: Scene, line: str) -> None:
+async def test_a_prefix_takes_precedence_over_a_gate_and_an_unknown_name_is_rejected(
+    at: Scene, line: str
+) -> None:
     await asking(at, "open_question")
     await at.enter(line)
     assert len(at.errors) == 1
-    assert len(at.desk.gates) == 1
+    assert len(at.state.gates) == 1
     if line[0] != "/":
         assert f"\\{line[0]}" in at.errors[0]
 
 
 @pytest.mark.requirement("D1-4")
-async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
+async def test_an_invalid_answer_is_explained_and_the_gate_stays_open(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1", "perhaps")
     assert [text.startswith("Invalid choice 'perhaps'. Must be one of: ") for text in at.errors] == [True]
-    assert at.desk.open_gate_id == at.desk.gates[0].gate_id
+    assert at.state.open_gate_id == at.state.gates[0].gate_id
     assert at.controller.waiting_for_gate is not None
     await at.enter("no")
     await at.ended()
@@ -187,7 +187,7 @@ async def test_a_wrong_answer_says_why_and_the_gate_stays(at: Scene) -> None:
 @pytest.mark.requirement("S1-40")
 @pytest.mark.requirement("S1-45")
 @pytest.mark.parametrize("workflow", ["ask", "nested"])
-async def test_the_next_line_answers_the_gate_of_the_watched_run(at: Scene, workflow: str) -> None:
+async def test_the_next_line_answers_the_gate_of_the_focused_run(at: Scene, workflow: str) -> None:
     await asking(at, workflow)
     await at.enter("perhaps", "yes")
     await at.ended()
@@ -195,23 +195,23 @@ async def test_the_next_line_answers_the_gate_of_the_watched_run(at: Scene, work
     assert "Must be one of: ['yes', 'no']" in at.errors[0]
 
 
-async def test_plain_text_never_answers_a_gate_of_a_run_that_is_not_watched(at: Scene) -> None:
+async def test_plain_text_never_answers_a_gate_of_an_unfocused_run(at: Scene) -> None:
     await asking(at)
     await at.enter("%hello you", "yes")
-    assert len(at.desk.gates) == 1
+    assert len(at.state.gates) == 1
     assert at.last.name == "router"
-    assert f"/answer {at.desk.gates[0].gate_id} yes" in at.last.text
+    assert f"/answer {at.state.gates[0].gate_id} yes" in at.last.text
 
 
-async def test_a_line_entered_before_the_gate_opened_is_no_answer(at: Scene) -> None:
+async def test_a_line_entered_before_the_gate_opened_does_not_answer_it(at: Scene) -> None:
     await asking(at)
     await at.controller.submit("yes", None)
-    assert len(at.desk.gates) == 1
+    assert len(at.state.gates) == 1
 
 
-async def test_a_line_for_a_gate_that_is_settled_meanwhile_goes_nowhere(at: Scene) -> None:
+async def test_a_line_for_a_gate_that_closed_is_not_sent(at: Scene) -> None:
     await asking(at)
-    gate = at.desk.gates[0].gate_id
+    gate = at.state.gates[0].gate_id
     await at.client.answer(gate=gate, answer="no")
     await at.ended()
     await at.controller.submit("%", gate)
@@ -222,27 +222,25 @@ async def test_a_line_for_a_gate_that_is_settled_meanwhile_goes_nowhere(at: Scen
 
 @pytest.mark.requirement("S1-40")
 @pytest.mark.parametrize("text", ["ask me again", "yes", "hello there"])
-async def test_the_router_names_the_gate_that_waits_instead_of_starting_something(
-    at: Scene, text: str
-) -> None:
+async def test_the_router_names_the_waiting_gate_instead_of_starting_a_run(at: Scene, text: str) -> None:
     await asking(at)
-    at.desk.defer_gate()
+    at.state.defer_gate()
     await at.enter(text)
     assert len(at.runs) == 1
     answer = "yes" if text == "yes" else "…"
     assert "'Go on?' (yes or no) of ask" in at.last.text
-    assert f"/answer {at.desk.gates[0].gate_id} {answer}" in at.last.text
+    assert f"/answer {at.state.gates[0].gate_id} {answer}" in at.last.text
 
 
 @pytest.mark.parametrize(("line", "said"), [("/approve", "yes"), ("/reject", "no"), ("/answer 2", "no")])
-async def test_a_gate_is_answered_by_a_command(at: Scene, line: str, said: str) -> None:
+async def test_a_command_answers_a_gate(at: Scene, line: str, said: str) -> None:
     await asking(at)
     await at.enter(line)
     await at.ended()
     assert at.runs[0].value == f"you said {said}"
 
 
-async def test_who_approves_may_say_why(at: Scene) -> None:
+async def test_an_approval_can_have_a_reason(at: Scene) -> None:
     await asking(at)
     await at.enter("/approve it looks good")
     await at.ended()
@@ -257,18 +255,18 @@ async def test_who_approves_may_say_why(at: Scene) -> None:
 async def test_an_answer_given_elsewhere_closes_the_gate_here(at: Scene) -> None:
     await asking(at)
     await at.enter("/gates 1")
-    gate = at.desk.gates[0]
+    gate = at.state.gates[0]
     await at.client.answer(gate=gate.gate_id, answer="no")
-    await at.until(lambda: not at.desk.gates)
-    assert at.desk.open_gate_id is None
-    assert at.desk.blocks[2].value == "no"
+    await at.until(lambda: not at.state.gates)
+    assert at.state.open_gate_id is None
+    assert at.state.blocks[2].value == "no"
     assert "already answered" in await at.controller.answer_gate(gate, "yes")
 
 
-async def test_the_gate_of_a_child_is_answered_in_the_run_that_called_it(at: Scene) -> None:
+async def test_the_gate_of_a_child_run_is_answered_in_its_parent(at: Scene) -> None:
     await asking(at, "nested")
-    assert [card.workflow for card in at.desk.runs.values()] == ["nested"]
-    assert at.controller.waiting_for_gate == at.desk.gates[0].gate_id
+    assert [card.workflow for card in at.state.runs.values()] == ["nested"]
+    assert at.controller.waiting_for_gate == at.state.gates[0].gate_id
     await at.enter("/approve")
     await at.ended()
     assert at.runs[0].value == "you said yes"
@@ -280,34 +278,34 @@ async def test_the_gate_of_a_child_is_answered_in_the_run_that_called_it(at: Sce
 @pytest.mark.requirement("S1-11")
 async def test_a_run_is_paused_resumed_and_stopped(at: Scene) -> None:
     await asking(at)
-    card = at.desk.runs[at.runs[0].run_id or ""]
+    card = at.state.runs[at.runs[0].run_id or ""]
     await at.enter("/pause")
     await at.until(lambda: card.state == "paused")
     await at.enter("/resume")
     await at.until(lambda: card.state == "waiting")
     await at.enter("/stop")
     await at.until(lambda: card.state == "cancelled")
-    assert (card.error, at.desk.gates) == ("stopped in the Commander", [])
+    assert (card.error, at.state.gates) == ("stopped in the Commander", [])
 
 
-async def test_escape_stops_the_run_in_focus_and_only_that(at: Scene) -> None:
+async def test_escape_stops_only_the_focused_run(at: Scene) -> None:
     await at.enter("%ask", "%open_question")
-    await at.until(lambda: len(at.desk.gates) == 2)
+    await at.until(lambda: len(at.state.gates) == 2)
     await at.controller.stop_run()
-    await at.until(lambda: len(at.desk.gates) == 1)
-    assert [card.state for card in at.desk.runs.values()] == ["cancelled", "waiting"]
+    await at.until(lambda: len(at.state.gates) == 1)
+    assert [card.state for card in at.state.runs.values()] == ["cancelled", "waiting"]
     await at.controller.stop_run()
     assert at.errors == []
 
 
 async def test_a_run_started_elsewhere_appears_and_can_be_watched(at: Scene) -> None:
     told = await at.client.start(workflow="ask", label="theirs")
-    await at.until(lambda: at.desk.gates)
-    card = at.desk.runs[told.run_id]
-    assert (card.label, card.state, card.tree, at.desk.blocks) == ("theirs", "waiting", None, [])
+    await at.until(lambda: at.state.gates)
+    card = at.state.runs[told.run_id]
+    assert (card.label, card.state, card.tree, at.state.blocks) == ("theirs", "waiting", None, [])
     await at.enter("/watch theirs")
     assert card.tree is not None
-    assert (at.desk.focused_run_id, at.runs[0].lines) == (
+    assert (at.state.focused_run_id, at.runs[0].lines) == (
         told.run_id,
         ["[workflow] ask started", "[gate] Go on? (yes or no)"],
     )
@@ -319,30 +317,30 @@ async def test_watching_a_run_again_shows_it_once(at: Scene) -> None:
     await asking(at)
     await at.enter("%hello you", f"/watch {at.runs[0].run_id}")
     assert len(at.runs) == 2
-    assert at.desk.focused_run_id == at.runs[0].run_id
+    assert at.state.focused_run_id == at.runs[0].run_id
 
 
-async def test_a_run_that_says_much_is_shown_whole_and_in_order(at: Scene) -> None:
+async def test_a_run_with_much_output_is_shown_completely_and_in_order(at: Scene) -> None:
     await at.enter("%chatty 3000")
     await at.ended()
     (part,) = at.runs[0].parts
     assert part.text == "".join(f"{number} " for number in range(3000))
 
 
-async def test_a_run_that_is_watched_while_it_speaks_misses_nothing(at: Scene) -> None:
+async def test_following_a_run_while_it_produces_output_misses_nothing(at: Scene) -> None:
     told = await at.client.start(workflow="chatty", input=2000)
-    await at.until(lambda: told.run_id in at.desk.runs)
+    await at.until(lambda: told.run_id in at.state.runs)
     await asyncio.gather(at.enter(f"/watch {told.run_id}"), at.enter(f"/watch {told.run_id}"))
     await at.ended()
     assert at.runs[0].parts[0].text == "".join(f"{number} " for number in range(2000))
 
 
-async def test_a_run_is_forked_and_tried_again(at: Scene) -> None:
+async def test_a_run_is_forked_and_retried(at: Scene) -> None:
     await asking(at)
     await at.enter("/approve")
     await at.ended()
     await at.enter(f"/fork {at.runs[0].run_id} gate")
-    await at.until(lambda: at.desk.gates)
+    await at.until(lambda: at.state.gates)
     assert len({block.run_id for block in at.runs}) == 2
     await at.enter("%broken")
     await at.ended(at.runs[2])
@@ -350,11 +348,11 @@ async def test_a_run_is_forked_and_tried_again(at: Scene) -> None:
     await at.until(lambda: len({block.run_id for block in at.runs}) == 4)
 
 
-async def test_the_logs_status_and_usage_of_a_run_are_told(at: Scene) -> None:
+async def test_the_logs_status_and_usage_of_a_run_are_shown(at: Scene) -> None:
     await at.enter("%hello you")
     await at.ended()
     await at.enter("/logs", "/status", "/usage", "/agents", "/facts", "/gates", "/workflows")
-    told = {block.name: block.text for block in at.desk.blocks if block.kind == "text"}
+    told = {block.name: block.text for block in at.state.blocks if block.kind == "text"}
     assert "[workflow] hello started" in told["/logs"]
     assert told["/status"].startswith("✓ **hello**")
     assert told["/usage"] == "Today: nothing spent"
@@ -363,23 +361,23 @@ async def test_the_logs_status_and_usage_of_a_run_are_told(at: Scene) -> None:
     assert at.errors == []
 
 
-async def test_a_signal_lets_a_run_go_on(at: Scene) -> None:
+async def test_a_signal_resumes_a_run(at: Scene) -> None:
     await at.enter("%wait_for deployed")
-    card = at.desk.runs[at.runs[0].run_id or ""]
+    card = at.state.runs[at.runs[0].run_id or ""]
     await at.until(lambda: card.state == "waiting")
     await at.enter('/signal deployed {"version": 3}')
     await at.ended()
     assert at.runs[0].value == {"version": 3}
 
 
-async def test_two_hundred_runs_are_cards_and_no_more(at: Scene) -> None:
+async def test_two_hundred_runs_have_cards_only(at: Scene) -> None:
     for number in range(200):
         await at.client.start(workflow="ask", label=f"run {number}")
-    await at.until(lambda: len(at.desk.gates) == 200)
-    assert len(at.desk.runs) == 200
-    assert all(card.tree is None for card in at.desk.runs.values())
-    assert at.desk.blocks == []
-    changed = at.desk.changes.drain()
+    await at.until(lambda: len(at.state.gates) == 200)
+    assert len(at.state.runs) == 200
+    assert all(card.tree is None for card in at.state.runs.values())
+    assert at.state.blocks == []
+    changed = at.state.changes.drain()
     assert len(changed.runs) == 200
 
 
@@ -400,14 +398,14 @@ async def test_plain_text_goes_to_the_router(at: Scene) -> None:
     assert [run.run_id for run in told.runs] == [at.runs[0].run_id]
 
 
-async def test_it_is_said_that_the_words_have_chosen_a_workflow(at: Scene) -> None:
+async def test_a_workflow_chosen_by_keywords_is_noted(at: Scene) -> None:
     await at.enter("start hello for me")
     await at.ended()
-    [note] = [block for block in at.desk.blocks if block.kind == "note" and block.name == "router"]
+    [note] = [block for block in at.state.blocks if block.kind == "note" and block.name == "router"]
     assert note.text.startswith("Router: decided offline, by words: 'hello' has ")
 
 
-async def test_the_router_asks_back(at: Scene) -> None:
+async def test_the_router_asks_a_question(at: Scene) -> None:
     await at.enter("xyzzy")
     assert (at.last.kind, at.last.name) == ("text", "router")
     assert "Which workflow is meant" in at.last.text
@@ -419,23 +417,23 @@ async def test_plain_text_goes_to_the_target(at: Scene) -> None:
     await at.until(lambda: len(at.runs) == 2 and at.runs[1].done)
     assert [block.value for block in at.runs] == ["HEY", "/SLASH"]
     await at.enter("/target", "/target router")
-    assert at.desk.target is None
+    assert at.state.target is None
     assert at.last.text == "Plain text goes to the router from now on."
 
 
-async def test_what_is_typed_while_a_turn_runs_waits_visibly_for_its_end(at: Scene) -> None:
+async def test_text_entered_during_a_turn_is_queued_visibly(at: Scene) -> None:
     await at.enter("/target %chatty")
     await asyncio.gather(at.enter("300"), at.enter("200"), at.enter("100"))
-    assert at.desk.queue == ["200", "100"]
+    assert at.state.queue == ["200", "100"]
     assert at.controller.unqueue() == "100"
     await at.enter("%hello you")
-    await at.until(lambda: len(at.runs) == 3 and not at.desk.queue)
+    await at.until(lambda: len(at.runs) == 3 and not at.state.queue)
     await at.ended()
     assert [block.value for block in at.runs if block.name == "chatty"] == [300, 200]
-    assert (at.desk.queue, at.controller.unqueue()) == ([], "")
+    assert (at.state.queue, at.controller.unqueue()) == ([], "")
 
 
-async def test_a_turn_that_comes_to_nothing_does_not_hold_up_the_next(at: Scene) -> None:
+async def test_a_failed_turn_does_not_block_the_next(at: Scene) -> None:
     await asyncio.gather(at.enter("xyzzy"), at.enter("hello"), at.enter("what is ::99"))
     await at.until(lambda: at.runs)
     await at.ended()
@@ -443,7 +441,7 @@ async def test_a_turn_that_comes_to_nothing_does_not_hold_up_the_next(at: Scene)
     assert at.errors == ["Result ::99 not found. No results yet."]
 
 
-async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(at: Scene) -> None:
+async def test_references_in_queued_text_are_resolved_on_submit(at: Scene) -> None:
     await at.enter("@shout first")
     await at.ended()
     await at.enter("/target @shout")
@@ -456,19 +454,19 @@ async def test_a_queued_text_refers_to_what_it_referred_to_when_it_was_entered(a
 # -- commands --------------------------------------------------------------------------------------------
 
 
-def test_every_command_of_the_table_is_done() -> None:
+def test_every_command_in_the_table_has_a_handler() -> None:
     assert {command.name for command in COMMANDS} == set(COMMAND_HANDLERS)
 
 
 @pytest.mark.requirement("S1-42")
-async def test_the_commands_of_the_seeds_are_there(at: Scene) -> None:
+async def test_the_required_commands_exist(at: Scene) -> None:
     await asking(at)
     await at.enter("/workflows", "/status", "/pause", "/resume", "/stop")
     assert at.errors == []
 
 
 @pytest.mark.requirement("S3-24")
-async def test_the_workflows_are_listed_and_read_again(tmp_path: Path) -> None:
+async def test_workflows_are_listed_and_reloaded(tmp_path: Path) -> None:
     folder = tmp_path / ".nerve" / "workflows"
     folder.mkdir(parents=True)
     async with scene(tmp_path) as at:
@@ -478,8 +476,8 @@ async def test_the_workflows_are_listed_and_read_again(tmp_path: Path) -> None:
         )
         (folder / "torn.yaml").write_text("name: [")
         await at.enter("/workflow reload")
-        texts = [block.text for block in at.desk.blocks if block.kind == "text"]
-        assert texts == [f"Reloaded {len(at.desk.workflows)} workflow(s)."]
+        texts = [block.text for block in at.state.blocks if block.kind == "text"]
+        assert texts == [f"Reloaded {len(at.state.workflows)} workflow(s)."]
         assert "torn.yaml" in at.errors[0]
         await at.enter("/workflow ls")
         assert "**new**\n  Is new\n  Steps: say → again" in at.last.text
@@ -496,13 +494,13 @@ async def test_help_has_all_commands_and_a_section_about_workflows(at: Scene) ->
     assert "Follow a run" in at.last.text
 
 
-async def test_what_only_a_screen_can_do_is_asked_of_it(at: Scene) -> None:
+async def test_screen_commands_become_screen_requests(at: Scene) -> None:
     await at.enter("/theme nord", "/tui plain", "/quit")
     assert at.controller.screen_requests == {"theme": "nord", "tui": "plain", "quit": ""}
-    assert "wants" in at.desk.changes.flags
+    assert "wants" in at.state.changes.flags
 
 
-async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path) -> None:
+async def test_a_conversation_is_exported_and_imported(at: Scene, tmp_path: Path) -> None:
     await at.enter("%hello you", "@shout ```code```")
     await at.ended()
     await at.enter(f"/export {tmp_path}/talk.json", f"/export '{tmp_path}/my talk.md'")
@@ -521,7 +519,7 @@ async def test_a_conversation_is_written_and_read_back(at: Scene, tmp_path: Path
         assert other.errors == []
 
 
-async def test_large_results_are_left_out_of_the_list_and_there_when_a_run_is_looked_at(at: Scene) -> None:
+async def test_large_results_are_omitted_from_the_list_and_loaded_when_a_run_is_followed(at: Scene) -> None:
     large = "x" * 100_000
     assert at.api is not None
     told = await at.api.start(workflow="hello", input=large, wait=True)
@@ -539,9 +537,7 @@ async def test_large_results_are_left_out_of_the_list_and_there_when_a_run_is_lo
 
 
 @pytest.mark.parametrize("name", ["notes.md", "package.json"])
-async def test_a_file_that_is_no_conversation_is_not_written_over(
-    at: Scene, tmp_path: Path, name: str
-) -> None:
+async def test_a_file_that_is_not_an_export_is_not_overwritten(at: Scene, tmp_path: Path, name: str) -> None:
     file, other = tmp_path / name, tmp_path / f"talk{Path(name).suffix}"
     file.write_text('{"name": "mine"}\n')
     await at.enter(f"/export {file}")
@@ -560,7 +556,7 @@ async def test_a_workflow_is_defined_from_a_file(at: Scene, tmp_path: Path) -> N
     assert at.runs[0].value == "abab"
 
 
-async def test_completion_knows_what_there_is(at: Scene) -> None:
+async def test_completion_offers_the_known_names(at: Scene) -> None:
     await asking(at)
     offered = {
         text: [each.text for each in at.controller.complete(text, len(text))]
@@ -572,7 +568,7 @@ async def test_completion_knows_what_there_is(at: Scene) -> None:
     assert at.controller.complete("/answer ", 8)
 
 
-async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> None:
+async def test_the_exit_message_lists_active_runs_and_how_to_reopen(at: Scene) -> None:
     assert at.controller.exit_message() == []
     await asking(at)
     run_id = at.runs[0].run_id
@@ -586,7 +582,7 @@ async def test_leaving_tells_what_goes_on_and_how_to_come_back(at: Scene) -> Non
     assert at.controller.exit_message() == []
 
 
-async def test_a_run_whose_past_cannot_be_read_at_first_is_shown_to_its_end() -> None:
+async def test_a_run_whose_events_cannot_be_loaded_at_first_is_shown_to_its_end() -> None:
     async with scene() as at:
         line, failed = at.client._transport, 0
         perform = line.perform
@@ -638,7 +634,7 @@ async def test_a_signal_is_sent_with_its_key(at: Scene, line: str, key: str | No
     assert [(each["label"], each["key"], each["value"]) for each in sent] == [("shipped", key, value)]
 
 
-async def test_a_signal_needs_the_key_that_it_names(at: Scene) -> None:
+async def test_a_signal_key_option_requires_a_value(at: Scene) -> None:
     await at.enter("/signal shipped done --key")
     assert at.errors == ["Value of --key is missing: /signal NAME [VALUE] --key KEY."]
 
@@ -646,30 +642,30 @@ async def test_a_signal_needs_the_key_that_it_names(at: Scene) -> None:
 # -- names and numbers -----------------------------------------------------------------------------------
 
 
-async def test_runs_of_one_workflow_are_told_apart_by_their_input_and_the_end_of_their_id(at: Scene) -> None:
+async def test_runs_of_one_workflow_are_distinguished_by_input_and_short_id(at: Scene) -> None:
     await at.enter("%ask first thing", "%ask second thing", "/runs")
     first, second = (run.run_id or "" for run in at.runs)
     assert first[:8] == second[:8]
     for run_id, about in ((first, "first thing"), (second, "second thing")):
         assert f"`{run_id[-6:]}` ask *{about}*" in at.last.text
     await at.enter(f"/stop {first[-6:]}")
-    await at.until(lambda: at.desk.runs[first].has_ended)
-    assert not at.desk.runs[second].has_ended
+    await at.until(lambda: at.state.runs[first].has_ended)
+    assert not at.state.runs[second].has_ended
 
 
-async def test_the_first_words_of_the_input_are_there_after_a_restart(tmp_path: Path) -> None:
+async def test_the_input_preview_survives_a_restart(tmp_path: Path) -> None:
     async with scene(tmp_path) as first:
         await first.enter("%hello   you\nand you", "%ask " + "word " * 100)
-        await first.until(lambda: first.desk.gates)
+        await first.until(lambda: first.state.gates)
     async with scene(tmp_path) as again:
-        abouts = {card.workflow: card.input_preview for card in again.desk.runs.values()}
+        abouts = {card.workflow: card.input_preview for card in again.state.runs.values()}
     assert abouts == {"hello": "you and you", "ask": ("word " * 100)[:80].rstrip()}
 
 
-async def test_the_numbers_of_results_do_not_jump(at: Scene) -> None:
+async def test_result_numbers_have_no_gaps(at: Scene) -> None:
     await at.enter("%hello one", "/runs", "%ask", "%hello two", "%nothing", "%hello three")
     await at.until(lambda: sum(block.done for block in at.runs) == 3)
-    assert [block.number for block in at.desk.blocks if block.number] == [1, 2, 3, 4]
+    assert [block.number for block in at.state.blocks if block.number] == [1, 2, 3, 4]
     assert [block.number for block in at.runs] == [1, 2, 3, 4]
     await at.enter("%hello ::1[said]")
     await at.ended(at.runs[4])

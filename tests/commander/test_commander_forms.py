@@ -1,4 +1,4 @@
-"""Gates with forms, and gates of runs that are not in the conversation, over a real api in this process."""
+"""Gates with forms, and gates of runs outside the conversation, with a real in-process API."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,17 +29,17 @@ async def at() -> AsyncIterator[Scene]:
 
         await found.controller.reload_workflows()
         await found.enter("%release")
-        await found.until(lambda: found.desk.gates)
+        await found.until(lambda: found.state.gates)
         yield found
 
 
-async def test_a_form_is_listed_with_its_fields_and_an_answer_that_would_do(at: Scene) -> None:
+async def test_a_form_is_listed_with_its_fields_and_an_example_answer(at: Scene) -> None:
     await at.enter("/gates")
     for text in ("version  text, required: What is shipped", '`/answer 1 {"version": "…"}`', "gate `"):
         assert text in at.last.text
 
 
-async def test_a_form_is_answered_by_json_and_a_wrong_answer_says_why(at: Scene) -> None:
+async def test_a_form_accepts_json_and_an_invalid_answer_is_explained(at: Scene) -> None:
     await at.enter("/approve")
     assert '{"version": "…"}' in at.errors[-1]
     await at.enter("/gates 1", "3")
@@ -53,10 +53,10 @@ async def test_a_form_is_answered_by_json_and_a_wrong_answer_says_why(at: Scene)
     assert at.runs[0].value == {"version": "3"}
 
 
-async def test_an_answer_to_a_run_that_is_not_in_the_conversation_is_told(tmp_path: Path) -> None:
+async def test_an_answer_to_a_run_outside_the_conversation_is_noted(tmp_path: Path) -> None:
     async with scene(tmp_path) as first:
         await first.enter("%ask")
-        await first.until(lambda: first.desk.gates)
+        await first.until(lambda: first.state.gates)
         run_id = first.runs[0].run_id
         assert run_id is not None
     async with scene(tmp_path) as again:
@@ -66,7 +66,7 @@ async def test_an_answer_to_a_run_that_is_not_in_the_conversation_is_told(tmp_pa
         assert again.last.text == f"'gate' of ask ({run_id[-6:]}): yes"
 
 
-async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at: Scene) -> None:
+async def test_a_run_command_reports_the_new_state_and_the_next_command(at: Scene) -> None:
     await at.enter("/pause")
     assert at.last.text.endswith("is paused; /resume continues it.")
     await at.enter("/resume")
@@ -75,8 +75,8 @@ async def test_what_a_command_did_to_a_run_is_said_with_what_can_be_done_next(at
     assert at.last.text.endswith("has been stopped.")
 
 
-async def test_a_question_of_the_router_says_how_to_start_what_is_meant(at: Scene) -> None:
-    at.desk.defer_gate()
+async def test_a_question_of_the_router_suggests_the_command_to_start(at: Scene) -> None:
+    at.state.defer_gate()
     await at.enter("hello?")
     assert at.last.text.endswith("Start it with `%hello hello?`")
     await at.enter("hello" + " you" * 20 + "?")

@@ -1,4 +1,4 @@
-"""The controller as the seeds use it: over a console, or with a renderer."""
+"""The console interface of the controller: with a console, or with a renderer."""
 
 import asyncio
 import io
@@ -23,21 +23,21 @@ async def client() -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def session() -> AsyncIterator[Session]:
-    async with session_of() as made:
-        yield made
+    async with session_of() as new_session:
+        yield new_session
 
 
 def console() -> Console:
     return Console(file=io.StringIO(), width=100, highlight=False)
 
 
-def said(at: Console) -> str:
+def console_text(at: Console) -> str:
     assert isinstance(at.file, io.StringIO)
     return at.file.getvalue()
 
 
 def typing(*lines: str) -> Callable[[], Any]:
-    """Types one line whenever one is asked for; then nobody is there."""
+    """Return a reader that types these lines, then blocks."""
     left = list(lines)
 
     async def read() -> str:
@@ -49,17 +49,17 @@ def typing(*lines: str) -> Callable[[], Any]:
 
 
 @pytest.mark.requirement("S0-67")
-def test_the_controller_is_found_in_a_module_of_its_own() -> None:
+def test_the_controller_can_be_imported_from_its_module() -> None:
     assert workflow_controller.WorkflowController is WorkflowController
 
 
 @pytest.mark.requirement("S0-64")
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_run_is_executed_at_a_console(client: Client, named: bool) -> None:
+async def test_a_run_is_executed_on_a_console(client: Client, named: bool) -> None:
     at = console()
     controller = WorkflowController(client, console=at) if named else WorkflowController(client, at)
     await controller.execute("default", "hello", "you")
-    text = said(at)
+    text = console_text(at)
     run_id = next(iter(controller.state.runs))
     assert f"Started workflow run: {run_id}" in text
     assert "Workflow completed" in text
@@ -69,7 +69,7 @@ async def test_a_run_is_executed_at_a_console(client: Client, named: bool) -> No
 
 @pytest.mark.requirement("S0-64")
 @pytest.mark.requirement("D0-12")
-async def test_the_start_what_is_emitted_and_outputs_are_shown_in_their_order(session: Session) -> None:
+async def test_the_start_user_events_and_outputs_are_shown_in_order(session: Session) -> None:
     MockNode("critic", session, ["Found 3 issues"])
 
     @session.workflow
@@ -82,7 +82,7 @@ async def test_the_start_what_is_emitted_and_outputs_are_shown_in_their_order(se
     controller = WorkflowController(Client(Api(session)), at := console())
     controller.read_line = typing("accept")
     await controller.execute("default", "code_review", "code")
-    text = said(at)
+    text = console_text(at)
     shown = [
         "Started workflow run: ",
         "[critic] ✓ critic",
@@ -97,21 +97,23 @@ async def test_the_start_what_is_emitted_and_outputs_are_shown_in_their_order(se
 
 
 @pytest.mark.requirement("S0-64")
-@pytest.mark.parametrize(("workflow", "told"), [("broken", "Workflow failed: no luck"), ("zzz", "Error: ")])
-async def test_what_goes_wrong_is_told_at_the_console(client: Client, workflow: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("workflow", "expected"), [("broken", "Workflow failed: no luck"), ("zzz", "Error: ")]
+)
+async def test_errors_are_shown_on_the_console(client: Client, workflow: str, expected: str) -> None:
     controller = WorkflowController(client, at := console())
     await controller.execute("default", workflow, "")
-    assert told in said(at)
+    assert expected in console_text(at)
     await controller.close()
 
 
 @pytest.mark.requirement("S0-65")
 @pytest.mark.requirement("D0-12")
-async def test_a_gate_is_asked_at_the_console_until_the_answer_is_taken(client: Client) -> None:
+async def test_a_gate_is_asked_on_the_console_until_the_answer_is_valid(client: Client) -> None:
     controller = WorkflowController(client, at := console())
     controller.read_line = typing("perhaps", "2")
     await controller.execute("default", "ask", None)
-    text = said(at)
+    text = console_text(at)
     assert "Go on?" in text
     assert "1 yes" in text
     assert "2 no" in text
@@ -122,7 +124,7 @@ async def test_a_gate_is_asked_at_the_console_until_the_answer_is_taken(client: 
 
 @pytest.mark.requirement("S1-23")
 @pytest.mark.parametrize(("line", "answer"), [("2", "revise"), ("3", "3"), ("not yet", "not yet")])
-async def test_the_number_of_an_option_is_that_option(session: Session, line: str, answer: str) -> None:
+async def test_an_option_can_be_chosen_by_number(session: Session, line: str, answer: str) -> None:
     graph = Graph(id="plan", session=session)
     options = ["approve", "revise"]
     graph.add_step(GateNode(id="ok", session=session, prompt="Approve?", options=options), "ok")
@@ -130,12 +132,12 @@ async def test_the_number_of_an_option_is_that_option(session: Session, line: st
     controller = WorkflowController(Client(Api(session)), at := console())
     controller.read_line = typing(line)
     await controller.execute("default", "plan", None)
-    assert f"Result: {answer}\n" in said(at)
+    assert f"Result: {answer}\n" in console_text(at)
     await controller.close()
 
 
 @pytest.mark.requirement("D0-12")
-async def test_a_gate_that_is_answered_elsewhere_is_not_asked_any_more(client: Client) -> None:
+async def test_a_gate_answered_elsewhere_is_no_longer_asked(client: Client) -> None:
     controller = WorkflowController(client, at := console())
     controller.read_line = typing()
     executing = asyncio.create_task(controller.execute("default", "ask", None))
@@ -143,8 +145,8 @@ async def test_a_gate_that_is_answered_elsewhere_is_not_asked_any_more(client: C
     await Scene(controller).until(lambda: controller.state.gates)
     await client.answer(gate=controller.state.gates[0].gate_id, answer="yes")
     await executing
-    assert "it was answered elsewhere" in said(at)
-    assert said(at).count("Go on?") == 1
+    assert "it was answered elsewhere" in console_text(at)
+    assert console_text(at).count("Go on?") == 1
     await controller.close()
 
 
@@ -159,19 +161,19 @@ async def test_start_workflow_from_commander(client: Client) -> None:
     at = Scene(controller)
     await at.until(lambda: controller.waiting_for_gate)
     assert controller.active_run_id == at.runs[0].run_id
-    assert "Waiting for Input" in said(renderer.console)
+    assert "Waiting for Input" in console_text(renderer.console)
     await controller.send_gate_input("perhaps")
     assert controller.waiting_for_gate is not None
-    assert "Invalid choice" in said(renderer.console)
+    assert "Invalid choice" in console_text(renderer.console)
     await controller.send_gate_input("1")
     await at.ended()
     assert (controller.active_run_id, controller.waiting_for_gate) == (None, None)
-    assert "✓ Completed in" in said(renderer.console)
+    assert "✓ Completed in" in console_text(renderer.console)
     await controller.close()
 
 
 @pytest.mark.requirement("S1-43")
-async def test_the_run_in_focus_is_paused_and_stopped(client: Client) -> None:
+async def test_the_focused_run_is_paused_and_stopped(client: Client) -> None:
     controller = WorkflowController(client, WorkflowRenderer(at := console()))
     await controller.pause()
     await controller.stop()
@@ -185,38 +187,38 @@ async def test_the_run_in_focus_is_paused_and_stopped(client: Client) -> None:
     await controller.stop()
     await scene.until(lambda: card.has_ended)
     assert (card.state, controller.active_run_id) == ("cancelled", None)
-    assert "stopped in the Commander" in said(at)
+    assert "stopped in the Commander" in console_text(at)
     await controller.send_gate_input("yes")
     await controller.close()
 
 
 class Told:
-    """A renderer that only remembers."""
+    """A renderer that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith(("show_", "update_", "hide_")):
             raise AttributeError(name)
-        return lambda *given, **named: self.told.append((name, given))
+        return lambda *arguments, **options: self.calls.append((name, arguments))
 
 
 @pytest.mark.requirement("D1-3")
-async def test_the_renderer_is_told_of_everything_from_the_first_event_on(client: Client) -> None:
+async def test_the_renderer_receives_all_events_from_the_first(client: Client) -> None:
     controller = WorkflowController(client, renderer := Told())
     await controller.start("ask")
     at = Scene(controller)
     await at.until(lambda: controller.waiting_for_gate)
     await controller.send_gate_input("yes")
     await at.ended()
-    names = [name for name, _ in renderer.told]
+    names = [name for name, _ in renderer.calls]
     assert names == ["show_started", "show_gate_prompt", "hide_gate_prompt", "show_completed"]
-    assert renderer.told[0][1][0]["workflow_id"] == "ask"
+    assert renderer.calls[0][1][0]["workflow_id"] == "ask"
     await controller.close()
 
 
-def test_the_names_of_the_package_are_found_where_they_are_needed() -> None:
+def test_the_package_exports_resolve() -> None:
     import nerve.commander
 
     assert set(nerve.commander.__all__) <= set(dir(nerve.commander))

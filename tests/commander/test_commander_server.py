@@ -1,4 +1,4 @@
-"""The controller with a server of its own: killed, started again, and nothing lost or doubled."""
+"""The controller with its own server: killed and restarted, nothing lost or duplicated."""
 
 import asyncio
 import os
@@ -32,19 +32,19 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 def plain(lines: list[str]) -> list[str]:
-    """Lines without the seconds."""
+    """Remove durations from lines."""
     return [line.rpartition(" (")[0].rstrip() if line.endswith("s)") else line for line in lines]
 
 
-async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost_or_doubled(folder: Path) -> None:
+async def test_a_killed_server_is_restarted_and_nothing_is_lost_or_duplicated(folder: Path) -> None:
     async with at_home(folder) as at:
         await at.enter("%ship it", "%ship that", "%slow")
-        await at.until(lambda: len(at.desk.gates) == 2)
+        await at.until(lambda: len(at.state.gates) == 2)
         await at.until(lambda: at.runs[2].parts and "3" in at.runs[2].parts[0].text)
         first = server_pid(folder)
         await end_server(folder, signal.SIGKILL)
         await at.enter("%hello you")
-        await at.until(lambda: at.desk.is_connected and server_pid(folder) not in (None, first))
+        await at.until(lambda: at.state.is_connected and server_pid(folder) not in (None, first))
         await at.ended(at.runs[3])
         (folder / "go").touch()
         await at.enter("/answer 1 yes", "/approve")
@@ -58,19 +58,19 @@ async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost_or_doubled
         assert [part.text for part in at.runs[2].parts] == ["1\n2\n3\n", "1\n2\n3\nend\n"]
         assert [plain(block.lines) for block in at.runs[:2]] == [SHIPPED, SHIPPED]
         assert [part.text for part in at.runs[0].parts if part.name == "build"] == ["one\ntwo\n"]
-        assert [block.value for block in at.desk.blocks if block.kind == "gate"] == ["yes", "yes"]
-        assert len(at.desk.runs) == len((await at.client.runs()).runs) == 4
+        assert [block.value for block in at.state.blocks if block.kind == "gate"] == ["yes", "yes"]
+        assert len(at.state.runs) == len((await at.client.runs()).runs) == 4
         assert at.errors == []
     assert sorted(effects(folder)) == ["built", "built", "sent", "sent"]
 
 
-async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) -> None:
+async def test_an_answer_during_a_server_crash_counts_once(folder: Path) -> None:
     async with at_home(folder) as at:
         await at.enter("%ship it")
-        await at.until(lambda: at.desk.gates)
+        await at.until(lambda: at.state.gates)
         pid = server_pid(folder)
         assert pid is not None
-        answering = asyncio.create_task(at.controller.answer_gate(at.desk.gates[0], "yes"))
+        answering = asyncio.create_task(at.controller.answer_gate(at.state.gates[0], "yes"))
         os.kill(pid, signal.SIGKILL)
         assert await answering == ""
         await at.ended()
@@ -78,7 +78,7 @@ async def test_an_answer_that_meets_a_killed_server_counts_once(folder: Path) ->
     assert effects(folder) == ["built", "sent"]
 
 
-async def test_a_workflow_that_is_given_nothing_is_started_as_the_command_line_does(folder: Path) -> None:
+async def test_a_workflow_without_input_starts_as_on_the_command_line(folder: Path) -> None:
     (folder / ".nerve/workflows/given.yaml").write_text(
         "name: given\nbody: {kind: transform, expression: '({input: input})'}\n"
     )
@@ -100,13 +100,13 @@ body: {kind: transform, expression: "'bye ' + inputs.to"}
 
 
 async def read(at: Scene, has: Callable[[WorkflowResponse], bool]) -> None:
-    """Return when the server has read a file; the Commander is not told."""
+    """Return when the server has loaded a file; the Commander gets no event."""
     async with asyncio.timeout(20):
-        while not any(map(has, (await at.client.workflows()).workflows)):  # noqa: ASYNC110 - it tells nobody
+        while not any(map(has, (await at.client.workflows()).workflows)):  # noqa: ASYNC110 - the server sends no event
             await asyncio.sleep(0.02)
 
 
-async def test_a_workflow_that_is_written_or_changed_meanwhile_can_be_started(folder: Path) -> None:
+async def test_a_new_or_changed_workflow_file_can_be_started(folder: Path) -> None:
     file = folder / ".nerve/workflows/bye.yaml"
     async with at_home(folder) as at:
         await at.enter("%hello you")
@@ -120,7 +120,7 @@ async def test_a_workflow_that_is_written_or_changed_meanwhile_can_be_started(fo
         assert (at.errors, [block.value for block in at.runs]) == ([], ["hello you", "bye them", "bye us"])
 
 
-async def test_a_workflow_that_is_new_is_offered_when_one_begins_to_type(folder: Path) -> None:
+async def test_a_new_workflow_is_offered_while_typing(folder: Path) -> None:
     async with at_home(folder) as at:
         (folder / ".nerve/workflows/bye.yaml").write_text(BYE)
         await read(at, lambda flow: flow.id == "bye")
@@ -128,34 +128,34 @@ async def test_a_workflow_that_is_new_is_offered_when_one_begins_to_type(folder:
         await at.until(lambda: "%bye" in [each.text.strip() for each in at.controller.complete("%b", 2)])
 
 
-async def test_the_name_of_a_workflow_that_is_new_is_no_answer_to_a_gate(folder: Path) -> None:
+async def test_the_name_of_a_new_workflow_does_not_answer_a_gate(folder: Path) -> None:
     (folder / ".nerve/workflows/open.yaml").write_text(OPEN)
     async with at_home(folder) as at:
         await at.enter("%open")
-        await at.until(lambda: at.desk.gates)
+        await at.until(lambda: at.state.gates)
         (folder / ".nerve/workflows/bye.yaml").write_text(BYE)
         await read(at, lambda flow: flow.id == "bye")
         await at.enter("/gates what", "%bye")
         await at.ended(at.runs[1])
-        assert (at.runs[1].value, len(at.desk.gates)) == ("bye all", 1)
+        assert (at.runs[1].value, len(at.state.gates)) == ("bye all", 1)
 
 
-async def test_one_leaves_and_comes_back_and_finds_everything(folder: Path) -> None:
+async def test_reopening_the_commander_shows_everything(folder: Path) -> None:
     async with at_home(folder) as at:
         await at.enter("%ship it", "%hello you")
-        await at.until(lambda: at.desk.gates)
+        await at.until(lambda: at.state.gates)
         await at.ended(at.runs[1])
         run_id = at.runs[0].run_id
         assert f"nerve watch {run_id}" in "\n".join(at.controller.exit_message())
     await end_server(folder)
     async with at_home(folder) as again:
-        assert [card.state for card in again.desk.runs.values()] == ["completed", "waiting"]
+        assert [card.state for card in again.state.runs.values()] == ["completed", "waiting"]
         await again.enter(f"/watch {run_id}", "/approve")
         await again.ended()
         assert plain(again.runs[0].lines) == SHIPPED
 
 
-async def test_runs_of_the_command_line_appear_and_an_answer_there_closes_the_gate_here(folder: Path) -> None:
+async def test_runs_of_the_command_line_appear_and_answers_there_close_the_gate(folder: Path) -> None:
     async def nerve(*arguments: str) -> str:
         command = [sys.executable, "-m", "nerve", *arguments]
         process = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=subprocess.PIPE)
@@ -164,15 +164,15 @@ async def test_runs_of_the_command_line_appear_and_an_answer_there_closes_the_ga
 
     async with at_home(folder) as at:
         run_id = await nerve("start", "ship", "it", "--label", "v3")
-        await at.until(lambda: at.desk.gates)
-        assert at.desk.runs[run_id].name == "v3"
+        await at.until(lambda: at.state.gates)
+        assert at.state.runs[run_id].name == "v3"
         await at.enter("/watch v3", "/gates 1")
         await nerve("answer", "v3", "yes")
         await at.ended()
-        assert (at.desk.open_gate_id, at.runs[0].value) == (None, "shipped it")
+        assert (at.state.open_gate_id, at.runs[0].value) == (None, "shipped it")
 
 
-async def test_a_command_waits_for_the_server_that_is_being_started(folder: Path) -> None:
+async def test_a_command_waits_for_the_starting_server(folder: Path) -> None:
     home = ProjectServer(folder, idle_timeout_s=60)
     controller = WorkflowController(home.client(), restart_server=home.start_if_needed)
     opening = asyncio.create_task(controller.open())
@@ -188,10 +188,10 @@ async def test_a_command_waits_for_the_server_that_is_being_started(folder: Path
         await controller.client.close()
 
 
-async def test_writes_that_a_damaged_log_has_lost_are_shown(folder: Path) -> None:
+async def test_writes_lost_by_a_damaged_log_are_reported(folder: Path) -> None:
     async with at_home(folder) as at:
         await at.enter("%ship it")
-        await at.until(lambda: at.desk.gates)
+        await at.until(lambda: at.state.gates)
         log = folder / ".nerve/nerve.db-wal"
         await end_server(folder, signal.SIGKILL)
         os.truncate(log, log.stat().st_size - 5000)

@@ -1,4 +1,4 @@
-"""The file of what was typed: nobody else reads it, and it is nowhere but in the project."""
+"""The history file: private, and only in the project."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from nerve.commander.core.history import MAX_HISTORY_ENTRIES
 from nerve.commander.history_file import HISTORY_PATH, HistoryFile
 
 
-def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_history_file_is_private(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / HISTORY_PATH)
     file.append("before there was a project")
     assert (file.load(), list(tmp_path.iterdir())) == ([], [])
@@ -21,7 +21,7 @@ def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
-def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
+def test_the_oldest_entries_are_dropped(tmp_path: Path) -> None:
     file = HistoryFile(tmp_path / HISTORY_PATH)
     file.path.parent.mkdir()
     file.path.write_text("".join(f'"{number}"\n' for number in range(2 * MAX_HISTORY_ENTRIES + 1)))
@@ -31,7 +31,7 @@ def test_the_oldest_are_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [HISTORY_PATH, HISTORY_PATH.parent])
-def test_a_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     target = elsewhere if linked == HISTORY_PATH else elsewhere / HISTORY_PATH.name
     target.parent.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def test_a_link_is_not_followed(linked: Path, tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_named_pipe_does_not_block(tmp_path: Path) -> None:
     path = tmp_path / HISTORY_PATH
     path.parent.mkdir()
     os.mkfifo(path)

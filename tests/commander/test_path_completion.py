@@ -1,4 +1,4 @@
-"""The files that are offered while a path is typed."""
+"""Completion of file paths."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from nerve.commander.core.completion import CompletionNames, find_completions
 from nerve.commander.path_completion import make_file_completer
 
 
-def test_paths_begin_as_they_were_typed(tmp_path: Path, monkeypatch) -> None:
+def test_completed_paths_keep_the_typed_prefix(tmp_path: Path, monkeypatch) -> None:
     for name in ("src/app.py", "src/.secret", "README.md", "__pycache__/x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
@@ -29,5 +29,5 @@ def test_paths_begin_as_they_were_typed(tmp_path: Path, monkeypatch) -> None:
 
 @given(st.text(max_size=20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_anything_can_be_typed(tmp_path: Path, typed: str) -> None:
+def test_any_typed_path_is_accepted(tmp_path: Path, typed: str) -> None:
     assert all(path.startswith(typed.rpartition("/")[0]) for path in make_file_completer(tmp_path)(typed))

@@ -1,4 +1,4 @@
-"""Home: the server of a project, found, started once, and gone when nobody needs it."""
+"""The server of a project: found, started once, and stopped when idle."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     await end_server(tmp_path)
 
 
-async def test_a_server_is_started_in_a_session_of_its_own_and_found_again(folder: Path) -> None:
+async def test_a_server_is_started_in_its_own_session_and_found_again(folder: Path) -> None:
     home = ProjectServer(folder)
     assert home.endpoint is None
     await home.start_if_needed()
@@ -47,20 +47,20 @@ async def test_a_server_is_started_in_a_session_of_its_own_and_found_again(folde
     assert "code=" not in (folder / SERVER_LOG_PATH).read_text()
 
 
-async def test_a_module_in_the_project_is_not_taken_for_one_of_the_server(folder: Path) -> None:
+async def test_a_project_module_does_not_shadow_a_module_of_the_server(folder: Path) -> None:
     for name in ("apsw", "uvicorn", "nerve", "sitecustomize"):
         await asyncio.to_thread((folder / f"{name}.py").write_text, "open('executed', 'w')\n")
     await ProjectServer(folder).start_if_needed()
     assert not (folder / "executed").exists()
 
 
-async def test_two_who_start_it_at_once_get_the_same(folder: Path) -> None:
+async def test_concurrent_starts_share_one_server(folder: Path) -> None:
     homes = [ProjectServer(folder), ProjectServer(folder)]
     await asyncio.gather(*(home.start_if_needed() for home in homes))
     assert homes[0].endpoint == homes[1].endpoint
 
 
-async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+async def test_a_failed_server_start_is_explained(tmp_path: Path) -> None:
     private = tmp_path / ".nerve" / "private"
     private.mkdir(parents=True, mode=0o755)
     private.chmod(0o755)
@@ -76,7 +76,7 @@ async def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".nerve", SERVER_LOG_PATH])
-async def test_what_a_server_says_is_not_written_where_a_link_leads(name: str | Path, tmp_path: Path) -> None:
+async def test_the_server_log_does_not_follow_a_symbolic_link(name: str | Path, tmp_path: Path) -> None:
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "project"
     (folder / name).parent.mkdir(parents=True)
     (folder / name).symlink_to(elsewhere)
@@ -85,51 +85,51 @@ async def test_what_a_server_says_is_not_written_where_a_link_leads(name: str | 
     assert not elsewhere.exists()
 
 
-async def test_an_old_word_in_the_log_hides_no_trouble(tmp_path: Path) -> None:
+async def test_an_old_log_line_does_not_hide_an_error(tmp_path: Path) -> None:
     private = tmp_path / ".nerve" / "private"
     private.mkdir(parents=True)
     private.chmod(0o755)
     (tmp_path / SERVER_LOG_PATH).write_text("a server is listening on socket already\n")
     async with asyncio.timeout(10):
-        with pytest.raises(ServerNotStarted, match="others can look into") as told:
+        with pytest.raises(ServerNotStarted, match="others can look into") as raised:
             await ProjectServer(tmp_path).start_if_needed()
-    assert "already" not in str(told.value)
+    assert "already" not in str(raised.value)
 
 
-async def test_a_server_is_started_behind_one_that_is_about_to_end(folder: Path) -> None:
+async def test_a_server_is_started_after_one_that_is_shutting_down(folder: Path) -> None:
     path = ProjectPaths.of(folder).socket
     with bind_unix(path):
         ensured = asyncio.create_task(ProjectServer(folder).start_if_needed())
         async with asyncio.timeout(10):
-            while "already" not in said(folder):  # noqa: ASYNC110 - a file tells nobody
+            while "already" not in server_log(folder):  # noqa: ASYNC110 - a file sends no event
                 await asyncio.sleep(0.02)
         path.unlink()
     await ensured
     assert server_pid(folder) is not None
 
 
-def said(folder: Path) -> str:
+def server_log(folder: Path) -> str:
     return (folder / SERVER_LOG_PATH).read_text() if (folder / SERVER_LOG_PATH).exists() else ""
 
 
-async def test_a_server_ends_when_nobody_is_there_and_parks_what_waits(folder: Path) -> None:
+async def test_an_idle_server_exits_and_waiting_runs_are_kept(folder: Path) -> None:
     async with at_home(folder, idle=0.5) as at:
         await at.enter("%ship it")
-        await at.until(lambda: at.desk.gates)
+        await at.until(lambda: at.state.gates)
         pid = server_pid(folder)
         assert pid is not None
     async with asyncio.timeout(30):
-        while alive(pid):  # noqa: ASYNC110 - it tells nobody
+        while alive(pid):  # noqa: ASYNC110 - not a child process
             await asyncio.sleep(0.02)
     assert server_pid(folder) is None
     async with at_home(folder) as again:
         await again.enter("/approve")
-        run_id = next(iter(again.desk.runs))
-        await again.until(lambda: again.desk.runs[run_id].has_ended)
-        assert again.desk.runs[run_id].result == "shipped it"
+        run_id = next(iter(again.state.runs))
+        await again.until(lambda: again.state.runs[run_id].has_ended)
+        assert again.state.runs[run_id].result == "shipped it"
 
 
-async def test_a_server_elsewhere_is_asked_with_the_token_of_the_environment_or_the_project(
+async def test_a_remote_server_receives_the_token_of_the_environment_or_the_project(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = ProjectServer(folder)
@@ -151,11 +151,11 @@ async def test_a_server_elsewhere_is_asked_with_the_token_of_the_environment_or_
         assert refused.value.code == "unauthorized"
 
 
-async def test_the_token_of_the_project_is_shown_to_no_other_server(folder: Path) -> None:
-    asked: list[bytes] = []
+async def test_the_project_token_is_sent_only_to_the_project_server(folder: Path) -> None:
+    requests: list[bytes] = []
 
     async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.close()
 
     await ProjectServer(folder).start_if_needed()
@@ -164,11 +164,11 @@ async def test_the_token_of_the_project_is_shown_to_no_other_server(folder: Path
         async with client_for_url(url, folder) as client:
             with pytest.raises(ApiError):
                 await client.health()
-    assert asked
-    assert b"authorization" not in asked[0].lower()
+    assert requests
+    assert b"authorization" not in requests[0].lower()
 
 
-async def test_nobody_is_started_for_a_server_elsewhere(tmp_path: Path) -> None:
+async def test_no_server_is_started_for_a_remote_url(tmp_path: Path) -> None:
     controller = WorkflowController(Client("http://127.0.0.1:9"))
     await controller.open()
     assert "The server cannot be reached" in controller.state.blocks[0].text
@@ -177,7 +177,7 @@ async def test_nobody_is_started_for_a_server_elsewhere(tmp_path: Path) -> None:
     await controller.close()
 
 
-async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was_killed(folder: Path) -> None:
+async def test_a_killed_server_is_restarted_with_the_same_modules(folder: Path) -> None:
     code = folder / "code.py"
     code.write_text(
         "from nerve import MockNode\n\ndef register(session):\n    MockNode('parrot', session, ['hi'])\n"
@@ -188,15 +188,15 @@ async def test_a_server_is_started_with_code_and_again_with_the_same_when_it_was
     first = server_pid(folder)
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    while home.endpoint is not None:  # noqa: ASYNC110 - a killed process tells nobody
+    while home.endpoint is not None:  # noqa: ASYNC110 - a killed process sends no event
         await asyncio.sleep(0.01)
-    await end_server(folder)  # take leave of it: other tests look at who has not
+    await end_server(folder)  # reap it: other tests check for unreaped processes
     await home.start_if_needed()
     async with home.client() as client:
         assert (await client.start(workflow="parrot", wait=True)).result == "hi"
 
 
-async def test_the_next_server_is_given_the_code_of_one_that_was_only_joined(folder: Path) -> None:
+async def test_a_restarted_server_gets_the_modules_of_one_started_elsewhere(folder: Path) -> None:
     code = folder / "code.py"
     code.write_text("def register(session):\n    pass\n")
     await ProjectServer(folder, modules=[code]).start_if_needed()
@@ -206,7 +206,7 @@ async def test_the_next_server_is_given_the_code_of_one_that_was_only_joined(fol
     assert home.modules == [str(code)]
 
 
-async def test_in_an_empty_folder_no_server_is_started_until_there_is_a_project(tmp_path: Path) -> None:
+async def test_in_an_empty_directory_no_server_is_started_until_there_is_a_project(tmp_path: Path) -> None:
     home = ProjectServer(tmp_path)
     controller = WorkflowController(home.client(), restart_server=home.start_if_needed)
     await controller.open()
@@ -225,7 +225,7 @@ async def test_in_an_empty_folder_no_server_is_started_until_there_is_a_project(
 
 
 @pytest.mark.parametrize("name", [".nerve", ".archon", ".claude", ".agents"])
-def test_a_folder_with_any_place_for_workflows_is_a_project(name: str, tmp_path: Path) -> None:
+def test_a_directory_with_any_workflow_directory_is_a_project(name: str, tmp_path: Path) -> None:
     assert ProjectServer(tmp_path).is_empty
     assert not ProjectServer(tmp_path, modules=[tmp_path / "flows.py"]).is_empty
     (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""The session in the README is one that can be had: it is typed again, and gives the same picture."""
+"""The README session is reproducible: typing it again gives the same image."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ PICTURE = ROOT / "docs" / "commander.svg"
 LARGEST = 64_000
 
 
-async def test_the_session_of_the_readme_is_typed_again_and_looks_the_same(tmp_path: Path) -> None:
+async def test_the_readme_session_reproduces_its_recording(tmp_path: Path) -> None:
     svg = await recorded(tmp_path)
     if os.environ.get("UPDATE_SNAPSHOTS"):
         PICTURE.write_text(svg, encoding="utf-8")
@@ -18,7 +18,7 @@ async def test_the_session_of_the_readme_is_typed_again_and_looks_the_same(tmp_p
     assert "(docs/commander.svg)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_picture_is_small_and_asks_nobody_for_anything() -> None:
+def test_the_picture_is_small_and_loads_nothing_external() -> None:
     svg = PICTURE.read_text(encoding="utf-8")
     assert len(svg.encode()) < LARGEST
     assert "@font-face" not in svg

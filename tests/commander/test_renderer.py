@@ -1,4 +1,4 @@
-"""A run drawn by rich."""
+"""The renderer of runs."""
 
 import io
 
@@ -17,7 +17,7 @@ def drawn(terminal: bool = True) -> tuple[WorkflowRenderer, io.StringIO]:
 
 
 def panel_of(renderer: WorkflowRenderer) -> str:
-    """What the panel looks like now."""
+    """Return the current text of the panel."""
     console = Console(file=io.StringIO(), width=60, color_system=None)
     console.print(renderer._render_panel())
     assert isinstance(console.file, io.StringIO)
@@ -26,7 +26,7 @@ def panel_of(renderer: WorkflowRenderer) -> str:
 
 @pytest.mark.requirement("S1-09")
 @pytest.mark.requirement("S1-44")
-def test_the_tree_shows_each_step_as_it_stands():
+def test_the_tree_shows_the_state_of_each_step():
     renderer, _ = drawn()
     renderer.show_started({"workflow_id": "research_agent", "steps": ["init", "research_loop", "synthesize"]})
     renderer.update_step("init", "completed", duration=100)
@@ -44,7 +44,7 @@ def test_the_tree_shows_each_step_as_it_stands():
 
 @pytest.mark.requirement("S1-10")
 @pytest.mark.requirement("S1-44")
-def test_a_gate_stops_the_drawing_until_it_is_settled():
+def test_a_gate_stops_the_live_tree_until_it_is_closed():
     renderer, file = drawn()
     renderer.show_started({"workflow_id": "ship", "steps": ["build"]})
     assert renderer.live is not None
@@ -68,21 +68,21 @@ def test_choices_are_numbered_from_one():
 
 
 @pytest.mark.requirement("S1-44")
-def test_the_end_is_told_with_the_time_or_the_error():
+def test_the_end_shows_the_duration_or_the_error():
     renderer, file = drawn()
     renderer.show_started({"workflow_id": "ship"})
     renderer.show_completed({"duration_s": 12.34})
     renderer.show_failed("no [bold]luck[/]")
     renderer.show_cancelled("rejected")
-    told = file.getvalue()
-    assert "✓ Completed in 12.3s" in told
-    assert "✗ no [bold]luck[/]" in told
-    assert "✗ rejected" in told
+    output = file.getvalue()
+    assert "✓ Completed in 12.3s" in output
+    assert "✗ no [bold]luck[/]" in output
+    assert "✗ rejected" in output
     assert renderer.live is None
 
 
 @pytest.mark.requirement("S1-44")
-def test_an_iteration_is_told_on_a_line():
+def test_an_iteration_is_printed_on_one_line():
     renderer, file = drawn(terminal=False)
     renderer.show_iteration("loop", 2, 5)
     renderer.show_iteration("loop", 3)
@@ -103,7 +103,7 @@ def test_in_a_pipe_there_are_lines_and_no_escape_sequences():
     ]
 
 
-def test_text_of_others_cannot_move_the_cursor():
+def test_untrusted_text_cannot_move_the_cursor():
     renderer, file = drawn(terminal=False)
     renderer.show_error("\x1b[2J[red]gone[/]")
     renderer.show_result("\x1b[2J**done**")

@@ -1,4 +1,4 @@
-"""What commands tell."""
+"""Reports of commands."""
 
 import pytest
 
@@ -10,12 +10,12 @@ def fact(by: str) -> FactResponse:
     return FactResponse(id="f", record=["ready"], text="(ready)", by=by, at=0.0)
 
 
-def test_a_fact_is_told_with_who_asserted_it_if_anybody_did() -> None:
+def test_a_fact_is_listed_with_its_author() -> None:
     assert facts_report([fact("ada"), fact("")]) == "- `(ready)` by ada\n- `(ready)`"
 
 
 @pytest.mark.parametrize(
-    ("today_", "models", "told"),
+    ("today_", "models", "expected"),
     [
         ({}, {}, "nothing spent"),
         ({"tokens": 1200, "cost": 0.5, "turns": 2}, {"a": {"turns": 2}}, "1,200 tokens · $0.50"),
@@ -28,5 +28,5 @@ def test_a_fact_is_told_with_who_asserted_it_if_anybody_did() -> None:
         ({"turns": 2}, {"free": {"turns": 2, "reported_cost": 0}}, "2 turns at no cost"),
     ],
 )
-def test_what_was_spent_today_has_the_turns_of_which_nobody_told_the_cost(today_, models, told) -> None:
-    assert format_usage_today(UsageResponse(today=today_, models=models)) == told
+def test_the_usage_of_today_includes_turns_of_unknown_cost(today_, models, expected) -> None:
+    assert format_usage_today(UsageResponse(today=today_, models=models)) == expected

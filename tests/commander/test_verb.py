@@ -19,45 +19,45 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     await end_server(tmp_path)
 
 
-def nerve(folder: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+def nerve(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nerve", *arguments]
     return subprocess.run(
-        command, cwd=folder, input=given, capture_output=True, encoding="utf-8", timeout=60, check=False
+        command, cwd=folder, input=stdin, capture_output=True, encoding="utf-8", timeout=60, check=False
     )
 
 
-def test_nerve_alone_in_a_pipe_prints_the_help(tmp_path: Path) -> None:
+def test_nerve_without_arguments_in_a_pipe_prints_the_help(tmp_path: Path) -> None:
     done = nerve(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Usage: nerve COMMAND" in done.stdout
     assert not (tmp_path / ".nerve").exists()
 
 
-def test_lines_that_are_piped_into_nerve_alone_are_entered(folder: Path) -> None:
-    done = nerve(folder, given="%hello you\n")
+def test_lines_piped_into_nerve_without_arguments_are_submitted(folder: Path) -> None:
+    done = nerve(folder, stdin="%hello you\n")
     assert (done.returncode, done.stderr) == (0, "")
     assert "[workflow] hello started" in done.stdout
     assert "hello you" in done.stdout
 
 
-def test_a_file_that_nerve_alone_reads_from_is_entered(folder: Path) -> None:
+def test_a_file_on_stdin_of_nerve_without_arguments_is_submitted(folder: Path) -> None:
     lines = folder / "lines"
     lines.write_text("%hello file\n")
-    with lines.open() as given:
+    with lines.open() as stdin:
         command = [sys.executable, "-m", "nerve"]
-        said = subprocess.run(command, cwd=folder, stdin=given, capture_output=True, timeout=60, check=True)
+        said = subprocess.run(command, cwd=folder, stdin=stdin, capture_output=True, timeout=60, check=True)
     assert b"hello file" in said.stdout
 
 
-def test_in_an_empty_folder_the_commander_names_nerve_init_and_makes_nothing(tmp_path: Path) -> None:
-    done = nerve(tmp_path, given="/workflows\n%hello you\n")
+def test_in_an_empty_directory_the_commander_suggests_nerve_init_and_creates_nothing(tmp_path: Path) -> None:
+    done = nerve(tmp_path, stdin="/workflows\n%hello you\n")
     assert done.returncode == 0
-    told = "No project in this directory. Create one with: nerve init\n"
-    assert done.stdout.count(told) == 3  # at the beginning, and for each line
+    message = "No project in this directory. Create one with: nerve init\n"
+    assert done.stdout.count(message) == 3  # at the start, and for each line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nerve_alone_at_a_terminal_is_the_commander(folder: Path) -> None:
+def test_nerve_without_arguments_on_a_terminal_opens_the_commander(folder: Path) -> None:
     environment = {**os.environ, "TERM": "dumb"}
     child = pexpect.spawn(
         sys.executable, ["-m", "nerve"], cwd=str(folder), env=environment, encoding="utf-8", timeout=30
@@ -73,14 +73,14 @@ def test_nerve_alone_at_a_terminal_is_the_commander(folder: Path) -> None:
     assert child.exitstatus == 0
 
 
-def test_a_commander_in_a_pipe_does_what_it_is_told_line_by_line(folder: Path) -> None:
-    done = nerve(folder, "commander", given="%hello you\n%nothing\n")
+def test_a_piped_commander_processes_input_line_by_line(folder: Path) -> None:
+    done = nerve(folder, "commander", stdin="%hello you\n%nothing\n")
     assert done.returncode == 0
     assert "hello you" in done.stdout
     assert "Unknown workflow 'nothing'" in done.stdout
 
 
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_url_is_rejected(tmp_path: Path) -> None:
     done = nerve(tmp_path, "commander", "--server", "somewhere")
     assert done.returncode == 2
     assert "--server somewhere is no address" in done.stderr
@@ -96,7 +96,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
         ("xterm", "", False, False),
     ],
 )
-def test_the_full_screen_is_for_terminals_that_are_up_to_it(
+def test_the_full_screen_requires_a_capable_terminal(
     monkeypatch: pytest.MonkeyPatch, term: str, no_color: str, terminal: bool, full: bool
 ) -> None:
     class Stream:

@@ -1,4 +1,4 @@
-"""Events as lines, for pipes and files."""
+"""Formatting of events as lines."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from nerve.core.events import WorkflowEvent
 from nerve.ui.event_lines import ROOT_SYMBOLS, STATE_SYMBOLS, LogLines, format_event, format_event_log_line
 
 
-def test_a_step_that_gave_nothing_is_told_with_its_time():
+def test_a_step_without_output_shows_its_duration():
     data = {"success": True, "result": {"output": ""}, "duration_ms": 1500}
     assert format_event(WorkflowEvent("r", "w", "node_completed", data, path="/send")) == "[send] ✓ (1.5s)"
 
 
-def test_a_provider_that_is_limited_is_told_with_the_time_when_it_goes_on():
+def test_a_limited_provider_shows_when_it_resumes():
     data = {"provider": "claude", "until": 0.0, "message": "held: claude limit until 14:30"}
     event = WorkflowEvent("r", "w", "provider_limited", data, path="/plan")
     assert format_event(event) == "[plan] ⏸ held: claude limit until 14:30"
@@ -19,7 +19,7 @@ def test_a_provider_that_is_limited_is_told_with_the_time_when_it_goes_on():
 
 @pytest.mark.requirement("S0-05")
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         ({"review": "3 issues\n\nand more"}, " 3 issues and more"),
         ({"files": 3, "clean": True, "by": "ada"}, " files 3, clean true, by ada"),
@@ -29,22 +29,22 @@ def test_a_provider_that_is_limited_is_told_with_the_time_when_it_goes_on():
         ({"review": "x" * 1000}, f" {'x' * 199}…"),
     ],
 )
-def test_what_a_workflow_emits_is_told_under_its_own_name(data: dict[str, object], said: str) -> None:
-    assert format_event(WorkflowEvent("r", "w", "review_complete", data)) == f"[review_complete]{said}"
+def test_a_user_event_is_shown_under_its_name(data: dict[str, object], expected: str) -> None:
+    assert format_event(WorkflowEvent("r", "w", "review_complete", data)) == f"[review_complete]{expected}"
 
 
-def test_a_round_is_told_as_one() -> None:
+def test_a_round_event_has_its_own_format() -> None:
     assert format_event(WorkflowEvent("r", "w", "outer_round", {"round": 1, "max": 3})) == "[round] 1/3"
     assert format_event(WorkflowEvent("r", "w", "outer_round", {"round": 1})) == "[outer_round] round 1"
 
 
 @pytest.mark.parametrize("type", ["usage", "clock_read", "state_entered", "workflow_changed", "agent_thread"])
-def test_what_only_the_engine_says_is_not(type: str) -> None:
+def test_engine_events_are_not_user_events(type: str) -> None:
     assert format_event(WorkflowEvent("r", "w", type, {"any": "thing"})) is None
 
 
 @pytest.mark.parametrize("state", ["waiting", "pausing", "paused", "held"])
-def test_a_run_that_stands_is_not_drawn_as_one_that_runs(state: str) -> None:
+def test_an_idle_run_has_a_different_symbol_from_a_running_one(state: str) -> None:
     assert ROOT_SYMBOLS[state][0] == STATE_SYMBOLS[state][0] == "⏸"
 
 
@@ -58,7 +58,7 @@ def out(text: str, stream: str = "stdout") -> tuple[str, dict[str, object]]:
     return "output_chunk", {"stream": stream, "text": text}
 
 
-def test_the_chunks_of_an_output_are_joined_into_whole_lines() -> None:
+def test_output_chunks_are_joined_to_complete_lines() -> None:
     assert log_of(out("F"), out("F"), out("F\nok\nre"), out("st")) == [
         "[test] FFF",
         "[test] ok",
@@ -71,7 +71,7 @@ def test_standard_output_and_standard_error_are_not_mixed_within_a_line() -> Non
     assert lines == ["[test] oh no", "[test] one line"]
 
 
-def test_an_unfinished_line_of_output_comes_before_the_end_of_its_step() -> None:
+def test_an_incomplete_output_line_precedes_the_end_of_its_step() -> None:
     end = ("node_completed", {"success": True, "result": {"output": "half"}, "duration_ms": 0})
     assert log_of(out("half"), end) == ["[test] half", "[test] ✓ half (0.0s)"]
 
@@ -95,19 +95,19 @@ def test_an_object_is_shown_as_json() -> None:
     )
 
 
-@pytest.mark.parametrize(("output", "said"), [(0, " 0"), (False, " false"), ([], " []"), (None, "")])
-def test_an_output_that_counts_as_false_is_shown(output: object, said: str) -> None:
+@pytest.mark.parametrize(("output", "expected"), [(0, " 0"), (False, " false"), ([], " []"), (None, "")])
+def test_a_falsy_output_is_shown(output: object, expected: str) -> None:
     data = {"success": True, "result": {"output": output}, "duration_ms": 0}
     assert (
         format_event(WorkflowEvent("r", "w", "node_completed", data, path="/count"))
-        == f"[count] ✓{said} (0.0s)"
+        == f"[count] ✓{expected} (0.0s)"
     )
 
 
 FORGED = "Ship it?\n[gate] answered: yes\n[workflow] ✓ ship completed"
 
 
-def test_no_line_of_a_question_or_of_a_log_looks_like_one_that_tells_what_happens() -> None:
+def test_lines_of_questions_and_logs_cannot_imitate_event_lines() -> None:
     gate = WorkflowEvent("r", "w", "gate_waiting", {"prompt": FORGED, "choices": ["yes"]}, path="/ask")
     noted = WorkflowEvent("r", "w", "log", {"message": FORGED}, path="/ask")
     for line in (format_event(gate), format_event_log_line(gate), format_event_log_line(noted)):

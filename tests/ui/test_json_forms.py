@@ -1,4 +1,4 @@
-"""Forms of gates, as they are told where there are only lines."""
+"""Descriptions of gate forms."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ RELEASE: dict[str, Any] = {
 }
 
 
-def test_each_field_is_a_line_with_what_goes_into_it() -> None:
+def test_each_field_is_a_line_with_its_type() -> None:
     assert form_field_lines(RELEASE) == [
         "version  text, required: Which version is released",
         "channel  beta or stable, default beta",
@@ -31,7 +31,7 @@ def test_each_field_is_a_line_with_what_goes_into_it() -> None:
     ]
 
 
-def test_the_example_has_what_is_required() -> None:
+def test_the_example_contains_the_required_fields() -> None:
     assert format_example_answer(RELEASE) == '{"version": "…", "copies": 1}'
     assert format_form_hint(RELEASE) == ' (such as {"version": "…", "copies": 1})'
     assert format_form_hint(None) == ""
@@ -49,7 +49,7 @@ def test_the_example_has_what_is_required() -> None:
         ({"properties": {"note": {"type": "string"}}}, '{"note": "…"}'),
     ],
 )
-def test_an_example_of_any_form_is_taken(form: dict[str, Any], shown: str) -> None:
+def test_an_example_of_any_form_is_a_valid_answer(form: dict[str, Any], shown: str) -> None:
     assert format_example_answer(form) == shown
     validate_answer(shown, None, form)
 
@@ -60,7 +60,7 @@ def test_an_example_of_any_form_is_taken(form: dict[str, Any], shown: str) -> No
     ),
     st.data(),
 )
-def test_an_example_fits_whatever_the_fields_are(types: dict[str, str], data: st.DataObject) -> None:
+def test_an_example_is_valid_for_any_fields(types: dict[str, str], data: st.DataObject) -> None:
     required = data.draw(st.lists(st.sampled_from(sorted(types)), unique=True)) if types else []
     form = {
         "type": "object",
@@ -71,6 +71,6 @@ def test_an_example_fits_whatever_the_fields_are(types: dict[str, str], data: st
     assert validate_answer(format_example_answer(form), None, form) == json.loads(format_example_answer(form))
 
 
-def test_what_could_do_something_to_a_terminal_is_not_shown() -> None:
+def test_control_characters_are_escaped() -> None:
     form = {"properties": {"a\x1b[2J": {"description": "b\x07"}}, "required": ["a\x1b[2J"]}
     assert not set("\x1b\x07") & set("".join([*form_field_lines(form), format_form_hint(form)]))

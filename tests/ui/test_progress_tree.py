@@ -6,8 +6,8 @@ from nerve.ui.progress_tree import ProgressTree, to_workflow_event
 
 def notes_after(journal: Journal) -> dict[str, str]:
     tree = ProgressTree(shows_progress=True)
-    for told in journal.events:
-        tree.apply_event("", to_workflow_event(told))
+    for event in journal.events:
+        tree.apply_event("", to_workflow_event(event))
     return tree.root.notes
 
 

@@ -1,4 +1,4 @@
-"""Events as a server tells them, made by hand."""
+"""Hand-made events as the server sends them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,7 +9,7 @@ BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 class Journal:
-    """The events of one run, numbered."""
+    """The numbered events of one run."""
 
     def __init__(self, run_id: str = "run-1", workflow: str = "ship", **start: Any) -> None:
         self.run_id, self.workflow, self.events = run_id, workflow, list[EventResponse]()
@@ -18,7 +18,7 @@ class Journal:
     def add(self, type: str, path: str, **data: Any) -> EventResponse:
         seq = len(self.events) + 1
         at = BEGAN + timedelta(seconds=seq)
-        told = EventResponse(
+        event = EventResponse(
             seq=seq,
             run_id=self.run_id,
             workflow_id=self.workflow,
@@ -27,8 +27,8 @@ class Journal:
             timestamp=at,
             data=data,
         )
-        self.events.append(told)
-        return told
+        self.events.append(event)
+        return event
 
     def step(self, path: str, output: Any = "done", **attributes: Any) -> None:
         self.add("node_started", path, node_id=path[1:])
@@ -36,8 +36,8 @@ class Journal:
         self.add("node_completed", path, node_id=path[1:], success=True, result=result, duration_ms=10)
 
     def gate(self, path: str = "/approve/answer", gate_id: str = "g1", **data: Any) -> EventResponse:
-        told = {"gate_id": gate_id, "prompt": "Ship it?", "choices": ["yes", "no"], "options": None, **data}
-        return self.add("gate_waiting", path, **told)
+        gate = {"gate_id": gate_id, "prompt": "Ship it?", "choices": ["yes", "no"], "options": None, **data}
+        return self.add("gate_waiting", path, **gate)
 
     def answer(
         self, path: str = "/approve/answer", gate_id: str = "g1", answer: Any = "yes"
@@ -48,5 +48,5 @@ class Journal:
         return self.add("workflow_completed", "", result=result)
 
 
-def run_told(run_id: str, state: str = "running", **more: Any) -> RunResponse:
+def make_run(run_id: str, state: str = "running", **more: Any) -> RunResponse:
     return RunResponse(run_id=run_id, workflow=more.pop("workflow", "ship"), state=state, **more)

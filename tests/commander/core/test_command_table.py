@@ -17,13 +17,13 @@ ASKED_FOR = (
 
 
 @pytest.mark.requirement("S1-42")
-def test_every_command_is_there_once():
+def test_every_command_is_listed_once():
     assert sorted(each.name for each in COMMANDS) == ASKED_FOR.split()
     assert len(COMMANDS_BY_NAME) == sum(1 + len(each.aliases) for each in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
-def test_every_command_says_what_it_does_in_a_sentence(command):
+def test_every_command_has_a_one_sentence_summary(command):
     assert command.summary.endswith(".")
     assert command.usage.startswith(f"/{command.name}")
     if command.example:
@@ -35,12 +35,12 @@ def test_every_command_says_what_it_does_in_a_sentence(command):
     assert len(required) <= 2
 
 
-def test_a_command_is_found_by_its_other_names_and_in_any_case():
+def test_a_command_is_found_by_alias_and_case_insensitively():
     assert find_command("Q") is find_command("exit") is find_command("quit")
     assert find_command("nonsense") is None
 
 
-def test_an_unknown_command_is_told_with_what_was_meant():
+def test_an_unknown_command_suggests_a_similar_one():
     assert "Did you mean /status?" in unknown_command_message("statsu")
     assert "write //usr/bin" in unknown_command_message("usr/bin")
 

@@ -1,4 +1,4 @@
-"""What the word at the cursor may become."""
+"""Completion of the word at the cursor."""
 
 import pytest
 from hypothesis import given
@@ -79,11 +79,11 @@ def offered(line: str) -> list[str]:
         ("%re|s now", ["%research", "%code_review"]),
     ],
 )
-def test_what_is_offered_follows_from_the_prefix(line, expected):
+def test_completions_depend_on_the_prefix(line, expected):
     assert offered(line) == expected
 
 
-def test_an_open_gate_offers_its_answers_for_the_whole_line():
+def test_an_open_gate_offers_its_answers_for_the_complete_line():
     names = CompletionNames(answers=["ship it", "not yet"], runs=[CompletionName("4f2a")])
     line = "ship i"
     assert [each.apply_to(line, 6) for each in find_completions(line, 6, names)] == [("ship it", 7)]
@@ -96,7 +96,7 @@ def test_an_empty_line_offers_nothing():
     assert find_completions("", 0, NAMES) == []
 
 
-def test_a_slash_offers_every_command_once_with_its_sentence():
+def test_a_slash_offers_every_command_once_with_its_summary():
     every = find_completions("/", 1, NAMES)
     assert len(every) == len({each.text for each in every}) == 26
     assert all(each.description for each in every)
@@ -126,12 +126,12 @@ def test_a_completion_changes_only_the_word_before_the_cursor(prefix, middle, af
 
 
 @given(st.text(max_size=8), st.lists(st.text(max_size=12)))
-def test_what_fits_has_the_typed_letters_in_their_order(typed, names):
+def test_matches_contain_the_typed_letters_in_order(typed, names):
     for name in best_matches(typed, names, str):
         letters = iter(name.casefold())
         assert all(letter in letters for letter in typed.casefold())
 
 
 @given(st.text(max_size=12))
-def test_a_name_fits_itself_best(name):
+def test_a_name_matches_itself_best(name):
     assert fuzzy_score(name, name) == 100.0

@@ -1,4 +1,4 @@
-"""What was entered before."""
+"""The input history and its file."""
 
 import stat
 
@@ -9,7 +9,7 @@ from nerve.commander.core.history import InputHistory
 from nerve.commander.history_file import HistoryFile
 
 
-def test_up_and_down_walk_through_the_entries_and_back_to_what_was_begun():
+def test_up_and_down_navigate_the_entries_and_return_to_the_draft():
     history = InputHistory(entries=["one", "two"])
     assert history.previous_entry("beg") == "two"
     assert history.previous_entry("two") == "one"
@@ -19,21 +19,21 @@ def test_up_and_down_walk_through_the_entries_and_back_to_what_was_begun():
     assert history.next_entry("beg") is None
 
 
-def test_the_same_entry_in_a_row_and_one_behind_a_space_are_not_remembered():
+def test_consecutive_duplicates_and_entries_that_start_with_a_space_are_not_stored():
     history = InputHistory()
     for entry in ("one", "one", " secret", "", "two", "one"):
         history.add(entry)
     assert history.entries == ["one", "two", "one"]
 
 
-def test_a_search_finds_the_newest_first_and_each_once():
+def test_a_search_returns_unique_entries_newest_first():
     history = InputHistory(entries=["%ship it", "/runs", "%ship that", "%ship it", "/gates"])
     assert history.search("ship") == ["%ship it", "%ship that"]
     assert history.search("rns") == ["/runs"]
     assert history.search("")[0] == "/gates"
 
 
-def test_the_file_is_kept_for_its_owner_alone(tmp_path):
+def test_the_file_is_private(tmp_path):
     path = tmp_path / ".nerve" / "commander_history"
     path.parent.mkdir()
     history = InputHistory(HistoryFile(path))
@@ -45,20 +45,20 @@ def test_the_file_is_kept_for_its_owner_alone(tmp_path):
     assert InputHistory(HistoryFile(path)).entries == ["several\nlines", "more"]
 
 
-def test_what_is_broken_in_the_file_is_left_out(tmp_path):
+def test_invalid_lines_of_the_file_are_ignored(tmp_path):
     path = tmp_path / "history"
     path.write_bytes(b'"good"\n"torn\n\xff\n7\n"better"\n')
     assert InputHistory(HistoryFile(path)).entries == ["good", "better"]
 
 
-def test_a_file_that_cannot_be_written_stops_nobody(tmp_path):
+def test_an_unwritable_file_is_not_an_error(tmp_path):
     (tmp_path / "taken").write_text("")
     history = InputHistory(HistoryFile(tmp_path / "taken" / "history"))
     history.add("one")
     assert history.entries == ["one"]
 
 
-def test_a_file_that_has_grown_too_long_is_shortened(tmp_path, monkeypatch):
+def test_a_file_that_is_too_long_is_truncated(tmp_path, monkeypatch):
     monkeypatch.setattr("nerve.commander.history_file.MAX_HISTORY_ENTRIES", 3)
     file = HistoryFile(tmp_path / "history")
     for n in range(7):
@@ -68,7 +68,7 @@ def test_a_file_that_has_grown_too_long_is_shortened(tmp_path, monkeypatch):
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=[]), min_size=1)))
-def test_any_entry_comes_back_as_it_was(tmp_path_factory, entries):
+def test_any_entry_round_trips(tmp_path_factory, entries):
     file = HistoryFile(tmp_path_factory.mktemp("history") / "history")
     for entry in entries:
         file.append(entry)

@@ -1,4 +1,4 @@
-"""What a line means."""
+"""Parsing of input lines and workflow options."""
 
 import contextlib
 import json
@@ -32,18 +32,18 @@ LINES = st.one_of(
         ("just some words", InputType.DIRECT, "", "just some words"),
     ],
 )
-def test_the_prefix_says_what_a_line_is(line, type, target, text):
+def test_the_prefix_determines_the_input_type(line, type, target, text):
     assert parse_input(line) == ParsedInput(type, target, text)
 
 
 @pytest.mark.requirement("S0-63")
-def test_a_workflow_without_text_has_the_empty_text():
+def test_a_workflow_without_text_has_an_empty_text():
     assert parse_input("  %code_review ") == ParsedInput(InputType.WORKFLOW, "code_review", "")
 
 
 @pytest.mark.requirement("S1-39")
 @pytest.mark.requirement("C-06")
-def test_a_colon_begins_a_command_too_and_three_a_reference():
+def test_one_colon_starts_a_command_and_three_start_a_reference():
     assert parse_input(":runs failed") == ParsedInput(InputType.COMMAND, "runs", "failed")
     assert parse_input(":::last[files][0]") == ParsedInput(InputType.REFERENCE, "last[files][0]")
 
@@ -57,18 +57,18 @@ def test_what_only_looks_like_a_prefix_is_plain_text(line):
 
 @pytest.mark.requirement("D1-1")
 @pytest.mark.parametrize(("line", "text"), [("//stop", "/stop"), ("\\@bob hi", "@bob hi"), ("\\:wq", ":wq")])
-def test_a_text_that_begins_like_something_else_can_be_sent(line, text):
+def test_a_text_that_starts_with_a_prefix_can_be_escaped(line, text):
     assert parse_input(line) == ParsedInput(InputType.DIRECT, text=text)
 
 
 @pytest.mark.parametrize("line", ["@", "#", "%", "/"])
-def test_a_bare_prefix_says_what_is_missing(line):
+def test_a_bare_prefix_reports_the_missing_name(line):
     assert " name is missing" in parse_input(line).problem
 
 
 @pytest.mark.requirement("S1-41")
 @pytest.mark.requirement("D1-14")
-def test_options_stand_before_the_text_and_a_bare_one_is_true():
+def test_options_precede_the_text_and_a_bare_option_is_true():
     parsed = parse_input("%research --max-rounds=5 --strict what is  --new\nin it?")
     assert parsed.options == {"max_rounds": "5", "strict": True}
     assert parsed.text == "what is  --new\nin it?"
@@ -99,21 +99,21 @@ def test_the_value_of_an_option_may_be_quoted_or_json(written, value):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("%w --a=1 --a=2 x", "given twice"),
         ("%w --1x y", "--1x is not a valid option"),
         ('%w --a="open', "Missing closing quote for --a"),
     ],
 )
-def test_a_wrong_option_is_told_in_a_sentence(line, told):
-    assert told in parse_input(line).problem
+def test_an_invalid_option_is_explained(line, expected):
+    assert expected in parse_input(line).problem
 
 
 @given(LINES)
 @example("\\\\@x")
 @example("\\::3")
-def test_any_line_is_understood_and_can_be_written_again(line):
+def test_any_line_parses_and_round_trips(line):
     parsed = parse_input(line)
     if not parsed.problem:
         assert parse_input(format_input(parsed)) == parsed
@@ -124,7 +124,7 @@ def test_any_line_is_understood_and_can_be_written_again(line):
     st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), st.text() | st.just(True), max_size=3),
     st.text().map(str.strip),
 )
-def test_any_options_and_any_text_of_a_workflow_can_be_written(name, options, text):
+def test_any_options_and_text_of_a_workflow_round_trip(name, options, text):
     parsed = ParsedInput(InputType.WORKFLOW, name, text, options)
     assert parse_input(format_input(parsed)) == parsed
 
@@ -144,14 +144,14 @@ DECLARED = WorkflowResponse(
 
 
 @pytest.mark.requirement("D1-14")
-def test_options_get_the_types_that_are_declared():
+def test_options_are_converted_to_the_declared_types():
     line = '%ship --max-rounds=5 --dry --tags=["a"] --level=low --ratio=0.5 --extra={"a":1} go'
     expected = {"max_rounds": 5, "dry": True, "tags": ["a"], "level": "low", "ratio": 0.5, "extra": {"a": 1}}
     assert parse_workflow_options(parse_input(line).options, DECLARED) == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"max_rounds": "five"}, "--max-rounds must be an integer, got 'five'."),
         ({"max_rounds": True}, "--max-rounds requires an integer: write --max-rounds=value."),
@@ -160,13 +160,13 @@ def test_options_get_the_types_that_are_declared():
         ({"ratio": "NaN"}, "--ratio must be a number"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_the_fix(options, told):
+def test_an_invalid_value_is_explained_with_a_fix(options, expected):
     with pytest.raises(InvalidOption) as raised:
         parse_workflow_options(options, DECLARED)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
-def test_a_missing_option_is_told():
+def test_a_missing_option_is_reported():
     needs = WorkflowResponse(
         id="ship", kind="json", inputs=[InputResponse(name="count", type="integer", required=True)]
     )
@@ -174,12 +174,12 @@ def test_a_missing_option_is_told():
         parse_workflow_options({}, needs)
 
 
-def test_a_python_workflow_takes_any_option_as_json_or_text():
+def test_a_python_workflow_accepts_any_option_as_json_or_text():
     flow = WorkflowResponse(id="greet", kind="python")
     assert parse_workflow_options({"a": "5", "b": "x y", "c": True}, flow) == {"a": 5, "b": "x y", "c": True}
 
 
 @given(st.sampled_from([each.name for each in DECLARED.inputs]), st.text() | st.just(True))
-def test_a_text_gives_a_value_that_is_json_or_a_sentence(name, value):
+def test_any_option_text_gives_json_or_an_error(name, value):
     with contextlib.suppress(InvalidOption):
         json.dumps(parse_workflow_options({name: value}, DECLARED), allow_nan=False)

@@ -38,7 +38,7 @@ async def test_a_line_names_the_state_the_role_and_the_agent() -> None:
     assert not any("_" in (format_event(event) or "") for event in run.events)
 
 
-async def test_an_object_that_is_logged_is_shown_as_json() -> None:
+async def test_a_logged_object_is_shown_as_json() -> None:
     async with Session("s") as session:
         session.load('(workflow w (state s (log "~a" {:passed true}) (terminal)))', "lisp")
         run = await session.start("w")

@@ -1,4 +1,4 @@
-"""Pastes: folded in the line, whole when entered."""
+"""Pastes: folded in the line, expanded on submit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,15 +17,15 @@ def test_a_paste_of_more_than_eight_lines_is_folded():
     assert pastes.fold("x" * 5000) == "[Pasted text #2 5000 characters]"
 
 
-def test_line_ends_of_terminals_are_made_plain():
+def test_line_endings_are_normalized():
     assert Pastes().fold("a\r\nb\rc") == "a\nb\nc"
 
 
-def test_a_mark_that_nobody_made_stays_as_it_is():
+def test_an_unknown_mark_is_unchanged():
     assert Pastes().expand("see [Pasted text #1 +11 lines]") == "see [Pasted text #1 +11 lines]"
 
 
-def test_a_paste_that_is_pasted_again_is_found():
+def test_a_repeated_paste_is_found():
     pastes = Pastes()
     mark = pastes.fold(lines(12))
     assert pastes.find_mark(lines(12).replace("\n", "\r"), f"see {mark}") == mark
@@ -33,7 +33,7 @@ def test_a_paste_that_is_pasted_again_is_found():
 
 
 @given(st.lists(st.text(), max_size=3), st.text())
-def test_what_is_entered_is_what_was_pasted(texts, between):
+def test_expanding_restores_the_pasted_text(texts, between):
     pastes = Pastes()
     plain = [text.replace("\r\n", "\n").replace("\r", "\n") for text in texts]
     folded = between.join(pastes.fold(text) for text in texts)

@@ -1,4 +1,4 @@
-"""What `::…` stands for."""
+"""Resolution of `::…` references."""
 
 import contextlib
 from dataclasses import dataclass
@@ -56,16 +56,16 @@ BLOCKS = [
         ("no references", "no references"),
     ],
 )
-def test_a_reference_stands_for_what_a_block_gave(text, resolved):
+def test_a_reference_resolves_to_the_value_of_its_block(text, resolved):
     assert resolve_references(text, BLOCKS) == resolved
 
 
-def test_last_and_numbers_from_the_end_count_results_that_are_there():
+def test_last_and_negative_numbers_count_finished_results():
     blocks = BLOCKS[:6]
     assert resolve_references("::last ::-1 ::-2", blocks) == "looks good looks good **Hello**"
 
 
-def test_the_last_result_is_what_ended_last():
+def test_the_last_result_is_the_one_that_finished_last():
     blocks = [
         Block(1, "run", "plan", value="first", end_order=3),
         Block(2, "run", "plan", value="second", end_order=1),
@@ -74,13 +74,13 @@ def test_the_last_result_is_what_ended_last():
     assert resolve_references("::last ::-1 ::-3 ::plan", blocks) == "first first second first"
 
 
-def test_a_whole_reference_keeps_the_kind_of_its_value():
+def test_a_text_that_is_one_reference_keeps_the_type_of_its_value():
     assert resolve_text_value("::2[rooms]", BLOCKS) == [{"name": "hall"}, {"name": "bath"}]
     assert resolve_text_value("see ::2[cost]", BLOCKS) == "see 5"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("::9", "Result ::9 not found. Results are numbered 1 to 7."),
         ("::-9", "Result ::-9 not found. There are 4 results so far."),
@@ -93,20 +93,20 @@ def test_a_whole_reference_keeps_the_kind_of_its_value():
         ("::4[x]", "::4 has no fields: it is a string."),
     ],
 )
-def test_a_wrong_reference_is_told_in_a_sentence(text, told):
+def test_an_invalid_reference_is_explained(text, expected):
     with pytest.raises(UnresolvedReference) as raised:
         resolve_references(text, BLOCKS)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
-def test_without_blocks_there_is_nothing_to_refer_to():
+def test_a_reference_without_blocks_is_an_error():
     with pytest.raises(UnresolvedReference, match="No results yet"):
         resolve_references("::last", [])
     with pytest.raises(UnresolvedReference, match="No results yet"):
         resolve_references("::1", [])
 
 
-def test_what_a_reference_gives_is_no_prefix_no_option_and_no_reference():
+def test_a_referenced_value_is_not_parsed_as_prefix_option_or_reference():
     blocks = [Block(1, "run", "evil", value="--force ::1 /stop")]
     parsed, value = resolve_input(parse_input("%ship --note=::1 ::evil"), blocks)
     assert parsed.options == {"note": "--force ::1 /stop"}
@@ -120,16 +120,16 @@ def test_the_options_and_the_input_of_a_workflow_may_be_values():
 
 
 @given(st.text(alphabet="ab:3-[]\\ lst\n'\"", max_size=40))
-def test_any_text_is_resolved_or_told_why_not(text):
+def test_any_text_is_resolved_or_explained(text):
     with contextlib.suppress(UnresolvedReference):
         resolve_references(text, BLOCKS)
 
 
 @given(st.text().filter(lambda text: ":" not in text))
-def test_a_text_without_references_stays_as_it_is(text):
+def test_a_text_without_references_is_unchanged(text):
     assert resolve_references(text, BLOCKS) == text
 
 
 @given(st.text())
-def test_a_result_comes_through_unchanged(text):
+def test_a_referenced_result_is_unchanged(text):
     assert resolve_references("::1", [Block(1, "run", value=text)]) == text

@@ -1,4 +1,4 @@
-"""The plain mode on a session of this process: `python plain_app.py`, in the folder of a project."""
+"""The plain mode on a session of this process: `python plain_app.py`, in a project directory."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A real terminal for the plain mode: what is typed goes in, and the screen can be looked at."""
+"""A pseudo-terminal for the plain mode: sends keys and reads the screen."""
 
 import os
 import sys
@@ -19,7 +19,7 @@ KEYS = {
 
 
 class Terminal:
-    """A program in a terminal of 100 columns, with everything that it showed."""
+    """A program in a terminal of 100 columns, with all of its output."""
 
     def __init__(self, folder: Path, command: list[str] | None = None, size=(40, 100), **env: str) -> None:
         self.screen = pyte.HistoryScreen(size[1], size[0], history=2000, ratio=0.5)
@@ -46,7 +46,7 @@ class Terminal:
 
     @property
     def lines(self) -> list[str]:
-        """Every line, also those that have scrolled away."""
+        """Return every line, including those that scrolled away."""
         above = ["".join(row[x].data for x in range(self.screen.columns)) for row in self.screen.history.top]
         return [line.rstrip() for line in [*above, *self.screen.display]]
 
@@ -62,16 +62,16 @@ class Terminal:
             self._child.send(KEYS[key])
 
     def enter(self, text: str) -> None:
-        """Type a line; it is there before it is entered, as a person would see it."""
+        """Type a line, wait until the terminal echoes it, and press Enter."""
         self.type(text)
         self.press("enter")
 
     def paste(self, text: str) -> None:
-        """As a terminal does it that brackets what is pasted."""
+        """Paste with bracketed paste."""
         self._child.send("\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~")
 
     def until(self, *texts: str, gone: str = "") -> str:
-        """What is shown as soon as it has all of these."""
+        """Return the screen as soon as it contains all of these."""
         for _ in self._frames():
             if all(text in self.shown for text in texts) and (not gone or gone not in self.shown):
                 return self.shown
@@ -79,7 +79,7 @@ class Terminal:
         raise AssertionError(f"{missing} not shown (or {gone!r} still is):\n{self.shown}")
 
     def end(self) -> int | None:
-        """The exit code, when everything was shown."""
+        """Return the exit code after reading all output."""
         for _ in self._frames():
             if self._child.flag_eof:
                 self._child.close()

@@ -1,4 +1,4 @@
-"""The plain mode in real terminals, and in pipes."""
+"""The plain mode in real terminals and in pipes."""
 
 import os
 import re
@@ -51,13 +51,20 @@ def piped(project: Path, *lines: str, **env: str) -> subprocess.CompletedProcess
 
 @pytest.mark.requirement("S0-05")
 @pytest.mark.requirement("S1-08")
-def test_a_workflow_is_typed_and_told_as_it_goes_on(project):
+def test_a_typed_workflow_is_started_and_its_progress_printed(project):
     with opened(project) as terminal:
         terminal.enter("%review --strict it")
         shown = terminal.until("review completed", "no active runs")
         lines = [line.strip() for line in shown.splitlines()]
-        told = ["[workflow] review started", "[build] │ one", "[build] ✓", "[look] ⚙ Read", "-one", "+two"]
-        places = [next(n for n, line in enumerate(lines) if line.startswith(each)) for each in told]
+        expected = [
+            "[workflow] review started",
+            "[build] │ one",
+            "[build] ✓",
+            "[look] ⚙ Read",
+            "-one",
+            "+two",
+        ]
+        places = [next(n for n, line in enumerate(lines) if line.startswith(start)) for start in expected]
         assert places == sorted(places)
         assert "• clear" in lines
         assert lines.count("Review") == 1
@@ -75,7 +82,7 @@ def test_a_workflow_is_typed_and_told_as_it_goes_on(project):
 @pytest.mark.requirement("S1-10")
 @pytest.mark.requirement("D1-1")
 @pytest.mark.requirement("D1-4")
-def test_a_gate_is_opened_and_answered_by_number_or_text_and_asks_again(project):
+def test_a_gate_is_answered_by_number_or_text_and_asks_again_after_an_error(project):
     with opened(project) as terminal:
         terminal.enter("%paint")
         terminal.until("⏸ Waiting for Input", "Which colour?", "1 red", "2 blue", "1 waiting: /gates")
@@ -100,7 +107,7 @@ def test_a_gate_is_opened_and_answered_by_number_or_text_and_asks_again(project)
         terminal.until("Hello Noted: all is well")
 
 
-def test_keys_do_what_people_are_used_to(project):
+def test_common_editing_keys_work(project):
     with opened(project) as terminal:
         terminal.type("?")
         terminal.until("these keys")
@@ -134,7 +141,7 @@ def test_keys_do_what_people_are_used_to(project):
         assert "then: quit" in terminal.shown
 
 
-def test_a_long_paste_is_folded_and_entered_whole(project):
+def test_a_long_paste_is_folded_and_submitted_in_full(project):
     text = "\n".join(f"- line {n}" for n in range(1, 13))
     with opened(project) as terminal:
         terminal.type("%hello ")
@@ -149,7 +156,7 @@ def test_a_long_paste_is_folded_and_entered_whole(project):
         terminal.until("  - line 11", gone="❯ [Pasted text #2")
 
 
-def test_the_line_is_written_in_an_editor(project):
+def test_the_line_can_be_edited_in_an_editor(project):
     editor = project / "editor"
     editor.write_text("#!/bin/sh\nprintf ' from the editor' >> \"$1\"\n")
     editor.chmod(0o755)
@@ -165,7 +172,7 @@ def test_the_line_is_written_in_an_editor(project):
 
 
 @pytest.mark.requirement("S1-11")
-def test_escape_and_enter_stop_the_run_and_control_c_twice_leaves_it(project):
+def test_escape_and_enter_stop_the_run_and_control_c_twice_quits(project):
     with opened(project) as terminal:
         terminal.enter("%forever")
         terminal.until("forever started", "1 running")
@@ -183,7 +190,7 @@ def test_escape_and_enter_stop_the_run_and_control_c_twice_leaves_it(project):
         assert re.search(r"paint waiting.*nerve watch [\w-]+", terminal.shown)
 
 
-def test_what_was_entered_is_known_the_next_time(project):
+def test_the_history_survives_a_restart(project):
     with opened(project) as terminal:
         terminal.enter("%hello again")
         terminal.until("Hello again")
@@ -200,7 +207,7 @@ def test_what_was_entered_is_known_the_next_time(project):
         terminal.until("Hello again")
 
 
-def test_the_full_screen_can_be_asked_for(project):
+def test_the_full_screen_can_be_requested(project):
     with opened(project) as terminal:
         terminal.enter("/tui plain")
         terminal.until("Plain mode is already active.")
@@ -209,7 +216,7 @@ def test_the_full_screen_can_be_asked_for(project):
         assert "then: full" in terminal.shown
 
 
-def test_without_colours_nothing_is_coloured(project):
+def test_no_color_disables_colours(project):
     with opened(project, NO_COLOR="1") as terminal:
         terminal.enter("%review it")
         terminal.until("review completed", "no active runs")
@@ -218,7 +225,7 @@ def test_without_colours_nothing_is_coloured(project):
         assert not COLOUR.search(terminal.raw)
 
 
-def test_a_narrow_and_low_terminal_is_enough(project):
+def test_a_small_terminal_works(project):
     with Terminal(project, size=(16, 60)) as terminal:
         terminal.until("6 workflows", "no active runs")
         terminal.enter("%paint")
@@ -228,7 +235,7 @@ def test_a_narrow_and_low_terminal_is_enough(project):
         assert all(len(line) <= 60 for line in terminal.lines)
 
 
-def test_a_terminal_that_can_do_nothing_gets_lines(project):
+def test_a_dumb_terminal_gets_plain_lines(project):
     with Terminal(project, TERM="dumb") as terminal:
         terminal.until("6 workflows")
         terminal.type("%paint\n")
@@ -241,11 +248,11 @@ def test_a_terminal_that_can_do_nothing_gets_lines(project):
 
 
 @pytest.mark.requirement("S0-05")
-def test_lines_from_a_pipe_are_entered_one_after_another_until_the_end(project):
-    told = piped(project, "%hello you", "%paint", "/answer green", "/answer 2", "%hello ::paint", "%note")
-    assert told.returncode == 0
-    assert told.stderr == ""
-    lines = told.stdout.splitlines()
+def test_piped_lines_are_submitted_in_order_until_the_end(project):
+    result = piped(project, "%hello you", "%paint", "/answer green", "/answer 2", "%hello ::paint", "%note")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
     assert "[workflow] hello started" in lines
     expected = [
         "> %hello you",
@@ -265,17 +272,17 @@ def test_lines_from_a_pipe_are_entered_one_after_another_until_the_end(project):
         "then: quit",
     ]
     assert [line for line in lines if line in expected] == expected
-    assert "✗ Invalid choice 'green'" in told.stdout
-    assert re.search(r"note waiting: What is to be noted\?.*nerve watch", told.stdout)
-    assert "\x1b" not in told.stdout
+    assert "✗ Invalid choice 'green'" in result.stdout
+    assert re.search(r"note waiting: What is to be noted\?.*nerve watch", result.stdout)
+    assert "\x1b" not in result.stdout
 
 
 @pytest.mark.requirement("S1-40")
 @pytest.mark.requirement("S1-46")
 def test_in_a_pipe_the_line_after_a_question_answers_it(project):
-    told = piped(project, "%paint", "green", "/runs", "blue", "%note", "all is well", "%hello ::last")
-    assert told.returncode == 0
-    lines = told.stdout.splitlines()
+    result = piped(project, "%paint", "green", "/runs", "blue", "%note", "all is well", "%hello ::last")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
     expected = [
         "> %paint",
         "[gate] Which colour? (red or blue)",
@@ -292,12 +299,12 @@ def test_in_a_pipe_the_line_after_a_question_answers_it(project):
         "Hello **Noted: all is well**",
     ]
     assert [line for line in lines if line in expected] == expected
-    assert "✗ Invalid choice 'green'. Must be one of: ['red', 'blue']" in told.stdout
+    assert "✗ Invalid choice 'green'. Must be one of: ['red', 'blue']" in result.stdout
 
 
-def test_a_pipe_can_stop_what_it_has_started(project):
-    told = piped(project, "%forever", "/stop", "/tui full", "/quit", "%hello never")
-    assert told.returncode == 0
-    assert "forever cancelled" in told.stdout
-    assert "The full screen needs a terminal." in told.stdout
-    assert "never" not in told.stdout
+def test_piped_input_can_stop_its_runs(project):
+    result = piped(project, "%forever", "/stop", "/tui full", "/quit", "%hello never")
+    assert result.returncode == 0
+    assert "forever cancelled" in result.stdout
+    assert "The full screen needs a terminal." in result.stdout
+    assert "never" not in result.stdout

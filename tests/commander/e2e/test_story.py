@@ -1,4 +1,4 @@
-"""The whole story, typed by somebody who reads nothing but the screen: full, and in plain lines."""
+"""A complete session driven only by the screen content: full screen and plain mode."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PLAIN = [sys.executable, "-W", "error", "-m", "nerve", "commander", "--plain"]
 
 
 class Screen(Protocol):
-    """What a person does, whatever the screen looks like."""
+    """The user actions, independent of the screen mode."""
 
     def enter(self, text: str) -> None: ...
     def until(self, *texts: str) -> str: ...
     def left(self) -> str:
-        """What stands in the terminal when the Commander has ended well."""
+        """Return the terminal content after the Commander exited successfully."""
 
 
 class Full(Tmux):
-    """`nerve` in a terminal that tmux draws."""
+    """`nerve` in a tmux terminal."""
 
     def __enter__(self) -> Full:
         super().__enter__()
@@ -38,7 +38,7 @@ class Full(Tmux):
 
 
 class Plain(Terminal):
-    """`nerve commander --plain` in a terminal that pyte draws."""
+    """`nerve commander --plain` in a pyte terminal."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PLAIN)
@@ -63,7 +63,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 @pytest.mark.requirement("S1-10")
 @pytest.mark.requirement("S1-11")
 @pytest.mark.parametrize("screen", [pytest.param(Full, marks=needs_tmux), Plain])
-async def test_two_runs_are_started_watched_steered_left_and_found_again(
+async def test_two_runs_are_started_watched_controlled_and_found_after_reopening(
     screen: type[Full | Plain], folder: Path
 ) -> None:
     with screen(folder) as at:
@@ -109,7 +109,7 @@ def answer_one(at: Screen) -> None:
 
 def pause_and_resume_the_other(at: Screen) -> None:
     at.enter("/pause slow")
-    at.until("pauses when this step is done")
+    at.until("pauses after the current step")
     at.enter("/runs pausing")
     at.until("slow pausing")
     at.enter("/resume slow")

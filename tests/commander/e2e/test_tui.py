@@ -1,4 +1,4 @@
-"""The full screen in a real terminal: typing, pasting, resizing, leaving, and a server that dies."""
+"""The full screen in a real terminal: typing, pasting, resizing, quitting, and a server crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
     await end_server(tmp_path)
 
 
-async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_answered_by_one(
+async def test_keys_in_the_list_pause_and_resume_a_run_and_a_key_answers_a_gate(
     folder: Path,
 ) -> None:
     with Tmux(folder) as terminal:
@@ -49,7 +49,7 @@ async def test_a_run_is_paused_and_goes_on_by_keys_in_the_list_and_a_gate_is_ans
 
 
 @pytest.mark.requirement("S1-40")
-async def test_lines_that_are_typed_before_the_screen_is_up_are_entered(folder: Path) -> None:
+async def test_lines_typed_before_the_screen_is_ready_are_submitted(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.run("clear; " + shlex.join(NERVE))
         terminal.type("%hello early")
@@ -58,7 +58,7 @@ async def test_lines_that_are_typed_before_the_screen_is_up_are_entered(folder: 
         terminal.until("❯ %hello early", "hello early", "❯ and a draft")
 
 
-async def test_what_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
+async def test_fast_typing_arrives_in_order(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
         terminal.until("%hello")
@@ -69,7 +69,7 @@ async def test_what_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
         terminal.until("❯ a ", "│   b ", "│   c ")
 
 
-async def test_an_answer_that_is_typed_fast_arrives_in_its_order(folder: Path) -> None:
+async def test_a_fast_typed_answer_arrives_in_order(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
         terminal.until("%ship")
@@ -91,11 +91,11 @@ async def test_a_long_paste_is_folded_and_shown_when_pasted_again(folder: Path) 
 
 
 def is_drawn(width: int, screen: str) -> bool:
-    """Whether the screen was drawn for its size: its frames are as wide as it is."""
+    """Return whether the screen was drawn for its current size."""
     return "▸" in screen and "waiting" in screen and max(map(len, screen.splitlines())) == width
 
 
-async def test_no_size_breaks_the_screen(folder: Path) -> None:
+async def test_any_terminal_size_works(folder: Path) -> None:
     with Tmux(folder, COLUMNS="100") as terminal:
         terminal.nerve()
         terminal.enter("%ship it")
@@ -110,7 +110,7 @@ async def test_no_size_breaks_the_screen(folder: Path) -> None:
         terminal.gone("1  yes")
 
 
-async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path) -> None:
+async def test_control_c_clears_first_and_quits_when_pressed_twice(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
         terminal.until("%hello")
@@ -125,7 +125,7 @@ async def test_control_c_clears_first_and_leaves_when_pressed_twice(folder: Path
         assert not terminal.is_full_screen
 
 
-async def test_the_prompt_is_written_in_an_editor(folder: Path) -> None:
+async def test_the_prompt_can_be_edited_in_an_editor(folder: Path) -> None:
     editor = folder / "editor.sh"
     editor.write_text("#!/bin/sh\nprintf '%%hello from the editor' > \"$1\"\n")
     editor.chmod(0o755)
@@ -138,7 +138,7 @@ async def test_the_prompt_is_written_in_an_editor(folder: Path) -> None:
         terminal.until("hello from the editor", "✓ hello")
 
 
-async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost(folder: Path) -> None:
+async def test_a_killed_server_is_restarted_and_nothing_is_lost(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
         terminal.until("%ship")
@@ -155,7 +155,7 @@ async def test_a_server_that_is_killed_comes_back_and_nothing_is_lost(folder: Pa
     assert effects(folder) == ["built", "sent"]
 
 
-async def test_one_changes_to_plain_lines_and_back(folder: Path) -> None:
+async def test_switching_to_plain_mode_and_back(folder: Path) -> None:
     with Tmux(folder) as terminal:
         terminal.nerve()
         terminal.until("%hello")

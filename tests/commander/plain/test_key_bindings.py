@@ -1,17 +1,17 @@
-"""Keys of the plain mode that leave and stop."""
+"""Keys of the plain mode that quit and stop."""
 
 from types import SimpleNamespace
 from typing import Any
 
 from prompt_toolkit.buffer import Buffer
 
-from commander.tui.desks import Scripted, desk, finished, review
+from commander.tui.state_fixtures import Scripted, finished, make_state, review
 from nerve.commander.core.state import CommanderState
 from nerve.commander.plain.key_bindings import CLEAR_HINT, LEAVE_HINT, PlainKeyActions
 
 
 class Pressing:
-    """Keys on a desk, and what came of them."""
+    """Presses keys and records the effects."""
 
     def __init__(self, on: CommanderState, focus: str | None = None) -> None:
         on.focus_run(focus)
@@ -30,18 +30,18 @@ class Pressing:
 
 
 def stopping() -> Pressing:
-    made = desk()
-    review(made)
-    return Pressing(made, "run_01review")
+    state = make_state()
+    review(state)
+    return Pressing(state, "run_01review")
 
 
 async def stopped(at: Pressing) -> list[str | None]:
     for task in list(at.keys.tasks):
         await task
-    return at.controller.pause
+    return at.controller.stopped_runs
 
 
-async def test_ctrl_c_leaves_when_it_is_pressed_again_and_stops_nothing() -> None:
+async def test_ctrl_c_twice_quits_and_stops_nothing() -> None:
     at = stopping()
     at.keys.interrupt(at.event)
     assert at.hint == LEAVE_HINT
@@ -74,7 +74,7 @@ async def test_esc_twice_clears_the_line_and_stops_nothing() -> None:
     assert (at.event.current_buffer.text, await stopped(at)) == ("", [])
 
 
-async def test_esc_leaves_a_gate_before_anything_else() -> None:
+async def test_esc_leaves_a_gate_first() -> None:
     at = stopping()
     at.controller.state.open_gate("g1")
     at.event.current_buffer.insert_text("draft")
@@ -82,9 +82,9 @@ async def test_esc_leaves_a_gate_before_anything_else() -> None:
     assert (at.controller.state.open_gate_id, at.event.current_buffer.text) == (None, "draft")
 
 
-async def test_ctrl_c_only_leaves_where_nothing_runs() -> None:
-    made = desk()
-    finished(made)
-    at = Pressing(made, "run_00research")
+async def test_ctrl_c_without_runs_only_quits() -> None:
+    state = make_state()
+    finished(state)
+    at = Pressing(state, "run_00research")
     at.keys.interrupt(at.event)
     assert at.hint == LEAVE_HINT

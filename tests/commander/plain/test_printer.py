@@ -1,4 +1,4 @@
-"""The desk as lines: printed once, in the order in which a person can follow it."""
+"""The printer: each line is printed once and in a readable order."""
 
 import io
 from datetime import UTC, datetime, timedelta
@@ -15,10 +15,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Printing:
-    """A printer on a desk, and what it has printed."""
+    """A printer with its state and output."""
 
     def __init__(self, terminal: bool = True, width: int = 60) -> None:
-        self.desk, self.file, self.seq = CommanderState(), io.StringIO(), 0
+        self.state, self.file, self.seq = CommanderState(), io.StringIO(), 0
         environment = {"TERM": "xterm"}
         console = Console(
             file=self.file,
@@ -28,20 +28,22 @@ class Printing:
             highlight=False,
             _environ=environment,
         )
-        self.printer = ConversationPrinter(self.desk, console)
+        self.printer = ConversationPrinter(self.state, console)
 
     def run(self, run_id: str = "r1", workflow: str = "review") -> None:
-        self.desk.merge_runs([RunResponse(run_id=run_id, workflow=workflow, state="running", started_at=NOW)])
-        self.desk.show_run(run_id)
+        self.state.merge_runs(
+            [RunResponse(run_id=run_id, workflow=workflow, state="running", started_at=NOW)]
+        )
+        self.state.show_run(run_id)
         self.tell("workflow_started", run_id=run_id, workflow=workflow, steps=[])
 
     def tell(
         self, kind: str, path: str = "", run_id: str = "r1", workflow: str = "review", **data: Any
     ) -> None:
-        seen = self.desk.last_seq(run_id) or 0
+        seen = self.state.last_seq(run_id) or 0
         at = NOW + timedelta(seconds=seen)
-        told = {"seq": seen + 1, "run_id": run_id, "workflow_id": workflow, "event_type": kind}
-        self.desk.apply_event(EventResponse(**told, path=path, timestamp=at, data=data))
+        fields = {"seq": seen + 1, "run_id": run_id, "workflow_id": workflow, "event_type": kind}
+        self.state.apply_event(EventResponse(**fields, path=path, timestamp=at, data=data))
 
     def done(self, path: str, output: str, success: bool = True) -> None:
         data = {"node_id": path[1:], "success": success, "result": {"output": output}, "duration_ms": 1500}
@@ -49,7 +51,7 @@ class Printing:
 
     @property
     def news(self) -> list[str]:
-        """What is printed now and was not before."""
+        """The lines printed since the last access."""
         self.file.truncate(0)
         self.file.seek(0)
         self.printer.print_changes()
@@ -58,7 +60,7 @@ class Printing:
 
 def test_everything_is_printed_once():
     printing = Printing(terminal=False)
-    printing.desk.add_block("input", "%review it")
+    printing.state.add_block("input", "%review it")
     printing.run()
     assert printing.news == ["> %review it", "[workflow] review started"]
     assert printing.news == []
@@ -72,7 +74,7 @@ def test_everything_is_printed_once():
     assert printing.news == []
 
 
-def test_what_a_workflow_emits_is_a_line_where_it_belongs():
+def test_a_user_event_is_a_line_at_its_position():
     printing = Printing(terminal=False)
     printing.run()
     printing.done("/reviewer", "fine")
@@ -85,7 +87,7 @@ def test_what_a_workflow_emits_is_a_line_where_it_belongs():
     ]
 
 
-def test_what_a_step_says_stands_before_its_end_and_is_not_said_twice():
+def test_step_output_precedes_the_end_of_the_step_and_is_not_repeated():
     printing = Printing()
     printing.run()
     printing.tell("output_chunk", "/look", stream="partial", text="Looks ")
@@ -101,7 +103,7 @@ def test_what_a_step_says_stands_before_its_end_and_is_not_said_twice():
     ]
 
 
-def test_output_of_several_lines_that_is_the_result_is_not_said_twice():
+def test_multiline_output_that_is_the_result_is_not_repeated():
     printing = Printing(terminal=False)
     printing.run()
     printing.tell("output_chunk", "/list", stream="stdout", text="one\ntwo\n")
@@ -114,7 +116,7 @@ def test_output_of_several_lines_that_is_the_result_is_not_said_twice():
     )
 
 
-def test_output_comes_line_by_line_while_it_grows():
+def test_growing_output_is_printed_line_by_line():
     printing = Printing()
     printing.run()
     assert len(printing.news) == 1
@@ -126,7 +128,7 @@ def test_output_comes_line_by_line_while_it_grows():
     assert printing.news == ["[build] │ three", "[build] ✓ (1.5s)"]
 
 
-def test_output_of_one_line_is_told_with_the_end_of_its_step():
+def test_one_line_output_is_printed_with_the_end_of_its_step():
     printing = Printing()
     printing.run()
     assert len(printing.news) == 1
@@ -135,7 +137,7 @@ def test_output_of_one_line_is_told_with_the_end_of_its_step():
     assert printing.news == ["[build] ✓ built (1.5s)"]
 
 
-def test_tools_are_folded_until_somebody_wants_to_see_them():
+def test_tool_output_is_folded_until_details_are_shown():
     printing = Printing()
     printing.run()
     assert len(printing.news) == 1
@@ -150,9 +152,7 @@ def test_tools_are_folded_until_somebody_wants_to_see_them():
 
 
 @pytest.mark.parametrize(("terminal", "shown"), [(True, 2000), (False, 10_000)])
-def test_of_a_result_that_nobody_would_read_a_terminal_has_the_beginning_and_a_pipe_everything(
-    terminal: bool, shown: int
-):
+def test_a_very_long_result_is_truncated_on_a_terminal_and_complete_in_a_pipe(terminal: bool, shown: int):
     printing = Printing(terminal)
     printing.run()
     printing.tell("workflow_completed", result="number 1!\n" * 10_000)
@@ -161,7 +161,7 @@ def test_of_a_result_that_nobody_would_read_a_terminal_has_the_beginning_and_a_p
     assert ("… 80,000 more characters; /export writes" in told) == terminal
 
 
-def test_a_failure_and_a_rest_are_told_with_their_reasons():
+def test_a_failure_and_a_pause_are_printed_with_their_reasons():
     printing = Printing(terminal=False)
     printing.run()
     printing.tell("workflow_held", reason="budget", message="the budget is spent")
@@ -170,7 +170,7 @@ def test_a_failure_and_a_rest_are_told_with_their_reasons():
     assert printing.news == ["[workflow] ✗ review failed (2.0s): no \\x1b[2Jluck"]
 
 
-def test_lines_of_several_runs_say_whose_they_are():
+def test_lines_of_several_runs_are_marked_with_their_run():
     printing = Printing(terminal=False)
     printing.run("r1")
     printing.run("r2", "other")
@@ -185,7 +185,7 @@ def gate(printing: Printing, **more: Any) -> None:
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship\nit?", choices=["yes", "no"], **more)
 
 
-def test_a_gate_is_a_card_with_its_choices_and_the_change_that_it_is_about():
+def test_a_gate_is_a_card_with_its_choices_and_its_diff():
     printing = Printing()
     printing.run()
     change = {"file_path": "a.py", "old_string": "one", "new_string": "two"}
@@ -198,7 +198,7 @@ def test_a_gate_is_a_card_with_its_choices_and_the_change_that_it_is_about():
     assert printing.news == ["[gate] answered: yes"]
 
 
-def test_in_a_pipe_a_gate_is_lines():
+def test_in_a_pipe_a_gate_is_printed_as_lines():
     printing = Printing(terminal=False)
     printing.run()
     gate(printing)
@@ -211,13 +211,13 @@ def test_in_a_pipe_a_gate_is_lines():
     ]
 
 
-def test_answers_notes_and_errors_are_told_each_in_its_way():
+def test_answers_notes_and_errors_have_their_own_formats():
     printing = Printing()
-    printing.desk.add_block("text", "# Title\n\n- one\n- two", name="router")
-    printing.desk.add_block("text", "`/stop`", name="/help")
-    printing.desk.add_block("note", "done [bold]so[/]")
-    printing.desk.add_block("error", "not\x07 so")
-    printing.desk.add_block("input", "\n".join(map(str, range(12))))
+    printing.state.add_block("text", "# Title\n\n- one\n- two", name="router")
+    printing.state.add_block("text", "`/stop`", name="/help")
+    printing.state.add_block("note", "done [bold]so[/]")
+    printing.state.add_block("error", "not\x07 so")
+    printing.state.add_block("input", "\n".join(map(str, range(12))))
     shown = printing.news
     assert shown[0] == "[router] ::1"
     assert "Title" in shown
@@ -228,50 +228,50 @@ def test_answers_notes_and_errors_are_told_each_in_its_way():
     assert shown[-9:] == ["❯ 0", *(f"  {n}" for n in range(1, 8)), "  … +4 lines"]
 
 
-def test_a_gate_of_a_run_that_nobody_follows_is_no_card():
+def test_a_gate_of_an_unfollowed_run_is_not_printed():
     printing = Printing()
-    printing.desk.replace_gates([GateResponse(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
+    printing.state.replace_gates([GateResponse(gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?")])
     assert printing.news == []
 
 
-def test_a_gate_that_is_opened_is_shown_unless_it_was_the_last_to_be():
+def test_an_opened_gate_is_shown_unless_it_was_just_shown():
     printing = Printing()
-    printing.desk.merge_runs([RunResponse(run_id="r9", workflow="other", state="waiting")])
+    printing.state.merge_runs([RunResponse(run_id="r9", workflow="other", state="waiting")])
     asked = GateResponse(
         gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", choices=["yes", "no"], note="It is late."
     )
     preview = {"input_preview": "what was built"}
-    printing.desk.replace_gates([GateResponse.model_validate(asked.model_dump() | preview)])
+    printing.state.replace_gates([GateResponse.model_validate(asked.model_dump() | preview)])
     assert printing.news == []
-    printing.desk.open_gate("g9")
+    printing.state.open_gate("g9")
     shown = "\n".join(printing.news)
     for text in ("⏸ Waiting for Input: ok of other", "Ship it?", "It is late.", "what was built", "2 no"):
         assert text in shown
-    printing.desk.open_gate(None)
-    printing.desk.open_gate("g9")
+    printing.state.open_gate(None)
+    printing.state.open_gate("g9")
     assert printing.news == []
     printing.run()
     gate(printing)
     assert "Waiting for Input: ok of review" in "\n".join(printing.news)
-    printing.desk.open_gate(None)
-    printing.desk.open_gate("g9")
+    printing.state.open_gate(None)
+    printing.state.open_gate("g9")
     assert "Ship it?" in "\n".join(printing.news)
 
 
-def test_in_a_pipe_a_gate_that_is_opened_shows_what_it_asks_about():
+def test_in_a_pipe_an_opened_gate_shows_its_input_preview():
     printing = Printing(terminal=False)
     asked = GateResponse(
         gate_id="g9", run_id="r9", path="/ok", prompt="Ship it?", input_preview="built\nand tested"
     )
-    printing.desk.replace_gates([asked])
-    printing.desk.open_gate("g9")
+    printing.state.replace_gates([asked])
+    printing.state.open_gate("g9")
     assert printing.news == ["[gate] Ship it?", "  built", "  and tested"]
 
 
-def test_in_a_pipe_a_gate_of_a_followed_run_shows_what_it_asks_about_and_its_options():
+def test_in_a_pipe_a_gate_of_a_followed_run_shows_its_input_preview_and_options():
     printing = Printing(terminal=False)
     printing.run()
-    printing.desk.focus_run("r1")
+    printing.state.focus_run("r1")
     asked = {"prompt": "Ship it?", "choices": None, "options": ["yes", "later"], "node_id": "ok"}
     printing.tell("gate_waiting", "/ok", gate_id="g1", input_preview="built\nand tested", **asked)
     assert printing.news[-6:] == [
@@ -294,7 +294,7 @@ FORM = {
 }
 
 
-def test_a_form_is_told_by_its_fields_and_an_answer_that_would_do():
+def test_a_form_shows_its_fields_and_an_example_answer():
     printing = Printing(width=80)
     printing.run()
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=None, form=FORM)
@@ -304,7 +304,7 @@ def test_a_form_is_told_by_its_fields_and_an_answer_that_would_do():
     assert '/answer 1 {"version": "…"}' in shown
 
 
-def test_in_a_pipe_a_form_is_lines():
+def test_in_a_pipe_a_form_is_printed_as_lines():
     printing = Printing(terminal=False)
     printing.run()
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=None, form=FORM)
@@ -314,33 +314,33 @@ def test_in_a_pipe_a_form_is_lines():
         "  dry      true or false",
         '  (/gates 1 opens it, or /answer 1 {"version": "…"})',
     ]
-    printing.desk.replace_gates(
+    printing.state.replace_gates(
         [GateResponse(gate_id="g2", run_id="r2", path="/no", prompt="Why?", form=FORM)]
     )
-    printing.desk.open_gate("g2")
+    printing.state.open_gate("g2")
     assert '  (Type JSON, such as {"version": "…"})' in printing.news
 
 
-def test_in_a_pipe_no_line_of_a_question_or_of_a_step_begins_like_one_of_the_run():
+def test_in_a_pipe_lines_of_questions_and_steps_cannot_imitate_run_lines():
     printing = Printing(terminal=False)
     printing.run()
     forged = "Ship it?\n[gate] answered: yes"
     printing.tell("output_chunk", "/say", stream="assistant", text=forged)
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt=forged, choices=["yes", "no"], node_id="ok")
-    printing.desk.add_block("error", forged)
-    printing.desk.open_gate("g1")
+    printing.state.add_block("error", forged)
+    printing.state.open_gate("g1")
     lines = printing.news
     assert sum("[gate] answered: yes" in line for line in lines) == 3
     assert not [line for line in lines if line.startswith("[gate] answered")]
 
 
-def test_in_a_pipe_a_refused_answer_asks_again():
+def test_in_a_pipe_a_rejected_answer_asks_again():
     printing = Printing(terminal=False)
     printing.run()
-    printing.desk.focus_run("r1")
+    printing.state.focus_run("r1")
     printing.tell("gate_waiting", "/ok", gate_id="g1", prompt="Ship it?", choices=["yes", "no"], node_id="ok")
     assert "  (The next line answers it, or /answer 1 …, /approve, /reject)" in printing.news
-    printing.desk.open_gate(None)
-    printing.desk.add_block("error", "Invalid choice.")
-    printing.desk.open_gate("g1")
+    printing.state.open_gate(None)
+    printing.state.add_block("error", "Invalid choice.")
+    printing.state.open_gate("g1")
     assert printing.news == ["✗ Invalid choice.", "[gate] Ship it? (yes or no)", "  1 yes", "  2 no"]

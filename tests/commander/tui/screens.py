@@ -1,4 +1,4 @@
-"""Screens for tests: an app on a desk filled by hand, and snapshots of what it shows."""
+"""Test screens: an app with a hand-made state, and snapshots of its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from textual.widgets import Input
 
-from commander.tui.desks import NOW, Scripted
+from commander.tui.state_fixtures import NOW, Scripted
 from nerve.commander.core.history import InputHistory
 from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.app import CommanderApp
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 WIDE, SMALL = (100, 30), (60, 16)
 TURNS = 5
-"""Turns of the loop in which nothing happens, until nothing will: a task may be between two queues."""
+"""Idle turns of the event loop before the app counts as idle: a task may be between two queues."""
 
 
 def at_rest(pump: MessagePump) -> bool:
-    """Whether a widget waits for somebody to tell it something."""
+    """Return whether a widget waits for messages."""
     queue = pump._message_queue
     return pump._closed or (queue.empty() and bool(queue.ready_event._waiters))
 
 
 async def wait_until_quiet(app: CommanderApp) -> None:
-    """Return when no widget has anything to do. Textual waits for a while in which little is computed."""
+    """Return when all widgets are idle; the wait of Textual itself depends on CPU time."""
     quiet = 0
     async with asyncio.timeout(30):
         while quiet < TURNS:
             await asyncio.sleep(0)
-            pumps = [pump for each in app.screen_stack for pump in each.walk_children(with_self=True)]
+            pumps = [pump for screen in app.screen_stack for pump in screen.walk_children(with_self=True)]
             over = app._exit or app._exception_event.is_set()
             quiet = quiet + 1 if over or all(map(at_rest, [app, *pumps])) else 0
 
 
 @contextmanager
 def without_waiting(app: CommanderApp) -> Iterator[None]:
-    """Have whoever presses keys wait until all is done, and no longer."""
+    """Make key presses wait exactly until all widgets are idle."""
 
     async def idle(*_: float) -> None:
         await wait_until_quiet(app)
@@ -73,7 +73,7 @@ class Screen:
         await self.press(*text)
 
     async def settle(self) -> None:
-        """Have everything drawn that has changed."""
+        """Draw all changes."""
         for _ in range(3):
             await self.pilot.pause()
             self.app.draw_changes()
@@ -87,7 +87,7 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """What is on the screen."""
+        """The text on the screen."""
         return "\n".join(
             "".join(segment.text for segment in line).rstrip()
             for line in self.app.screen._compositor.render_strips()
@@ -96,12 +96,12 @@ class Screen:
 
 @asynccontextmanager
 async def shown(
-    desk: CommanderState,
+    state: CommanderState,
     size: tuple[int, int] = WIDE,
     past: tuple[str, ...] = (),
     clock: Callable[[], datetime] = lambda: NOW,
 ) -> AsyncIterator[Screen]:
-    controller = Scripted(desk)
+    controller = Scripted(state)
     app = CommanderApp(controller, InputHistory(entries=past), clock)
     with without_waiting(app):
         async with app.run_test(size=size) as pilot:
@@ -111,9 +111,9 @@ async def shown(
 
 
 def difference(app: CommanderApp, name: str) -> str:
-    """Nothing if the screen is as it was when somebody looked at it; else the file that shows how it is now.
+    """Return "" if the screen matches its snapshot, else the path of the actual image.
 
-    UPDATE_SNAPSHOTS=1 keeps it as it is now.
+    UPDATE_SNAPSHOTS=1 replaces the snapshot.
     """
     now = re.sub(r"terminal-\d+", "terminal", app.export_screenshot())
     now = re.sub(r"\n\s*@font-face \{.*?\}", "", now, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Esc and Ctrl-C: close, copy, clear, stop after asking, and leave without stopping anything."""
+"""Esc and Ctrl-C: close, copy, clear, stop after confirmation, and quit without stopping runs."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from datetime import datetime
 
 import pytest
 
-from commander.tui.desks import desk, finished, review, waiting
 from commander.tui.screens import shown
+from commander.tui.state_fixtures import finished, make_state, review, waiting
 from nerve.commander.core.state import CommanderState
 from nerve.commander.tui import exit_actions, themes
 
 
 def working() -> CommanderState:
-    made = desk()
-    review(made)
-    made.focus_run("run_01review")
-    return made
+    state = make_state()
+    review(state)
+    state.focus_run("run_01review")
+    return state
 
 
 async def test_escape_asks_and_enter_stops_the_run() -> None:
     async with shown(working()) as screen:
         await screen.press("escape")
         assert "Stop last commit review? Enter stops it · Esc keeps it" in screen.text
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
         await screen.press("enter")
-        assert screen.controller.pause == ["run_01review"]
+        assert screen.controller.stopped_runs == ["run_01review"]
 
 
-async def test_escape_alone_stops_no_run() -> None:
+async def test_escape_alone_does_not_stop_the_run() -> None:
     async with shown(working()) as screen:
         await screen.press("escape", "escape", "escape", "escape")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
 @pytest.mark.parametrize("text", ["draft", "%dep", "/st"])
-async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
+async def test_escape_twice_clears_the_text_and_does_not_stop_the_run(text: str) -> None:
     async with shown(working()) as screen:
         await screen.press(*text, "escape")
         assert screen.app.prompt.text == text
@@ -44,56 +44,56 @@ async def test_escape_twice_clears_the_text_and_stops_no_run(text: str) -> None:
         await screen.press("escape")
         assert screen.app.prompt.text == ""
         await screen.press("enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
         await screen.press("up")
         assert screen.app.prompt.text == text
 
 
 async def test_a_run_in_the_list_that_has_ended_cannot_be_stopped() -> None:
-    made = desk()
-    finished(made)
-    async with shown(made) as screen:
+    state = make_state()
+    finished(state)
+    async with shown(state) as screen:
         await screen.press("f2", "s")
         assert "Stop " not in screen.text
         assert [each.message for each in screen.app._notifications] == ["research_agent search has ended."]
         await screen.press("enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
-async def test_in_the_list_enter_stops_the_run_that_was_asked_about_and_no_other() -> None:
-    made = working()
-    waiting(made)
-    async with shown(made) as screen:
+async def test_enter_in_the_list_stops_only_the_run_of_the_question() -> None:
+    state = working()
+    waiting(state)
+    async with shown(state) as screen:
         await screen.press("f2", "s", "down", "enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
         await screen.press("f2", "s", "enter")
-        assert len(screen.controller.pause) == 1
+        assert len(screen.controller.stopped_runs) == 1
 
 
-async def test_who_types_on_does_not_stop_it() -> None:
+async def test_typing_withdraws_the_question_to_stop() -> None:
     async with shown(working()) as screen:
         await screen.press("escape", "a", "backspace", "enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
-async def test_the_question_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_question_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exit_actions, "QUESTION_TIMEOUT_S", -1.0)
     async with shown(working()) as screen:
         await screen.press("escape")
         await screen.settle()
         assert "Stop" not in screen.text
         await screen.press("enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
-async def test_without_a_run_escape_stops_nothing() -> None:
-    async with shown(desk()) as screen:
+async def test_escape_without_a_run_stops_nothing() -> None:
+    async with shown(make_state()) as screen:
         await screen.press("escape", "escape", "escape")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
-async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
-    async with shown(desk()) as screen:
+async def test_control_c_clears_the_prompt_and_keeps_the_text_in_the_history() -> None:
+    async with shown(make_state()) as screen:
         await screen.press(*"draft", "ctrl+c")
         assert screen.app.prompt.text == ""
         assert "Press Ctrl-C again to quit" in screen.text
@@ -101,17 +101,17 @@ async def test_control_c_clears_the_prompt_and_the_past_keeps_it() -> None:
         assert screen.app.prompt.text == "draft"
 
 
-async def test_control_c_twice_leaves_and_stops_nothing() -> None:
+async def test_control_c_twice_quits_and_stops_nothing() -> None:
     async with shown(working()) as screen:
         await screen.press("ctrl+c")
         assert "Press Ctrl-C again to quit; runs continue" in screen.text
         await screen.pilot.press("ctrl+c")
         await screen.pilot.pause()
         assert screen.app.return_value == "quit"
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
 
 
-async def test_control_c_copies_what_is_selected() -> None:
+async def test_control_c_copies_the_selection() -> None:
     async with shown(working()) as screen:
         await screen.pilot.mouse_down("#stream", offset=(4, 2))
         await screen.pilot.hover("#stream", offset=(30, 3))
@@ -122,8 +122,8 @@ async def test_control_c_copies_what_is_selected() -> None:
         assert not screen.app.screen.get_selected_text()
 
 
-async def test_control_d_leaves_only_from_an_empty_prompt() -> None:
-    async with shown(desk()) as screen:
+async def test_control_d_quits_only_from_an_empty_prompt() -> None:
+    async with shown(make_state()) as screen:
         await screen.press(*"ab", "left", "ctrl+d")
         assert screen.app.prompt.text == "a"
         await screen.press("backspace")
@@ -133,8 +133,8 @@ async def test_control_d_leaves_only_from_an_empty_prompt() -> None:
 
 
 @pytest.mark.parametrize(("wants", "left"), [({"quit": ""}, "quit"), ({"tui": "plain"}, "plain")])
-async def test_commands_leave_too(wants: dict[str, str], left: str) -> None:
-    async with shown(desk()) as screen:
+async def test_commands_can_quit(wants: dict[str, str], left: str) -> None:
+    async with shown(make_state()) as screen:
         screen.controller.screen_requests.update(wants)
         screen.app.state.raise_flags("wants")
         screen.app.draw_changes()
@@ -142,38 +142,38 @@ async def test_commands_leave_too(wants: dict[str, str], left: str) -> None:
         assert screen.app.return_value == left
 
 
-async def test_the_theme_is_chosen_by_a_command() -> None:
-    async with shown(desk()) as screen:
+async def test_a_command_sets_the_theme() -> None:
+    async with shown(make_state()) as screen:
         screen.controller.request_screen("theme", "nord")
         await screen.settle()
         assert screen.app.theme == "nord"
 
 
 async def test_only_the_themes_of_the_documentation_are_offered() -> None:
-    async with shown(desk()) as screen:
+    async with shown(make_state()) as screen:
         assert set(screen.app.available_themes) == set(themes.THEMES)
 
 
-async def test_an_error_on_the_screen_is_an_error_of_the_program() -> None:
-    made = desk()
+async def test_a_rendering_error_ends_the_app_with_an_error() -> None:
+    state = make_state()
 
     def broken() -> datetime:
         raise RuntimeError("the clock is broken")
 
     clock: Callable[[], datetime] = broken
-    made.is_connected = False
+    state.is_connected = False
     with pytest.raises(RuntimeError, match="the clock"):
-        async with shown(made, clock=clock):
+        async with shown(state, clock=clock):
             pass
 
 
-async def test_an_error_behind_the_screen_is_told_and_the_screen_stays(
+async def test_a_background_error_is_shown_and_the_app_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def fail(text: str, opened: str | None) -> None:
         raise RuntimeError("no luck")
 
-    async with shown(desk()) as screen:
+    async with shown(make_state()) as screen:
         monkeypatch.setattr(screen.controller, "submit", fail)
         await screen.press("a", "enter")
         assert "Unexpected error: RuntimeError: no luck" in screen.text

@@ -1,23 +1,23 @@
-"""Gate cards: opened on request, answered by keys and text, never a trap."""
+"""Gate cards: opened on request, answered by keys and text, always possible to leave."""
 
 from __future__ import annotations
 
 import pytest
 
-from commander.tui.desks import BEGAN, Script, desk, gate, permission, waiting
 from commander.tui.screens import Screen, shown
+from commander.tui.state_fixtures import BEGAN, Script, gate, make_state, permission, waiting
 from commander.tui.test_snapshots import SCHEMA
 from nerve.api.models import RunResponse
 from nerve.commander.core.state import CommanderState
 
 
 def asking() -> CommanderState:
-    made = desk()
-    waiting(made, gate(), permission())
-    return made
+    state = make_state()
+    waiting(state, gate(), permission())
+    return state
 
 
-async def test_a_gate_that_waits_is_told_and_opens_only_on_request() -> None:
+async def test_a_waiting_gate_is_announced_and_opens_only_on_request() -> None:
     async with shown(asking()) as screen:
         assert "2 waiting" in screen.text
         assert not screen.app.gate_card.display
@@ -28,12 +28,12 @@ async def test_a_gate_that_waits_is_told_and_opens_only_on_request() -> None:
         assert screen.app.state.open_gate_id == "g2"
 
 
-async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_it_is() -> None:
-    made = asking()
-    other = Script(made, "run_03ask", "survey", BEGAN).follow().started("well")
+async def test_gates_of_the_focused_run_come_first_and_the_card_names_the_run() -> None:
+    state = asking()
+    other = Script(state, "run_03ask", "survey", BEGAN).follow().started("well")
     other.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, node_id="well")
-    made.focus_run("run_03ask")
-    async with shown(made) as screen:
+    state.focus_run("run_03ask")
+    async with shown(state) as screen:
         assert (screen.app.state.open_gate_id, screen.app.gate_card.border_title) == (
             "g3",
             "⏸ well · survey _03ask",
@@ -43,22 +43,22 @@ async def test_the_gates_of_the_run_in_focus_come_first_and_the_card_says_whose_
         assert screen.app.gate_card.border_title == "⏸ ask · friday · deploy deploy"
 
 
-async def test_the_gate_that_is_chosen_in_the_conversation_is_opened_and_no_other() -> None:
-    made = asking()
-    async with shown(made) as screen:
+async def test_selecting_a_gate_in_the_conversation_opens_that_gate() -> None:
+    state = asking()
+    async with shown(state) as screen:
         await screen.press("f4", "enter")
-        assert made.open_gate_id == "g2" == getattr(made.blocks[-1].gate, "gate_id", "")
+        assert state.open_gate_id == "g2" == getattr(state.blocks[-1].gate, "gate_id", "")
 
 
-async def test_a_label_is_never_read_as_markup() -> None:
-    made = asking()
-    made.runs["run_02deploy"].label = "[red]now[/red]"
-    async with shown(made) as screen:
+async def test_a_label_is_never_parsed_as_markup() -> None:
+    state = asking()
+    state.runs["run_02deploy"].label = "[red]now[/red]"
+    async with shown(state) as screen:
         await screen.press("f3")
         assert "⏸ ask · [red]now[/red] · deploy deploy" in screen.text
 
 
-async def test_the_command_opens_it_too() -> None:
+async def test_the_gates_command_opens_a_gate() -> None:
     async with shown(asking()) as screen:
         await screen.press(*"/gates", "enter")
         assert screen.app.state.open_gate_id == "g1"
@@ -66,7 +66,7 @@ async def test_the_command_opens_it_too() -> None:
 
 @pytest.mark.requirement("S0-65")
 @pytest.mark.parametrize("typed", ["y", "3", "yes, but later"])
-async def test_what_is_typed_for_an_open_gate_counts_when_it_is_sent(typed: str) -> None:
+async def test_a_typed_answer_counts_only_when_submitted(typed: str) -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", *typed)
         assert (screen.controller.entered, screen.app.prompt.text) == ([], typed)
@@ -77,27 +77,27 @@ async def test_what_is_typed_for_an_open_gate_counts_when_it_is_sent(typed: str)
 @pytest.mark.parametrize(
     ("keys", "answer"), [(["down"], "approve"), (["down", "down"], "reject"), (["up"], "approve")]
 )
-async def test_an_answer_is_marked_by_arrows_and_given_by_enter(keys: list[str], answer: str) -> None:
+async def test_arrows_select_an_answer_and_enter_submits_it(keys: list[str], answer: str) -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", *keys, "enter")
         assert screen.controller.answers == [("g1", answer)]
 
 
-async def test_enter_alone_is_no_answer() -> None:
+async def test_enter_alone_does_not_answer() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", "enter")
         assert screen.controller.answers == screen.controller.entered == []
         assert screen.app.gate_card.display
 
 
-async def test_arrows_are_for_the_text_while_there_is_some() -> None:
+async def test_arrows_move_in_the_text_while_the_prompt_has_text() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", *"but", "down", "enter")
         assert screen.controller.answers == []
         assert screen.controller.entered == ["but"]
 
 
-async def test_an_open_gate_does_not_take_the_prompt_away() -> None:
+async def test_an_open_gate_does_not_block_the_prompt() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", *"what is", "enter")
         assert screen.controller.entered == ["what is"]
@@ -105,13 +105,13 @@ async def test_an_open_gate_does_not_take_the_prompt_away() -> None:
 
 
 @pytest.mark.requirement("S1-40")
-async def test_a_command_is_typed_while_a_gate_is_open() -> None:
+async def test_a_command_can_be_typed_while_a_gate_is_open() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", *"/status", "enter")
         assert screen.controller.entered == ["/status"]
 
 
-async def test_a_wrong_answer_says_why_and_the_gate_stays() -> None:
+async def test_an_invalid_answer_is_explained_and_the_gate_stays_open() -> None:
     async with shown(asking()) as screen:
         screen.controller.refusal = "Invalid choice."
         await screen.press("f3", "down", "enter")
@@ -130,7 +130,7 @@ async def test_an_answer_given_elsewhere_closes_the_card() -> None:
         assert "1 waiting" in screen.text
 
 
-async def test_escape_leaves_the_gate_for_later() -> None:
+async def test_escape_defers_the_gate() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", "escape")
         assert not screen.app.gate_card.display
@@ -138,18 +138,24 @@ async def test_escape_leaves_the_gate_for_later() -> None:
         assert screen.controller.answers == []
 
 
-async def test_what_exactly_will_run_is_shown() -> None:
+async def test_the_exact_action_is_shown() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3", "f3")
-        for told in ("Will run Edit", "in /home/me/shop", "± src/app.py", "-debug = True", "+debug = False"):
-            assert told in screen.text
+        for expected in (
+            "Will run Edit",
+            "in /home/me/shop",
+            "± src/app.py",
+            "-debug = True",
+            "+debug = False",
+        ):
+            assert expected in screen.text
 
 
-async def test_a_long_question_leaves_room_for_the_conversation_and_is_shown_whole_on_request() -> None:
-    made = desk()
+async def test_a_long_question_is_shortened_and_shown_in_full_on_request() -> None:
+    state = make_state()
     preview = "\n".join(f"line {n}" for n in range(1, 31))
-    made.focus_run(waiting(made, gate(input_preview=preview)).run_id)
-    async with shown(made, (80, 24)) as screen:
+    state.focus_run(waiting(state, gate(input_preview=preview)).run_id)
+    async with shown(state, (80, 24)) as screen:
         assert "1  approve" in screen.text
         assert "ask ▸" in screen.text
         assert screen.app.stream.size.height >= 6
@@ -158,16 +164,16 @@ async def test_a_long_question_leaves_room_for_the_conversation_and_is_shown_who
         assert screen.text.count("line ") > before
 
 
-async def test_characters_that_hide_are_written_out() -> None:
-    made = desk()
+async def test_invisible_characters_are_escaped() -> None:
+    state = make_state()
     action = {"tool": "Bash", "input": {"command": "echo \x1b[8mrm -rf /\u202e"}}
-    waiting(made, gate(prompt="agent wants to use Bash:\n\n    command", action=action))
-    async with shown(made) as screen:
+    waiting(state, gate(prompt="agent wants to use Bash:\n\n    command", action=action))
+    async with shown(state) as screen:
         await screen.press("f3")
         assert "echo \\x1b[8mrm -rf /U+202E" in screen.text
 
 
-async def test_a_click_on_a_choice_answers() -> None:
+async def test_clicking_a_choice_answers() -> None:
     async with shown(asking()) as screen:
         await screen.press("f3")
         await screen.pilot.click("#choices", offset=(6, 1))
@@ -176,13 +182,13 @@ async def test_a_click_on_a_choice_answers() -> None:
 
 
 @pytest.mark.requirement("S1-10")
-async def test_a_gate_of_the_watched_run_takes_the_empty_prompt_and_shows_its_choices() -> None:
-    made = desk()
-    async with shown(made) as screen:
-        run = waiting(made)
+async def test_a_gate_of_the_focused_run_opens_in_the_empty_prompt_and_shows_its_choices() -> None:
+    state = make_state()
+    async with shown(state) as screen:
+        run = waiting(state)
         await screen.settle()
         assert not screen.app.gate_card.display
-        made.focus_run(run.run_id)
+        state.focus_run(run.run_id)
         await screen.settle()
         assert screen.app.gate_card.display
         assert "ask ▸ approve · reject · later" in screen.text
@@ -191,13 +197,13 @@ async def test_a_gate_of_the_watched_run_takes_the_empty_prompt_and_shows_its_ch
 
 
 @pytest.mark.requirement("S1-40")
-async def test_a_line_that_is_being_typed_keeps_its_target() -> None:
-    made = desk()
-    made.merge_runs([RunResponse(run_id="run_02deploy", workflow="deploy", state="running")])
-    made.focus_run("run_02deploy")
-    async with shown(made) as screen:
+async def test_a_line_being_typed_keeps_its_target() -> None:
+    state = make_state()
+    state.merge_runs([RunResponse(run_id="run_02deploy", workflow="deploy", state="running")])
+    state.focus_run("run_02deploy")
+    async with shown(state) as screen:
         await screen.press(*"text")
-        waiting(made)
+        waiting(state)
         await screen.settle()
         assert not screen.app.gate_card.display
         await screen.press("enter")
@@ -205,22 +211,22 @@ async def test_a_line_that_is_being_typed_keeps_its_target() -> None:
         assert screen.app.gate_card.display
 
 
-async def test_the_user_says_whether_gates_take_the_prompt() -> None:
-    made = desk()
-    async with shown(made) as screen:
+async def test_the_user_controls_whether_gates_open_automatically() -> None:
+    state = make_state()
+    async with shown(state) as screen:
         await screen.press("shift+tab")
         assert "gates open on F3 only" in screen.text
-        made.focus_run(waiting(made).run_id)
+        state.focus_run(waiting(state).run_id)
         await screen.settle()
         assert not screen.app.gate_card.display
         await screen.press("shift+tab")
         assert screen.app.gate_card.display
 
 
-async def test_escape_leaves_the_prompt_of_a_gate_and_keeps_the_text() -> None:
-    made = desk()
-    made.focus_run(waiting(made).run_id)
-    async with shown(made) as screen:
+async def test_escape_leaves_the_gate_and_keeps_the_text() -> None:
+    state = make_state()
+    state.focus_run(waiting(state).run_id)
+    async with shown(state) as screen:
         await screen.press(*"perhaps", "escape", "enter")
         assert (screen.controller.entered, screen.controller.entered_for) == (["perhaps"], [None])
         assert not screen.app.gate_card.display
@@ -230,12 +236,12 @@ async def test_escape_leaves_the_prompt_of_a_gate_and_keeps_the_text() -> None:
 
 
 def form() -> CommanderState:
-    made = desk()
-    waiting(made, gate(choices=None, form=SCHEMA))
-    return made
+    state = make_state()
+    waiting(state, gate(choices=None, form=SCHEMA))
+    return state
 
 
-async def test_a_gate_with_a_schema_is_a_form() -> None:
+async def test_a_gate_with_a_schema_shows_a_form() -> None:
     async with shown(form()) as screen:
         await screen.press("f3")
         await screen.press("3", "tab", "enter", "down", "down", "enter", "tab", "4", "ctrl+s")
@@ -243,23 +249,23 @@ async def test_a_gate_with_a_schema_is_a_form() -> None:
         assert screen.controller.answers == [("g1", expected)]
 
 
-async def test_the_answer_to_a_form_is_shown_as_json() -> None:
-    made = desk()
-    run = Script(made, "run_03ask", "survey", BEGAN).follow().started("well")
+async def test_a_form_answer_is_shown_as_json() -> None:
+    state = make_state()
+    run = Script(state, "run_03ask", "survey", BEGAN).follow().started("well")
     run.say("gate_waiting", "/well/answer", gate_id="g3", prompt="Well?", choices=None, form=SCHEMA)
     run.say("gate_answered", "/well/answer", gate_id="g3", answer={"version": "3", "notify": True})
-    async with shown(made) as screen:
+    async with shown(state) as screen:
         assert '{"version": "3", "notify": true}' in screen.text
 
 
-async def test_a_form_says_what_is_missing_and_what_is_wrong() -> None:
+async def test_a_form_reports_missing_and_invalid_fields() -> None:
     async with shown(form()) as screen:
         await screen.press("f3", "ctrl+s")
         assert "'target' is required." in screen.text
         assert screen.controller.answers == []
 
 
-async def test_a_box_is_empty_unless_it_is_ticked() -> None:
+async def test_a_checkbox_is_empty_unless_ticked() -> None:
     async with shown(form()) as screen:
         await screen.press("f3")
         assert "▐X▌ Tell everybody" in screen.text
@@ -267,7 +273,7 @@ async def test_a_box_is_empty_unless_it_is_ticked() -> None:
         assert "▐ ▌ Tell everybody" in screen.text
 
 
-async def test_a_form_can_be_left() -> None:
+async def test_escape_leaves_a_form() -> None:
     async with shown(form()) as screen:
         await screen.press("f3", "escape")
         assert not screen.app.gate_card.display
@@ -275,10 +281,10 @@ async def test_a_form_can_be_left() -> None:
         assert screen.app.prompt.text == "hello"
 
 
-async def test_a_form_that_is_left_keeps_what_was_typed() -> None:
-    made = form()
-    waiting(made, gate("g5", run_id="run_02deploy", path="/other/answer"))
-    async with shown(made) as screen:
+async def test_a_deferred_form_keeps_its_values() -> None:
+    state = form()
+    waiting(state, gate("g5", run_id="run_02deploy", path="/other/answer"))
+    async with shown(state) as screen:
         await screen.press("f3", "7", "escape", "f3", "f3", "f3")
         assert screen.app.state.open_gate_id == "g1"
         await screen.press("tab", "enter", "down", "down", "enter", "ctrl+s")
@@ -288,7 +294,7 @@ async def test_a_form_that_is_left_keeps_what_was_typed() -> None:
         assert screen.app.gate_card.forms == {}
 
 
-async def test_a_form_is_the_one_place_to_type() -> None:
+async def test_with_a_form_the_prompt_is_hidden() -> None:
     async with shown(form()) as screen:
         await screen.press("f3")
         assert not screen.app.prompt_box.display
@@ -301,13 +307,13 @@ async def test_a_form_is_the_one_place_to_type() -> None:
         assert screen.app.prompt.has_focus
 
 
-async def test_a_gate_that_opens_by_itself_does_not_take_the_focus_from_the_list_of_runs() -> None:
-    made = desk()
-    made.merge_runs([RunResponse(run_id="run_02deploy", workflow="deploy", state="running")])
-    made.focus_run("run_02deploy")
-    async with shown(made) as screen:
+async def test_an_automatically_opened_gate_does_not_take_the_focus_from_the_run_list() -> None:
+    state = make_state()
+    state.merge_runs([RunResponse(run_id="run_02deploy", workflow="deploy", state="running")])
+    state.focus_run("run_02deploy")
+    async with shown(state) as screen:
         await screen.press("f2")
-        waiting(made)
+        waiting(state)
         await screen.settle()
         assert screen.app.gate_card.display
         assert screen.app.runs.has_focus
@@ -317,7 +323,7 @@ async def answered(screen: Screen) -> None:
     await screen.press("f3", "down", "enter")
 
 
-async def test_the_card_goes_when_it_is_answered_and_the_next_waits() -> None:
+async def test_the_card_closes_after_an_answer_and_the_next_gate_waits() -> None:
     async with shown(asking()) as screen:
         await answered(screen)
         assert not screen.app.gate_card.display

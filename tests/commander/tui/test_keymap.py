@@ -1,4 +1,4 @@
-"""The table of keys, and the user's own."""
+"""The key table and keymap files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from commander.tui.desks import desk
 from commander.tui.screens import shown
+from commander.tui.state_fixtures import make_state
 from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, read_keymap
 from nerve.commander.tui.themes import THEMES, preferred_theme
 
@@ -23,21 +23,21 @@ def _no_own_keymap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def test_every_key_has_a_name_of_its_own_and_a_scope() -> None:
+def test_every_key_has_a_unique_id_and_a_scope() -> None:
     assert len({key.id for key in KEYS}) == len(KEYS)
     assert {key.scope for key in KEYS} == set(SCOPE_TITLES)
 
 
-def test_no_key_does_two_things_in_one_place() -> None:
+def test_keys_are_unique_within_a_scope() -> None:
     for scope in SCOPE_TITLES:
         keys = [each for key in KEYS if key.scope == scope for each in key.keys.split(",")]
         assert len(set(keys)) == len(keys)
 
 
-async def test_keys_are_changed_by_a_file(tmp_path: Path) -> None:
-    made = desk()
-    made.project = project(tmp_path, '[app]\nhelp = "f5"\n[prompt]\nenter = "f6"\n')
-    async with shown(made) as screen:
+async def test_a_keymap_file_changes_keys(tmp_path: Path) -> None:
+    state = make_state()
+    state.project = project(tmp_path, '[app]\nhelp = "f5"\n[prompt]\nenter = "f6"\n')
+    async with shown(state) as screen:
         await screen.press(*"hello", "f6")
         assert screen.controller.entered == ["hello"]
         await screen.press("f5")
@@ -45,11 +45,11 @@ async def test_keys_are_changed_by_a_file(tmp_path: Path) -> None:
         assert "F5" in screen.text
 
 
-async def test_a_wrong_keymap_is_told_and_the_rest_counts(tmp_path: Path) -> None:
-    made = desk()
-    made.project = project(tmp_path, '"app.halp" = "f5"\n"app.runs" = 3\n"app.gates" = ["f7", "f8"]\n')
-    async with shown(made) as screen:
-        first, second = (block.text for block in made.blocks)
+async def test_invalid_keymap_entries_are_reported_and_the_rest_applies(tmp_path: Path) -> None:
+    state = make_state()
+    state.project = project(tmp_path, '"app.halp" = "f5"\n"app.runs" = 3\n"app.gates" = ["f7", "f8"]\n')
+    async with shown(state) as screen:
+        first, second = (block.text for block in state.blocks)
         assert "unknown action 'app.halp'. Did you mean 'app.help'?" in first
         assert "'app.runs' must be a string" in second
         assert screen.app.keymap == {"app.gates": "f7,f8"}
@@ -65,18 +65,18 @@ async def test_a_wrong_keymap_is_told_and_the_rest_counts(tmp_path: Path) -> Non
         '"prompt.enter" = ["enter", "f9, escape"]',
     ],
 )
-def test_how_to_stop_and_leave_is_said_by_the_user_and_by_no_project(tmp_path: Path, text: str) -> None:
-    theirs = Path(project(tmp_path, text)) / ".nerve/keymap.toml"
-    own = tmp_path / "keymap.toml"
-    own.write_text(text)
-    assert len(read_keymap([own])[0]) == 1
-    keymap, [problem] = read_keymap([theirs])
+def test_a_project_keymap_cannot_change_the_keys_to_stop_and_quit(tmp_path: Path, text: str) -> None:
+    project_file = Path(project(tmp_path, text)) / ".nerve/keymap.toml"
+    user_file = tmp_path / "keymap.toml"
+    user_file.write_text(text)
+    assert len(read_keymap([user_file])[0]) == 1
+    keymap, [problem] = read_keymap([project_file])
     assert keymap == {}
     assert "a project may not change the keys" in problem
-    assert read_keymap([own, theirs])[0] == read_keymap([own])[0]
+    assert read_keymap([user_file, project_file])[0] == read_keymap([user_file])[0]
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_keymap_file_is_reported(tmp_path: Path) -> None:
     broken = tmp_path / "keymap.toml"
     broken.write_text("= nothing")
     keymap, problems = read_keymap([broken, tmp_path / "none.toml"])
@@ -85,8 +85,8 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert "cannot be read" in problems[0]
 
 
-async def test_all_themes_are_there() -> None:
-    async with shown(desk()) as screen:
+async def test_all_themes_are_available() -> None:
+    async with shown(make_state()) as screen:
         assert set(THEMES) <= set(screen.app.available_themes)
 
 
@@ -98,7 +98,7 @@ async def test_all_themes_are_there() -> None:
         ("NERVE_THEME", "nord", "nord"),
     ],
 )
-def test_the_terminal_says_which_theme(
+def test_the_terminal_background_selects_the_theme(
     name: str, value: str, theme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for each in ("COLORFGBG", "NERVE_THEME"):

@@ -1,12 +1,12 @@
-"""Typing: keys in their order, completion, history, search, several lines and pastes."""
+"""The prompt: key order, completion, history, search, multi-line text and pastes."""
 
 from __future__ import annotations
 
 import pytest
 from textual import events
 
-from commander.tui.desks import desk, review
 from commander.tui.screens import Screen, shown
+from commander.tui.state_fixtures import make_state, review
 from nerve.commander.core.completion import Completion
 
 
@@ -18,15 +18,15 @@ async def paste(screen: Screen, text: str) -> None:
 LONG = "\n".join(f"line {number}" for number in range(12))
 
 
-async def test_what_is_typed_is_entered() -> None:
-    async with shown(desk()) as screen:
+async def test_typed_text_is_submitted() -> None:
+    async with shown(make_state()) as screen:
         await screen.press(*"hello", "enter")
         assert screen.controller.entered == ["hello"]
         assert screen.app.prompt.text == ""
 
 
-async def test_keys_that_come_fast_are_done_in_their_order() -> None:
-    async with shown(desk()) as screen:
+async def test_fast_keys_are_processed_in_order() -> None:
+    async with shown(make_state()) as screen:
         screen.app.prompt.focus()
         for key in ("%", "r", "e", "s", "tab", "x", "backspace", "y", "enter", "n", "e", "x", "t"):
             screen.app.post_message(events.Key(key, key if len(key) == 1 else None))
@@ -36,8 +36,8 @@ async def test_keys_that_come_fast_are_done_in_their_order() -> None:
 
 
 @pytest.mark.requirement("S0-62")
-async def test_prefixes_are_completed_while_they_are_typed() -> None:
-    async with shown(desk()) as screen:
+async def test_prefixes_are_completed_while_typing() -> None:
+    async with shown(make_state()) as screen:
         await screen.type("%")
         assert [item.text for item in screen.app.popup.items] == [
             "%code_review",
@@ -51,8 +51,8 @@ async def test_prefixes_are_completed_while_they_are_typed() -> None:
         assert screen.app.prompt.text.startswith("%research_agent --max")
 
 
-async def test_enter_finishes_the_name_of_a_command() -> None:
-    async with shown(desk()) as screen:
+async def test_enter_completes_a_command_name() -> None:
+    async with shown(make_state()) as screen:
         await screen.press(*"/usa", "enter")
         assert screen.controller.entered == ["/usage"]
         await screen.press(*"/sig", "enter")
@@ -60,8 +60,8 @@ async def test_enter_finishes_the_name_of_a_command() -> None:
         assert screen.app.prompt.text == "/signal "
 
 
-async def test_enter_sends_a_name_as_it_is_typed_unless_one_was_chosen() -> None:
-    async with shown(desk()) as screen:
+async def test_enter_submits_the_typed_name_unless_a_completion_was_selected() -> None:
+    async with shown(make_state()) as screen:
         await screen.press(*"%dep", "enter")
         assert screen.controller.entered == ["%dep"]
         await screen.press(*"%dep", "down", "enter")
@@ -70,8 +70,8 @@ async def test_enter_sends_a_name_as_it_is_typed_unless_one_was_chosen() -> None
 
 
 @pytest.mark.parametrize("width", [60, 100, 110, 200])
-async def test_each_offer_has_one_row_and_what_is_too_long_is_cut(width: int) -> None:
-    async with shown(desk(), (width, 30)) as screen:
+async def test_each_completion_has_one_row_and_long_ones_are_truncated(width: int) -> None:
+    async with shown(make_state(), (width, 30)) as screen:
         await screen.press("/")
         about = "a description of many words " * 9
         screen.app.popup.offer([Completion(text, 0, description=about) for text in ("/one", "/" + "x" * 60)])
@@ -83,14 +83,14 @@ async def test_each_offer_has_one_row_and_what_is_too_long_is_cut(width: int) ->
 
 
 async def test_escape_closes_the_popup_and_keeps_the_text() -> None:
-    async with shown(desk()) as screen:
+    async with shown(make_state()) as screen:
         await screen.press(*"/st", "escape")
         assert screen.app.prompt.text == "/st"
         assert not screen.app.popup.is_open
 
 
-async def test_a_click_takes_what_is_offered() -> None:
-    async with shown(desk()) as screen:
+async def test_clicking_a_completion_accepts_it() -> None:
+    async with shown(make_state()) as screen:
         await screen.type("%")
         await screen.pilot.click("#popup", offset=(6, 3))
         await screen.settle()
@@ -98,20 +98,20 @@ async def test_a_click_takes_what_is_offered() -> None:
 
 
 @pytest.mark.parametrize("key", ["ctrl+j", "alt+enter", "shift+enter"])
-async def test_there_are_keys_for_a_new_line(key: str) -> None:
-    async with shown(desk()) as screen:
+async def test_several_keys_insert_a_newline(key: str) -> None:
+    async with shown(make_state()) as screen:
         await screen.press("a", key, "b", "enter")
         assert screen.controller.entered == ["a\nb"]
 
 
-async def test_a_backslash_before_enter_is_a_new_line() -> None:
-    async with shown(desk()) as screen:
+async def test_a_backslash_before_enter_inserts_a_newline() -> None:
+    async with shown(make_state()) as screen:
         await screen.press("a", "backslash", "enter", "b", "enter")
         assert screen.controller.entered == ["a\nb"]
 
 
-async def test_arrows_walk_through_what_was_typed_and_keep_the_draft() -> None:
-    async with shown(desk(), past=("first", "second")) as screen:
+async def test_arrows_navigate_the_history_and_keep_the_draft() -> None:
+    async with shown(make_state(), past=("first", "second")) as screen:
         await screen.press(*"dra", "up")
         assert screen.app.prompt.text == "second"
         await screen.press("up")
@@ -120,30 +120,30 @@ async def test_arrows_walk_through_what_was_typed_and_keep_the_draft() -> None:
         assert screen.app.prompt.text == "dra"
 
 
-async def test_arrows_move_in_a_text_of_several_lines_first() -> None:
-    async with shown(desk(), past=("before",)) as screen:
+async def test_arrows_move_within_multiline_text_first() -> None:
+    async with shown(make_state(), past=("before",)) as screen:
         await screen.press("a", "ctrl+j", "b", "up")
         assert screen.app.prompt.text == "a\nb"
         await screen.press("up")
         assert screen.app.prompt.text == "before"
 
 
-async def test_the_past_is_searched() -> None:
-    async with shown(desk(), past=("run the tests", "deploy to test", "hello")) as screen:
+async def test_the_history_is_searched() -> None:
+    async with shown(make_state(), past=("run the tests", "deploy to test", "hello")) as screen:
         await screen.press(*"dr", "ctrl+r")
         await screen.press("backspace", "backspace", *"test", "ctrl+r", "enter")
         assert screen.app.prompt.text == "run the tests"
         assert screen.controller.entered == []
 
 
-async def test_a_search_that_is_left_gives_the_draft_back() -> None:
-    async with shown(desk(), past=("run the tests",)) as screen:
+async def test_cancelling_a_search_restores_the_draft() -> None:
+    async with shown(make_state(), past=("run the tests",)) as screen:
         await screen.press(*"draft", "ctrl+r", "x", "escape")
         assert screen.app.prompt.text == "draft"
 
 
-async def test_a_long_paste_is_folded_and_entered_whole() -> None:
-    async with shown(desk()) as screen:
+async def test_a_long_paste_is_folded_and_submitted_in_full() -> None:
+    async with shown(make_state()) as screen:
         await screen.type("see ")
         await paste(screen, LONG)
         assert screen.app.prompt.text == "see [Pasted text #1 +11 lines]"
@@ -152,40 +152,40 @@ async def test_a_long_paste_is_folded_and_entered_whole() -> None:
 
 
 async def test_the_same_paste_again_unfolds_it() -> None:
-    async with shown(desk()) as screen:
+    async with shown(make_state()) as screen:
         await paste(screen, LONG)
         await paste(screen, LONG)
         assert screen.app.prompt.text == LONG
 
 
-async def test_what_is_queued_comes_back_to_be_edited() -> None:
-    made = desk()
-    made.queue = ["later"]
-    async with shown(made) as screen:
+async def test_queued_text_can_be_taken_back_for_editing() -> None:
+    state = make_state()
+    state.queue = ["later"]
+    async with shown(state) as screen:
         assert "later" in screen.text
         await screen.press("up")
         assert screen.app.prompt.text == "later"
         assert "queued · Up" not in screen.text
 
 
-async def test_a_question_mark_is_help_only_on_an_empty_prompt() -> None:
-    async with shown(desk()) as screen:
+async def test_a_question_mark_shows_help_only_on_an_empty_prompt() -> None:
+    async with shown(make_state()) as screen:
         await screen.press("question_mark")
         assert "What you type" in screen.text
         await screen.press("escape", "a", "question_mark")
         assert screen.app.prompt.text == "a?"
 
 
-async def test_the_prompt_can_be_written_in_an_editor_or_says_why_not() -> None:
-    async with shown(desk()) as screen:
+async def test_editing_the_prompt_in_an_editor_works_or_reports_an_error() -> None:
+    async with shown(make_state()) as screen:
         await screen.press("ctrl+g")
         assert "does not support suspending the app" in screen.text
 
 
-async def test_letters_that_mean_nothing_elsewhere_go_to_the_prompt() -> None:
-    made = desk()
-    review(made)
-    async with shown(made) as screen:
+async def test_unbound_letters_go_to_the_prompt() -> None:
+    state = make_state()
+    review(state)
+    async with shown(state) as screen:
         await screen.press("f4", "z", "z")
         assert screen.app.prompt.text == "zz"
         assert screen.app.prompt.has_focus

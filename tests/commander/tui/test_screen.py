@@ -1,4 +1,4 @@
-"""The conversation and the list of runs: they follow, stay, fold, fit every size, and cost little."""
+"""The conversation and the run list: scrolling, folding, sizes and drawing cost."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import re
 import pytest
 from textual.events import MouseScrollUp
 
-from commander.tui.desks import BEGAN, Script, crowd, desk, finished, review, waiting
 from commander.tui.screens import SMALL, WIDE, shown
+from commander.tui.state_fixtures import BEGAN, Script, crowd, finished, make_state, review, waiting
 from nerve.api.models import RunResponse
 from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.conversation_view import MAX_BLOCKS
 
 
 def working() -> CommanderState:
-    made = desk()
-    finished(made)
-    review(made)
-    waiting(made)
-    return made
+    state = make_state()
+    finished(state)
+    review(state)
+    waiting(state)
+    return state
 
 
 @pytest.mark.requirement("S1-09")
 async def test_the_tree_of_a_run_is_live() -> None:
-    made = desk()
-    run = review(made)
-    async with shown(made) as screen:
-        for told in ("✓ read", "● review_loop [2/5]", "└─ ● reviewer", "○ summary", "(0.4s)"):
-            assert told in screen.text
+    state = make_state()
+    run = review(state)
+    async with shown(state) as screen:
+        for expected in ("✓ read", "● review_loop [2/5]", "└─ ● reviewer", "○ summary", "(0.4s)"):
+            assert expected in screen.text
         run.done("/review_loop/reviewer", "fine", 2.0, usage={"tokens": 5000, "cost": 0.25})
         run.say("node_retrying", "/review_loop", attempt=1)
         await screen.settle()
-        for told in ("✓ reviewer", "↻ review_loop", "5.0k tokens", "$0.25"):
-            assert told in screen.text
+        for expected in ("✓ reviewer", "↻ review_loop", "5.0k tokens", "$0.25"):
+            assert expected in screen.text
 
 
-async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
+async def test_a_slow_block_still_shows_its_last_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nerve.commander.tui.conversation_view.SLOW_DRAW_S", 0)
-    made = desk()
-    run = review(made)
-    async with shown(made) as screen:
+    state = make_state()
+    run = review(state)
+    async with shown(state) as screen:
         for words in ("first words", "last words"):
             run.output("/review_loop/reviewer", words)
             screen.app.draw_changes()
@@ -52,54 +52,58 @@ async def test_a_block_that_is_slow_to_draw_shows_the_last_of_its_changes_too(
         assert "last words" in screen.text
 
 
-async def test_a_small_screen_says_that_there_are_no_runs_only_when_it_knows() -> None:
-    made = desk()
-    made.is_connected = False
-    async with shown(made, SMALL) as screen:
-        made.is_connected = False
-        made.raise_flags("connected")
+async def test_a_small_screen_shows_no_runs_only_when_connected() -> None:
+    state = make_state()
+    state.is_connected = False
+    async with shown(state, SMALL) as screen:
+        state.is_connected = False
+        state.raise_flags("connected")
         await screen.settle()
         assert "No runs yet" not in screen.text
-        made.is_connected = True
-        made.raise_flags("connected")
+        state.is_connected = True
+        state.raise_flags("connected")
         await screen.settle()
         assert "No runs yet" in screen.text
 
 
-async def test_on_a_small_screen_the_logs_of_a_run_are_seen_at_once() -> None:
+async def test_a_small_screen_shows_the_logs_of_a_run_immediately() -> None:
     async with shown(working(), SMALL) as screen:
         await screen.press("f2", "l")
         assert not screen.app.screen.has_class("-runs")
         assert screen.controller.entered[0].startswith("/logs ")
 
 
-async def test_runs_of_one_workflow_are_told_apart_in_the_list_and_running_from_waiting() -> None:
-    made = desk()
-    for n, (state, words) in enumerate((("running", "fix the login"), ("waiting", "fix the logout"))):
-        run = RunResponse(run_id=f"0199-aaaa-{n}f00d{n}", workflow="deploy", state=state, input_preview=words)
-        made.merge_runs([run])
-    async with shown(made) as screen:
-        for told in ("● deploy 0f00d0", "fix the login", "⏸ deploy 1f00d1", "fix the logout"):
-            assert told in screen.text
+async def test_the_list_distinguishes_runs_of_one_workflow_and_running_from_waiting() -> None:
+    state = make_state()
+    for n, (run_state, words) in enumerate((("running", "fix the login"), ("waiting", "fix the logout"))):
+        run = RunResponse(
+            run_id=f"0199-aaaa-{n}f00d{n}", workflow="deploy", state=run_state, input_preview=words
+        )
+        state.merge_runs([run])
+    async with shown(state) as screen:
+        for expected in ("● deploy 0f00d0", "fix the login", "⏸ deploy 1f00d1", "fix the logout"):
+            assert expected in screen.text
         assert "1 running · 1 waiting" in screen.text
-    async with shown(made, SMALL) as screen:
+    async with shown(state, SMALL) as screen:
         assert "● deploy 0f00d0" in screen.text
 
 
 @pytest.mark.parametrize("size", [WIDE, SMALL])
-async def test_what_can_be_started_is_named_however_long_it_is_described(size: tuple[int, int]) -> None:
-    made = desk()
-    made.workflows[0] = made.workflows[0].model_copy(update={"description": "Looks around, says hello. " * 9})
-    async with shown(made, size) as screen:
+async def test_workflow_names_are_shown_next_to_long_descriptions(size: tuple[int, int]) -> None:
+    state = make_state()
+    state.workflows[0] = state.workflows[0].model_copy(
+        update={"description": "Looks around, says hello. " * 9}
+    )
+    async with shown(state, size) as screen:
         assert "%code_review      Looks around, says" in screen.text
         assert "%research_agent   Search" in screen.text
 
 
 @pytest.mark.parametrize(("size", "listed"), [(WIDE, "   friday  {}  ▕"), (SMALL, " ⏸ friday {}")])
 async def test_a_paused_run_with_an_open_gate_is_listed_as_paused(size: tuple[int, int], listed: str) -> None:
-    made = desk()
-    run = waiting(made)
-    async with shown(made, size) as screen:
+    state = make_state()
+    run = waiting(state)
+    async with shown(state, size) as screen:
         run.say("workflow_paused", "")
         await screen.settle()
         lines = [re.sub(r"(?<=friday) {2,}", "  ", line) for line in screen.text.splitlines()]
@@ -109,11 +113,11 @@ async def test_a_paused_run_with_an_open_gate_is_listed_as_paused(size: tuple[in
         assert "⏸ 1 waiting" in screen.text
 
 
-async def test_of_a_result_that_nobody_would_read_the_beginning_is_shown_at_once() -> None:
-    made = desk()
-    run = Script(made, "run_05large", "code_review").follow().started("count")
+async def test_only_the_start_of_a_very_long_result_is_shown() -> None:
+    state = make_state()
+    run = Script(state, "run_05large", "code_review").follow().started("count")
     run.began("/count").done("/count", "counted", 0.1)
-    async with shown(made) as screen:
+    async with shown(state) as screen:
         run.say("workflow_completed", result="* [one]\n" * 300_000)
         async with asyncio.timeout(10):
             await screen.settle()
@@ -122,7 +126,7 @@ async def test_of_a_result_that_nobody_would_read_the_beginning_is_shown_at_once
         assert "… 2,380,000 more characters; /export writes" in screen.text
 
 
-async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:
+async def test_a_command_listing_is_shown_from_its_start() -> None:
     async with shown(working()) as screen:
         screen.app.state.add_block("text", "\n".join(f"- entry {n}" for n in range(90)), name="/help")
         await screen.settle()
@@ -133,11 +137,11 @@ async def test_what_a_command_lists_is_shown_from_its_beginning() -> None:
 
 
 @pytest.mark.requirement("S0-05")
-async def test_what_a_workflow_emits_is_shown_in_its_block_line_by_line() -> None:
-    made = desk()
-    run = Script(made, "run_05emits", "code_review").follow().started("reviewer")
+async def test_user_events_are_shown_as_lines_in_the_block() -> None:
+    state = make_state()
+    run = Script(state, "run_05emits", "code_review").follow().started("reviewer")
     run.say("review_complete", review="fine").say("merged", commits=3)
-    async with shown(made) as screen:
+    async with shown(state) as screen:
         lines = screen.text.split("\n")
         at = next(n for n, line in enumerate(lines) if "[review_complete] fine" in line)
         assert "[merged] commits 3" in lines[at + 1]
@@ -153,9 +157,9 @@ async def test_streamed_text_is_markdown_and_tools_are_folded() -> None:
 
 
 async def test_many_changes_are_drawn_once() -> None:
-    made = desk()
-    run = review(made)
-    async with shown(made) as screen:
+    state = make_state()
+    run = review(state)
+    async with shown(state) as screen:
         drawn = 0
         draw = screen.app.stream._draw_block
 
@@ -168,29 +172,29 @@ async def test_many_changes_are_drawn_once() -> None:
         for number in range(500):
             run.output("/review_loop/reviewer", f"word {number} ", "partial")
         screen.app.draw_changes()
-        assert drawn <= 2  # the time may be drawn, too
+        assert drawn <= 2  # the elapsed time may be drawn, too
 
 
-async def test_the_end_is_followed_until_somebody_scrolls_up() -> None:
-    made = desk()
-    async with shown(made) as screen:
+async def test_the_view_follows_the_end_until_the_user_scrolls_up() -> None:
+    state = make_state()
+    async with shown(state) as screen:
         for number in range(60):
-            made.add_block("note", f"note {number}")
+            state.add_block("note", f"note {number}")
         await screen.settle()
         assert "note 59" in screen.text
         await screen.press("pageup")
-        made.add_block("note", "unseen")
+        state.add_block("note", "unseen")
         await screen.settle()
         assert "unseen" not in screen.text
         await screen.press("ctrl+end")
         assert "unseen" in screen.text
 
 
-async def test_old_blocks_are_shown_to_who_goes_up() -> None:
-    made = desk()
+async def test_scrolling_up_shows_older_blocks() -> None:
+    state = make_state()
     for number in range(MAX_BLOCKS + 50):
-        made.add_block("note", f"note {number}")
-    async with shown(made) as screen:
+        state.add_block("note", f"note {number}")
+    async with shown(state) as screen:
         stream = screen.app.stream
         assert len(stream.rendered_blocks) == MAX_BLOCKS
         while stream.hidden_above or stream.scroll_y > 0:
@@ -198,7 +202,7 @@ async def test_old_blocks_are_shown_to_who_goes_up() -> None:
         assert "note 0" in screen.text
 
 
-async def test_a_block_is_referred_to_and_copied() -> None:
+async def test_a_block_can_be_referenced_and_copied() -> None:
     async with shown(working()) as screen:
         await screen.press("f4", "home", "down", "c")
         assert "Rayleigh scattering" in screen.app.clipboard
@@ -206,17 +210,17 @@ async def test_a_block_is_referred_to_and_copied() -> None:
         assert screen.app.prompt.text == "::1 "
 
 
-async def test_what_others_write_cannot_steer_the_terminal() -> None:
-    made = desk()
-    run = Script(made, "run_x", "flow").follow().started("say").began("/say")
+async def test_untrusted_text_cannot_control_the_terminal() -> None:
+    state = make_state()
+    run = Script(state, "run_x", "flow").follow().started("say").began("/say")
     run.output("/say", "\x1b[2J\x1b]0;owned\x07 hello", "assistant")
-    made.add_block("input", "\x1b[31mred")
-    async with shown(made) as screen:
+    state.add_block("input", "\x1b[31mred")
+    async with shown(state) as screen:
         assert "\x1b" not in screen.text
         assert "\\x1b[2J" in screen.text
 
 
-async def test_runs_are_listed_looked_at_and_steered() -> None:
+async def test_runs_are_listed_focused_and_controlled() -> None:
     async with shown(working()) as screen:
         await screen.press("f2", "down", "p")
         assert screen.controller.entered[0].startswith("/pause run_")
@@ -228,21 +232,21 @@ async def test_runs_are_listed_looked_at_and_steered() -> None:
 async def test_a_run_in_the_list_is_stopped_only_when_the_user_confirms_it() -> None:
     async with shown(working()) as screen:
         await screen.press("f2", "s")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
         await screen.press("escape", "enter")
-        assert screen.controller.pause == []
+        assert screen.controller.stopped_runs == []
         await screen.press("f2", "s", "enter")
-        assert len(screen.controller.pause) == 1
+        assert len(screen.controller.stopped_runs) == 1
 
 
-async def test_the_next_run_is_a_key_away() -> None:
+async def test_a_key_focuses_the_next_run() -> None:
     async with shown(working()) as screen:
         await screen.press("alt+down")
         await screen.press("alt+down")
         assert len(set(screen.controller.followed)) == 2
 
 
-async def test_a_small_screen_has_the_runs_in_a_line_and_the_list_behind_a_key() -> None:
+async def test_a_small_screen_shows_runs_in_one_line_and_the_list_on_a_key() -> None:
     async with shown(working(), SMALL) as screen:
         assert "last commit 42s" in screen.text.split("\n")[0]
         await screen.press("f2")
@@ -252,10 +256,10 @@ async def test_a_small_screen_has_the_runs_in_a_line_and_the_list_behind_a_key()
 
 
 @pytest.mark.parametrize("size", [(20, 6), (40, 10), (60, 16), (89, 17), (90, 18), (300, 90)])
-async def test_no_size_breaks_it(size: tuple[int, int]) -> None:
-    made = working()
-    crowd(made, 50)
-    async with shown(made) as screen:
+async def test_any_screen_size_works(size: tuple[int, int]) -> None:
+    state = working()
+    crowd(state, 50)
+    async with shown(state) as screen:
         await screen.press("f3")
         await screen.pilot.resize_terminal(*size)
         await screen.settle()
@@ -263,10 +267,10 @@ async def test_no_size_breaks_it(size: tuple[int, int]) -> None:
         assert screen.app.prompt.text == "/typed"
 
 
-async def test_two_hundred_runs_are_in_the_list() -> None:
-    made = desk()
-    crowd(made, 200)
-    async with shown(made) as screen:
+async def test_the_list_shows_two_hundred_runs() -> None:
+    state = make_state()
+    crowd(state, 200)
+    async with shown(state) as screen:
         await screen.press("f2")
         for _ in range(199):
             screen.app.runs.action_move(1)
@@ -276,18 +280,18 @@ async def test_two_hundred_runs_are_in_the_list() -> None:
 
 
 async def test_the_conversation_starts_again_when_it_is_cleared() -> None:
-    made = working()
-    async with shown(made) as screen:
-        made.blocks.clear()
-        made.raise_flags("cleared")
-        made.add_block("note", "fresh")
+    state = working()
+    async with shown(state) as screen:
+        state.blocks.clear()
+        state.raise_flags("cleared")
+        state.add_block("note", "fresh")
         await screen.settle()
         assert "fresh" in screen.text
         assert "deploy  friday" not in screen.text
 
 
-async def test_the_palette_does_commands_and_begins_those_that_need_more() -> None:
-    async with shown(desk()) as screen:
+async def test_the_palette_runs_commands_and_prefills_those_with_required_arguments() -> None:
+    async with shown(make_state()) as screen:
         await screen.press("ctrl+p", *"usage")
         await screen.press("enter")
         assert screen.controller.entered == ["/usage"]
@@ -297,7 +301,7 @@ async def test_the_palette_does_commands_and_begins_those_that_need_more() -> No
         assert screen.controller.entered == ["/usage"]
 
 
-async def test_a_click_on_the_badge_opens_the_gate() -> None:
+async def test_clicking_the_badge_opens_the_gate() -> None:
     async with shown(working()) as screen:
         line = screen.text.split("\n")[29]
         await screen.pilot.click(offset=(line.index("waiting"), 29))
@@ -305,7 +309,7 @@ async def test_a_click_on_the_badge_opens_the_gate() -> None:
         assert screen.app.gate_card.display
 
 
-async def test_a_click_on_a_run_looks_at_it() -> None:
+async def test_clicking_a_run_focuses_it() -> None:
     async with shown(working(), SMALL) as screen:
         await screen.pilot.click(offset=(6, 0))
         await screen.settle()
@@ -313,18 +317,18 @@ async def test_a_click_on_a_run_looks_at_it() -> None:
 
 
 async def test_the_wheel_scrolls_the_conversation() -> None:
-    made = desk()
+    state = make_state()
     for number in range(60):
-        made.add_block("note", f"note {number}")
-    async with shown(made) as screen:
+        state.add_block("note", f"note {number}")
+    async with shown(state) as screen:
         for _ in range(4):
             await screen.pilot._post_mouse_events([MouseScrollUp], "#stream", offset=(5, 5))
-        made.add_block("note", "unseen")
+        state.add_block("note", "unseen")
         await screen.settle()
         assert "unseen" not in screen.text
 
 
-def test_times_and_sums_are_short() -> None:
+def test_durations_and_costs_are_short() -> None:
     from datetime import timedelta
 
     from nerve.ui.formatting import format_cost, format_duration_between, format_token_count

@@ -1,4 +1,4 @@
-"""Every screen as a picture, on a usual terminal and on the smallest."""
+"""Snapshots of every screen at a usual and a small size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from textual.color import Color
 
-from commander.tui.desks import crowd, desk, finished, gate, permission, review, waiting
 from commander.tui.screens import SMALL, WIDE, Screen, difference, shown
+from commander.tui.state_fixtures import crowd, finished, gate, make_state, permission, review, waiting
 from nerve.commander.core.state import CommanderState
 
 BLACK = Color(0, 0, 0)
@@ -28,59 +28,59 @@ SCHEMA = {
 
 @pytest.fixture(autouse=True)
 def _own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts that are told elsewhere may change without this picture."""
-    told = (
+    """Use fixed texts, so that changes of the real ones do not affect the snapshots."""
+    prefix_help = (
         ("@node text", "ask a node"),
         ("%workflow --name=value text", "start a workflow; -- ends the options"),
     )
-    monkeypatch.setattr("nerve.commander.tui.key_help.PREFIX_HELP", told)
+    monkeypatch.setattr("nerve.commander.tui.key_help.PREFIX_HELP", prefix_help)
 
 
 def working() -> CommanderState:
-    made = desk()
-    finished(made)
-    review(made)
-    waiting(made)
-    made.focus_run("run_01review")
-    return made
+    state = make_state()
+    finished(state)
+    review(state)
+    waiting(state)
+    state.focus_run("run_01review")
+    return state
 
 
 def talked() -> CommanderState:
-    made = desk()
-    made.add_block("input", "/workflows")
-    made.add_block(
+    state = make_state()
+    state.add_block("input", "/workflows")
+    state.add_block(
         "text", "# Two of them\n\n| name | steps |\n|---|---|\n| `deploy` | 3 |\n\n> and a *quote*"
     )
-    made.add_block("error", "Unknown workflow 'reviw'. Did you mean 'code_review'?")
-    made.add_block("note", "Paused code_review.")
-    made.queue = ["and then the tests", "also the docs, please"]
-    made.raise_flags("queue")
-    return made
+    state.add_block("error", "Unknown workflow 'reviw'. Did you mean 'code_review'?")
+    state.add_block("note", "Paused code_review.")
+    state.queue = ["and then the tests", "also the docs, please"]
+    state.raise_flags("queue")
+    return state
 
 
 def asking() -> CommanderState:
-    made = desk()
-    waiting(made, gate(), permission())
-    return made
+    state = make_state()
+    waiting(state, gate(), permission())
+    return state
 
 
 def form() -> CommanderState:
-    made = desk()
-    waiting(made, gate(choices=None, form=SCHEMA))
-    return made
+    state = make_state()
+    waiting(state, gate(choices=None, form=SCHEMA))
+    return state
 
 
 def many() -> CommanderState:
-    made = desk()
-    crowd(made)
-    finished(made)
-    return made
+    state = make_state()
+    crowd(state)
+    finished(state)
+    return state
 
 
 def away() -> CommanderState:
-    made = working()
-    made.is_connected = False
-    return made
+    state = working()
+    state.is_connected = False
+    return state
 
 
 def press(*keys: str) -> Callable[[Screen], Awaitable[None]]:
@@ -94,7 +94,7 @@ async def lost(screen: Screen) -> None:
 
 
 SCREENS: dict[str, tuple[Callable[[], CommanderState], Any]] = {
-    "welcome": (desk, press()),
+    "welcome": (make_state, press()),
     "working": (working, press()),
     "talked": (talked, press()),
     "completion": (working, press("/", "s")),
@@ -115,7 +115,7 @@ SCREENS: dict[str, tuple[Callable[[], CommanderState], Any]] = {
 
 @pytest.mark.parametrize("size", [WIDE, SMALL], ids=["100x30", "60x16"])
 @pytest.mark.parametrize("name", SCREENS)
-async def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name: str, size: tuple[int, int]) -> None:
+async def test_a_screen_matches_its_snapshot(name: str, size: tuple[int, int]) -> None:
     make, do = SCREENS[name]
     async with shown(make(), size, past=("run the tests", "%deploy to test", "hello")) as screen:
         await do(screen)
@@ -126,14 +126,14 @@ async def test_a_screen_is_as_it_was_when_somebody_looked_at_it(name: str, size:
 
 
 @pytest.mark.parametrize("theme", ["ansi-light", "nord", "textual-light"])
-async def test_a_theme_colours_everything(theme: str) -> None:
+async def test_a_theme_matches_its_snapshot(theme: str) -> None:
     async with shown(asking()) as screen:
         screen.app.theme = theme
         await screen.press("f3")
         assert difference(screen.app, f"theme-{theme}") == ""
 
 
-async def test_without_colour_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_disables_all_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with shown(asking()) as screen:
         await screen.press("f3")

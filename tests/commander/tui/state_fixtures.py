@@ -1,4 +1,4 @@
-"""Desks filled by hand, and a controller that only notes what is asked of it."""
+"""Hand-made states, and a controller that only records its calls."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FLOWS = [
 class Scripted(WorkflowController):
     """A controller without a server."""
 
-    def __init__(self, desk: CommanderState) -> None:
-        super().__init__(None, state=desk)  # type: ignore[arg-type]
+    def __init__(self, state: CommanderState) -> None:
+        super().__init__(None, state=state)  # type: ignore[arg-type]
         self.entered: list[str] = []
         self.entered_for: list[str | None] = []
         self.answers: list[tuple[str, Any]] = []
-        self.pause: list[str | None] = []
+        self.stopped_runs: list[str | None] = []
         self.followed: list[str] = []
         self.refusal = ""
 
@@ -55,12 +55,12 @@ class Scripted(WorkflowController):
     async def answer_gate(self, gate: GateResponse, text: Any) -> str:
         self.answers.append((gate.gate_id, text))
         if not self.refusal:
-            self.state.gates = [each for each in self.state.gates if each.gate_id != gate.gate_id]
+            self.state.gates = [other for other in self.state.gates if other.gate_id != gate.gate_id]
             self.state.raise_flags("gates")
         return self.refusal
 
     async def stop_run(self, run_id: str | None = None) -> None:
-        self.pause.append(run_id)
+        self.stopped_runs.append(run_id)
 
     async def follow(self, run: str) -> None:
         self.followed.append(run)
@@ -76,31 +76,31 @@ class Scripted(WorkflowController):
 
 
 class Script:
-    """Events of one run, one after the other."""
+    """Applies the events of one run in order."""
 
     def __init__(
         self,
-        desk: CommanderState,
+        state: CommanderState,
         run_id: str,
         workflow: str,
         began: datetime = BEGAN,
         label: str | None = None,
     ) -> None:
-        self.desk, self.run_id, self.workflow, self.label = desk, run_id, workflow, label
+        self.state, self.run_id, self.workflow, self.label = state, run_id, workflow, label
         self.seq, self.at = 0, began
 
     def follow(self) -> Script:
         run = RunResponse(
             run_id=self.run_id, workflow=self.workflow, state="running", started_at=self.at, label=self.label
         )
-        self.desk.merge_runs([run])
-        self.desk.show_run(self.run_id)
+        self.state.merge_runs([run])
+        self.state.show_run(self.run_id)
         return self
 
     def say(self, type: str, path: str = "", after: float = 0.0, **data: Any) -> Script:
         self.seq += 1
         self.at += timedelta(seconds=after)
-        self.desk.apply_event(
+        self.state.apply_event(
             EventResponse(
                 seq=self.seq,
                 run_id=self.run_id,
@@ -148,12 +148,12 @@ CHANGE = {
 }
 
 
-def desk(**more: Any) -> CommanderState:
+def make_state(**more: Any) -> CommanderState:
     return CommanderState(project="/home/me/shop", is_connected=True, workflows=list(FLOWS), **more)
 
 
 def review(on: CommanderState) -> Script:
-    """A run in the middle of its work."""
+    """Add a run that is in progress."""
     on.add_block("input", "%code_review --strict look at the last commit")
     run = Script(on, "run_01review", "code_review", label="last commit").follow()
     run.started("read", "review_loop", "summary")
@@ -181,7 +181,7 @@ def finished(on: CommanderState) -> Script:
 
 
 def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateResponse:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "gate_id": id,
         "run_id": run_id,
         "path": "/ask/answer",
@@ -189,7 +189,7 @@ def gate(id: str = "g1", run_id: str = "run_02deploy", **more: Any) -> GateRespo
         "prompt": "Release **v2.1** to production?\n\n- 3 commits\n- all tests pass",
         "choices": ["approve", "reject", "later"],
     }
-    return GateResponse.model_validate(told | more)
+    return GateResponse.model_validate(fields | more)
 
 
 def permission() -> GateResponse:
@@ -217,7 +217,7 @@ def waiting(on: CommanderState, *gates: GateResponse) -> Script:
 
 
 def crowd(on: CommanderState, count: int = 200) -> None:
-    """Many runs that nobody follows."""
+    """Add many runs that are not followed."""
     states = ("completed", "failed", "running", "cancelled", "completed")
     on.merge_runs(many(count, states))
 

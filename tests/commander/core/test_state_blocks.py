@@ -1,4 +1,4 @@
-"""What a run says in its block: messages, tool calls, thoughts, diffs and plain output."""
+"""The parts of a run block: messages, tool calls, thoughts, diffs and plain output."""
 
 import pytest
 
@@ -9,9 +9,9 @@ from nerve.commander.core.references import resolve_references
 
 
 def block_of(journal: Journal) -> Block:
-    desk = followed(journal)
-    desk.apply_events(journal.events)
-    return desk.blocks[0]
+    state = followed(journal)
+    state.apply_events(journal.events)
+    return state.blocks[0]
 
 
 def talk(*chunks: tuple[str, dict[str, object]]) -> list[BlockPart]:
@@ -22,7 +22,7 @@ def talk(*chunks: tuple[str, dict[str, object]]) -> list[BlockPart]:
     return block_of(journal).parts
 
 
-def test_a_message_grows_and_is_replaced_by_the_whole_of_it() -> None:
+def test_a_partial_message_grows_and_is_replaced_by_the_complete_one() -> None:
     pieces = [("output_chunk", {"stream": "partial", "text": text}) for text in ("Hel", "lo")]
     (part,) = talk(*pieces)
     assert (part.text, part.kind, part.done) == ("Hello", "text", False)
@@ -30,12 +30,12 @@ def test_a_message_grows_and_is_replaced_by_the_whole_of_it() -> None:
     assert (part.text, part.done) == ("Hello you", True)
 
 
-def test_the_next_message_is_a_part_of_its_own() -> None:
+def test_the_next_message_is_a_new_part() -> None:
     said = [("output_chunk", {"stream": "assistant", "text": text}) for text in ("one", "two")]
     assert [part.text for part in talk(*said)] == ["one", "two"]
 
 
-def test_a_tool_call_is_folded_and_keeps_what_came_of_it() -> None:
+def test_a_tool_call_is_folded_and_keeps_its_output() -> None:
     (part,) = talk(
         ("tool_call", {"name": "Read", "input": {"file": "a.py"}, "id": "1"}),
         ("tool_call", {"id": "1", "status": "completed", "text": "print(1)\n"}),
@@ -57,7 +57,7 @@ def test_an_edit_is_a_diff() -> None:
     assert tool_input_diff({"old_string": 3, "new_string": "x"}) == tool_input_diff("text") == ""
 
 
-def test_output_that_is_a_diff_is_shown_as_one_when_it_is_whole() -> None:
+def test_output_that_is_a_diff_is_shown_as_a_diff_when_complete() -> None:
     text = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
     assert is_diff(text)
     assert not is_diff("--- only a line\n")
@@ -68,7 +68,7 @@ def test_output_that_is_a_diff_is_shown_as_one_when_it_is_whole() -> None:
     assert block_of(journal).parts[0].kind == "diff"
 
 
-def test_a_step_that_begins_anew_says_it_anew() -> None:
+def test_a_restarted_step_starts_a_new_part() -> None:
     pieces = [("output_chunk", {"stream": "partial", "text": text}) for text in ("Hel", "lo")]
     again = ("node_retrying", {"node_id": "talk", "attempt": 1, "recovered": True})
     assert [(part.text, part.done) for part in talk(*pieces, again, *pieces)] == [
@@ -77,7 +77,7 @@ def test_a_step_that_begins_anew_says_it_anew() -> None:
     ]
 
 
-def test_nothing_goes_on_speaking_when_the_run_has_ended() -> None:
+def test_all_parts_are_finished_when_the_run_ends() -> None:
     journal = Journal()
     journal.add("node_started", "/talk", node_id="talk")
     journal.add("output_chunk", "/talk", stream="partial", text="Hel")
@@ -87,7 +87,7 @@ def test_nothing_goes_on_speaking_when_the_run_has_ended() -> None:
     assert (block.text, block.done) == ("enough", True)
 
 
-def test_a_plan_is_shown_as_it_is_now() -> None:
+def test_a_plan_shows_its_current_state() -> None:
     def plan(*states: str) -> tuple[str, dict[str, object]]:
         return "plan", {"entries": [{"content": f"step {n}", "status": s} for n, s in enumerate(states)]}
 
@@ -96,7 +96,7 @@ def test_a_plan_is_shown_as_it_is_now() -> None:
 
 
 @pytest.mark.requirement("S0-05")
-def test_what_happens_is_told_line_by_line_too() -> None:
+def test_events_are_also_recorded_as_lines() -> None:
     journal = Journal("r", "code_review", steps=["reviewer"])
     journal.step("/reviewer", "looks fine")
     journal.add("review_complete", "", review="fine,\nall of it")
@@ -113,18 +113,18 @@ def test_what_happens_is_told_line_by_line_too() -> None:
     ]
 
 
-def test_a_run_that_ends_after_something_was_said_is_the_last_result() -> None:
+def test_a_run_that_ends_after_other_output_is_the_last_result() -> None:
     journal = Journal()
     journal.gate()
-    desk = followed(journal)
-    desk.apply_events(journal.events)
-    desk.add_block("text", "Is 'ship' to be started?", name="router")
-    assert resolve_references("::last", desk.blocks) == "Is 'ship' to be started?"
-    desk.apply_events([journal.answer(), journal.end("shipped")])
-    assert resolve_references("::last ::-2", desk.blocks) == "shipped Is 'ship' to be started?"
+    state = followed(journal)
+    state.apply_events(journal.events)
+    state.add_block("text", "Is 'ship' to be started?", name="router")
+    assert resolve_references("::last", state.blocks) == "Is 'ship' to be started?"
+    state.apply_events([journal.answer(), journal.end("shipped")])
+    assert resolve_references("::last ::-2", state.blocks) == "shipped Is 'ship' to be started?"
 
 
-def test_a_block_keeps_the_last_of_what_is_said() -> None:
+def test_a_block_keeps_only_the_last_output() -> None:
     journal = Journal()
     for n in range(MAX_PARTS + 5):
         journal.add("output_chunk", "/talk", stream="assistant", text=f"{n}")
