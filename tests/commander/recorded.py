@@ -22,16 +22,16 @@ THEME = "textual-dark"
 PATIENCE = 20.0
 WORKFLOWS = {
     "notes": """name: notes
-description: Writes down what has changed
+description: Writes release notes
 body: {kind: prompt, id: write, text: "What is new in {{ input }}?", provider: writer}
 """,
-    "mend": """name: mend
-description: Mends what is broken
+    "repair": """name: repair
+description: Fixes failing tests
 body:
   kind: sequence
   steps:
     - {kind: bash, id: test, command: "echo 1 failed, 127 passed"}
-    - {kind: prompt, id: fix, text: "Mend {{ input }}.", provider: coder}
+    - {kind: prompt, id: fix, text: "Fix {{ input }}.", provider: coder}
     - {kind: bash, id: again, command: "echo 128 passed"}
 """,
     "release": """name: release
@@ -44,8 +44,8 @@ body:
     - {kind: bash, id: publish, command: "echo published"}
 """,
 }
-SAID = "# 2.1\n\n- dashes in a row become one\n- `--quiet` is quiet"
-MENDS = [
+NOTES = "# 2.1\n\n- dashes in a row become one\n- `--quiet` is quiet"
+EDITS = [
     {"tool": "Read", "input": {"file_path": "slug.py"}},
     {
         "tool": "Edit",
@@ -55,7 +55,7 @@ MENDS = [
             "new_string": 'return re.sub(r"\\W+", "-", text)',
         },
     },
-    "Every run of other signs is one dash now.",
+    "Every run of other characters is one dash now.",
     {"delay": 3600.0},
 ]
 
@@ -66,7 +66,7 @@ def session_in(folder: Path) -> Session:
     for name, text in WORKFLOWS.items():
         (workflows / f"{name}.yaml").write_text(text)
     session = Session(store=folder / ".nerve" / "nerve.db", project=folder)
-    session.providers |= {"writer": ScriptedProvider([SAID]), "coder": ScriptedProvider([MENDS])}
+    session.providers |= {"writer": ScriptedProvider([NOTES]), "coder": ScriptedProvider([EDITS])}
     return session
 
 
@@ -96,7 +96,7 @@ async def recorded(folder: Path) -> str:
             await until(lambda: app.state.is_connected)
             await enter("%notes 2.1")
             await until(lambda: ended("notes"))
-            await enter("%mend the slugs")
+            await enter("%repair the slugs")
             await until(lambda: any("one dash" in p.text for block in app.state.blocks for p in block.parts))
             await enter("%release ::notes")
             await until(lambda: app.state.gates)
@@ -105,8 +105,8 @@ async def recorded(folder: Path) -> str:
             svg = app.export_screenshot(title="nerve")
             await app.controller.close()
             for run in session.list_workflow_runs():
-                if run.workflow_id == "mend":
-                    await session.get_workflow_run(run.run_id).stop("the picture is made")
+                if run.workflow_id == "repair":
+                    await session.get_workflow_run(run.run_id).stop("the image is recorded")
     return slim(svg)
 
 

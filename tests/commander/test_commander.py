@@ -408,7 +408,7 @@ async def test_a_workflow_chosen_by_keywords_is_noted(at: Scene) -> None:
 async def test_the_router_asks_a_question(at: Scene) -> None:
     await at.enter("xyzzy")
     assert (at.last.kind, at.last.name) == ("text", "router")
-    assert "Which workflow is meant" in at.last.text
+    assert "Which workflow do you mean" in at.last.text
 
 
 async def test_plain_text_goes_to_the_target(at: Scene) -> None:
