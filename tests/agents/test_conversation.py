@@ -163,7 +163,7 @@ async def test_an_answer_that_is_nested_too_deep_is_retried() -> None:
     provider = ScriptedProvider(["[" * 300 + "]" * 300, "[1]"])
     result = await executed(AgentNode("judge", provider=provider, output_schema={"type": "array"}))
     assert result.output == [1]
-    assert "nested more than 100 deep" in provider.calls[1].prompt
+    assert "more than 100 levels of nesting" in provider.calls[1].prompt
 
 
 def test_an_invalid_schema_is_refused():
