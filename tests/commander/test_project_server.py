@@ -171,7 +171,7 @@ async def test_the_project_token_is_sent_only_to_the_project_server(folder: Path
 async def test_no_server_is_started_for_a_remote_url(tmp_path: Path) -> None:
     controller = WorkflowController(Client("http://127.0.0.1:9"))
     await controller.open()
-    assert "The server cannot be reached" in controller.state.blocks[0].text
+    assert "Cannot reach the server" in controller.state.blocks[0].text
     assert len(controller.state.blocks) == 1
     assert not (tmp_path / ".nerve").exists()
     await controller.close()
