@@ -4,10 +4,9 @@
     python examples/agents/dev_coach_review.py --agent claude    # pip install '.[claude]'
     python examples/agents/dev_coach_review.py --agent codex     # pip install '.[codex]'
 
-The developer and the reviewer are agents. The coach is no agent: it runs the tests, so that nobody has to
-believe that they pass. The reviewer answers in a form. What the developer wants to do beyond its files is
-asked first, and a person decides at the end. With `--folder` the project stays, and after a crash or Ctrl-C
-the same command goes on where it was.
+The developer and the reviewer are agents. The coach is not an agent: it runs the tests. The reviewer answers
+with structured output. The developer asks for permission to work outside of its files, and a person decides
+at the end. With `--folder` the project stays, and after a crash or Ctrl-C the same command resumes the run.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
         for _ in range(MAX_TRIES):
             if coach["success"]:
                 break
-            await develop(ctx, f"The tests fail. Mend the code, not the tests:\n\n{coach['output']}")
+            await develop(ctx, f"The tests fail. Fix the code, not the tests:\n\n{coach['output']}")
             coach = await ctx.run("coach")
         if not coach["success"]:
             return {"success": False, "reason": "the tests fail", "rounds": round}
@@ -79,7 +78,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
 async def develop(ctx: WorkflowContext, prompt: str) -> None:
     done = await ctx.run("dev", prompt)
     if not done["success"]:
-        raise RuntimeError(f"the developer could not go on: {done['error']}")
+        raise RuntimeError(f"the developer could not continue: {done['error']}")
 
 
 def register(session: Session, agent: Provider, folder: Path) -> None:
@@ -194,7 +193,9 @@ async def main(agent: str, folder: Path, yes: bool) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="dev, coach and reviewer, with agents of your choice")
     parser.add_argument("--agent", choices=["claude", "codex", "scripted"], default="scripted")
-    parser.add_argument("--folder", type=Path, help="where to work, and to go on; a new folder otherwise")
+    parser.add_argument(
+        "--folder", type=Path, help="the folder to work in and to resume; a new one by default"
+    )
     parser.add_argument("--yes", action="store_true", help="agree to whatever is asked")
     told = parser.parse_args()
     place = (told.folder or Path(tempfile.mkdtemp(prefix="dev-coach-review-"))).absolute()

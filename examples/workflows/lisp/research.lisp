@@ -1,5 +1,5 @@
 ; A lead asks, two researchers search side by side, a sceptic doubts, until nothing is open
-; or somebody asserts (signal research/enough :key RUN).
+; or a program asserts (signal research/enough :key RUN).
 
 (defn settled (doubts)
   (= (upper (trim doubts)) "NONE"))
