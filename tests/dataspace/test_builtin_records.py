@@ -7,7 +7,7 @@ from dataspace.given import texts
 from nerve.dataspace import Record, builtin_records, match
 
 
-def test_a_record_everybody_knows_is_written_as_the_notation_writes_it() -> None:
+def test_a_builtin_record_is_printed_as_in_the_notation() -> None:
     written = [
         (builtin_records.signal("plan/ready", "f", "x"), '(signal plan/ready :key "f" :value "x")'),
         (

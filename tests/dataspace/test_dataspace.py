@@ -33,7 +33,7 @@ async def take(observation: Any, count: int) -> list[Change]:
 
 
 @pytest.mark.requirement("S4-14")
-def test_a_fact_is_there_until_it_is_retracted(space: Dataspace) -> None:
+def test_a_fact_exists_until_it_is_retracted(space: Dataspace) -> None:
     change = space.assert_("(note 1)", by="run-1")
     assert change is not None
     assert space.facts() == [change.fact] == space.facts("(note _)")
@@ -44,7 +44,7 @@ def test_a_fact_is_there_until_it_is_retracted(space: Dataspace) -> None:
     assert space.retract("(note ?n)") == []
 
 
-def test_what_is_there_already_is_no_change(space: Dataspace) -> None:
+def test_asserting_an_existing_fact_is_not_a_change(space: Dataspace) -> None:
     first = space.assert_("(note 1)", by="a")
     assert first is not None
     assert space.assert_(["note", 1.0], by="b") is None
@@ -66,13 +66,13 @@ def test_a_newer_signal_replaces_the_older_one(space: Dataspace) -> None:
     ]
 
 
-def test_looking_at_a_signal_does_not_consume_it(space: Dataspace) -> None:
+def test_reading_a_signal_does_not_consume_it(space: Dataspace) -> None:
     space.assert_(builtin_records.signal("go", "a", 1))
     for _ in range(2):
         assert len(space.facts(builtin_records.signal_pattern("go", "a"))) == 1
 
 
-def test_finding_gives_the_captures(space: Dataspace) -> None:
+def test_find_returns_the_captures(space: Dataspace) -> None:
     space.assert_("(note a 1)")
     space.assert_("(note b 2)")
     assert [found.captures for found in space.find("(note ?who ?n)")] == [
@@ -82,7 +82,7 @@ def test_finding_gives_the_captures(space: Dataspace) -> None:
 
 
 @pytest.mark.requirement("S4-14")
-async def test_an_observer_sees_what_is_there_and_then_each_change_once(space: Dataspace) -> None:
+async def test_an_observer_sees_current_facts_and_then_each_change_once(space: Dataspace) -> None:
     space.assert_("(note 1)")
     async with space.observe("(note ?n)") as changes:
         space.assert_("(note 2)")
@@ -102,14 +102,16 @@ async def test_an_observer_sees_what_is_there_and_then_each_change_once(space: D
         assert (await asyncio.wait_for(waiting, 5)).captures == {"n": 3}
 
 
-async def test_an_observer_may_leave_out_what_is_there(space: Dataspace) -> None:
+async def test_an_observer_may_skip_current_facts(space: Dataspace) -> None:
     space.assert_("(note 1)")
     async with space.observe("(note ?n)", present=False) as changes:
         space.assert_("(note 2)")
         assert [change.captures["n"] for change in await take(changes, 1)] == [2]
 
 
-async def test_a_replacement_is_one_change_and_a_loss_for_who_saw_only_the_older(space: Dataspace) -> None:
+async def test_a_replacement_is_one_change_or_a_retraction_for_observers_of_the_older_fact(
+    space: Dataspace,
+) -> None:
     seen: dict[str, list[tuple[Any, ...]]] = {"both": [], "old": [], "new": []}
     patterns = {"both": "(signal go)", "old": "(signal go :value 1)", "new": "(signal go :value 2)"}
     for name, pattern in patterns.items():
@@ -124,7 +126,7 @@ async def test_a_replacement_is_one_change_and_a_loss_for_who_saw_only_the_older
     }
 
 
-def test_a_watcher_that_ended_is_told_no_more(space: Dataspace) -> None:
+def test_an_ended_watcher_is_not_notified(space: Dataspace) -> None:
     seen: list[Change] = []
     end = space.watch("(note _)", seen.append, present=True)
     space.assert_("(note 1)")
@@ -134,7 +136,7 @@ def test_a_watcher_that_ended_is_told_no_more(space: Dataspace) -> None:
     assert [change.fact.record for change in seen] == [Record("note", (1,))]
 
 
-def test_a_watcher_can_begin_with_what_is_there(space: Dataspace) -> None:
+def test_a_watcher_can_start_with_current_facts(space: Dataspace) -> None:
     space.assert_("(note 1)")
     seen: list[Change] = []
     space.watch("(note _)", seen.append, present=True)
@@ -155,7 +157,7 @@ def test_a_watcher_that_changes_the_space_does_not_disturb_the_order(space: Data
     assert seen == [(who, version) for version in (1, 2, 3) for who in ("first", "second")]
 
 
-def test_who_begins_to_watch_while_others_are_told_sees_nothing_twice(space: Dataspace) -> None:
+def test_a_watcher_added_during_a_notification_sees_nothing_twice(space: Dataspace) -> None:
     seen: list[Change] = []
 
     def begin(change: Change) -> None:
@@ -168,7 +170,7 @@ def test_who_begins_to_watch_while_others_are_told_sees_nothing_twice(space: Dat
     assert [change.fact.version for change in seen] == [1, 2]
 
 
-def test_a_watcher_that_ends_another_while_it_is_told_ends_it_at_once(space: Dataspace) -> None:
+def test_a_watcher_can_end_another_one_during_a_notification(space: Dataspace) -> None:
     seen: list[Change] = []
     space.watch("(note _)", lambda _: end())
     end = space.watch("(note _)", seen.append)
@@ -176,7 +178,7 @@ def test_a_watcher_that_ends_another_while_it_is_told_ends_it_at_once(space: Dat
     assert seen == []
 
 
-def test_a_watcher_that_fails_harms_nobody(space: Dataspace, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_watcher_does_not_affect_others(space: Dataspace, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Change] = []
     space.watch("(note _)", lambda _: 1 / 0)
     space.watch("(note _)", seen.append)
@@ -186,7 +188,7 @@ def test_a_watcher_that_fails_harms_nobody(space: Dataspace, caplog: pytest.LogC
     assert "observer of" in caplog.text
 
 
-async def test_an_observer_that_does_not_keep_up_is_told_so(space: Dataspace) -> None:
+async def test_an_observer_that_does_not_keep_up_gets_an_error(space: Dataspace) -> None:
     changes = space.observe("(note ?n)", buffer=3)
     for number in range(10):
         space.assert_(["note", number])
@@ -203,7 +205,7 @@ async def test_a_buffer_holds_at_least_one_change(space: Dataspace) -> None:
         space.observe("(note)", buffer=0)
 
 
-async def test_closing_ends_who_waits(space: Dataspace) -> None:
+async def test_closing_the_dataspace_ends_waiting_observers(space: Dataspace) -> None:
     async def all_of(changes: Any) -> list[Change]:
         return [change async for change in changes]
 
@@ -216,7 +218,7 @@ async def test_closing_ends_who_waits(space: Dataspace) -> None:
     assert watchers(space) == 0
 
 
-async def test_an_observation_that_nobody_holds_is_forgotten(space: Dataspace) -> None:
+async def test_an_unreferenced_observation_ends(space: Dataspace) -> None:
     async for _ in observed(space):
         break
     gc.collect()
@@ -233,7 +235,7 @@ def watchers(space: Dataspace) -> int:
 
 
 @pytest.mark.requirement("S4-14")
-def test_a_space_is_the_same_when_it_is_opened_again(space: Dataspace) -> None:
+def test_a_dataspace_can_be_restored_from_its_facts(space: Dataspace) -> None:
     space.assert_(builtin_records.signal("go", "a", 1), by="me")
     space.assert_("(note 1)")
     space.assert_(builtin_records.signal("go", "a", 2), by="you")
@@ -245,7 +247,7 @@ def test_a_space_is_the_same_when_it_is_opened_again(space: Dataspace) -> None:
     assert change.version == 4
 
 
-def test_the_version_goes_on_though_the_last_change_was_a_retraction(space: Dataspace) -> None:
+def test_the_version_counts_a_final_retraction(space: Dataspace) -> None:
     space.assert_("(note 1)")
     space.assert_("(note 2)")
     space.retract("(note 2)")
@@ -268,7 +270,7 @@ def told(space: Dataspace, *, present: bool = False) -> list[tuple[str, str]]:
     return seen
 
 
-def test_observers_are_told_later_and_in_order_of_what_is_there_at_once(space: Dataspace) -> None:
+def test_unpublished_changes_are_visible_at_once_and_published_in_order(space: Dataspace) -> None:
     seen = told(space)
     first = untold(space, ["(note 1)", "(note 2)"])
     second = untold(space, ["(note 3)"], ["(note 1)"])
@@ -282,14 +284,14 @@ def test_observers_are_told_later_and_in_order_of_what_is_there_at_once(space: D
     assert seen[2:] == [("retracted", "(note 1)"), ("asserted", "(note 3)")]
 
 
-def test_who_begins_after_a_change_is_not_told_of_it_again(space: Dataspace) -> None:
+def test_an_observer_that_starts_after_a_change_does_not_see_it_again(space: Dataspace) -> None:
     untold(space, ["(note 1)"])
     seen = told(space, present=True)
     space.publish()
     assert seen == [("asserted", "(note 1)")]
 
 
-def test_what_could_not_be_kept_did_not_happen(space: Dataspace) -> None:
+def test_a_reload_undoes_unpublished_changes(space: Dataspace) -> None:
     space.assert_("(note 1)")
     kept, seen = space.facts(), told(space)
     untold(space, ["(note 2)"], ["(note 1)"])
@@ -301,7 +303,7 @@ def test_what_could_not_be_kept_did_not_happen(space: Dataspace) -> None:
     assert seen == [("asserted", "(note 2)")]
 
 
-def test_who_has_seen_what_did_not_happen_is_told(space: Dataspace) -> None:
+def test_observers_of_an_undone_change_get_a_correction(space: Dataspace) -> None:
     space.assert_("(note 1)")
     space.assert_('(signal go :value "old")')
     kept, before = space.facts(), told(space)
@@ -319,7 +321,7 @@ def test_who_has_seen_what_did_not_happen_is_told(space: Dataspace) -> None:
     ]
 
 
-def test_observers_are_told_how_other_facts_differ_from_what_they_know(space: Dataspace) -> None:
+def test_a_reload_notifies_observers_of_the_differences(space: Dataspace) -> None:
     other = Dataspace()
     for text in ("(note 1)", "(note 3)", "(signal go :value 2)"):
         other.assert_(text)
@@ -336,7 +338,7 @@ def test_observers_are_told_how_other_facts_differ_from_what_they_know(space: Da
     ]
 
 
-def test_a_change_after_what_did_not_happen_has_a_number_of_its_own(space: Dataspace) -> None:
+def test_a_change_after_an_undone_change_has_a_new_version(space: Dataspace) -> None:
     untold(space, ["(note 1)", "(note 2)"])
     seen = told(space)
     space.reload((), 0)
@@ -346,7 +348,7 @@ def test_a_change_after_what_did_not_happen_has_a_number_of_its_own(space: Datas
     assert seen[-1] == ("asserted", "(note 1)")
 
 
-def test_several_changes_can_be_proposed_and_made_together(space: Dataspace) -> None:
+def test_several_changes_can_be_staged_and_applied_together(space: Dataspace) -> None:
     space.assert_("(note 1)")
     changes = space.stage(
         asserted=[
@@ -365,7 +367,7 @@ def test_several_changes_can_be_proposed_and_made_together(space: Dataspace) -> 
     assert texts(space.facts()) == ["(note 1)", "(signal go :key nil :value 2)", "(note 2)"]
 
 
-def test_a_proposal_that_is_out_of_date_is_refused(space: Dataspace) -> None:
+def test_outdated_staged_changes_are_rejected(space: Dataspace) -> None:
     changes = space.stage(asserted=["(note 1)"])
     space.assert_("(note 2)")
     with pytest.raises(VersionConflict, match=r"got change 1, expected 2\. Stage the changes again"):
@@ -387,7 +389,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[Record]:
     return seen
 
 
-def test_finding_tries_only_what_can_fit(tried: list[Record]) -> None:
+def test_find_tries_only_facts_under_the_index_key(tried: list[Record]) -> None:
     space = Dataspace()
     for number in range(20_000):
         space.assert_(Record(f"label-{number // 10}", (number,)))
@@ -409,7 +411,7 @@ def test_finding_tries_only_what_can_fit(tried: list[Record]) -> None:
         assert len(tried) == matches
 
 
-def test_a_change_is_tried_only_on_observers_it_can_concern(tried: list[Record]) -> None:
+def test_a_change_is_tried_only_on_observers_under_its_index_keys(tried: list[Record]) -> None:
     space = Dataspace()
     woken: list[Change] = []
     for key in range(1_000):

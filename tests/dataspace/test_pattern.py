@@ -17,7 +17,7 @@ pairs = st.tuples(small_records, small_records) | st.tuples(records, records)
 
 
 @given(pairs)
-def test_a_pattern_of_exactly_a_record_fits_that_record_and_no_other(pair: tuple[Record, Record]) -> None:
+def test_an_exact_pattern_matches_only_its_record(pair: tuple[Record, Record]) -> None:
     one, other = pair
     assert exactly(one).match(one) == {}
     assert (exactly(one).match(other) is not None) is (one == other)
@@ -25,7 +25,7 @@ def test_a_pattern_of_exactly_a_record_fits_that_record_and_no_other(pair: tuple
 
 
 @given(records, records)
-def test_exactly_is_not_fooled_by_another_field(record: Record, other: Record) -> None:
+def test_an_exact_pattern_rejects_a_record_with_another_field(record: Record, other: Record) -> None:
     for near in (
         Record(record.label, record.fields, {**record.named, **other.named}),
         Record(record.label, (*record.fields, *other.fields), record.named),
@@ -35,7 +35,7 @@ def test_exactly_is_not_fooled_by_another_field(record: Record, other: Record) -
 
 
 @given(values, values)
-def test_a_literal_fits_only_its_value(value: Any, other: Any) -> None:
+def test_a_literal_matches_only_its_value(value: Any, other: Any) -> None:
     pattern = ["n", literal(value), {}]
     assert match(pattern, Record("n", (value,))) == {}
     assert (match(pattern, Record("n", (other,))) is not None) is (
@@ -61,7 +61,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(holed(), small_records)
-def test_what_fits_is_what_the_rules_say(pattern: list[Any], record: Record) -> None:
+def test_matching_agrees_with_a_reference_implementation(pattern: list[Any], record: Record) -> None:
     label, *fields, named = pattern
     expected: dict[str, Any] = {}
     more = fields[-1:] == ["..."]
@@ -77,7 +77,7 @@ def test_what_fits_is_what_the_rules_say(pattern: list[Any], record: Record) -> 
 
 
 @given(holed(), small_records)
-def test_a_record_that_fits_has_the_key_of_the_pattern(pattern: list[Any], record: Record) -> None:
+def test_a_matching_record_has_the_index_key_of_the_pattern(pattern: list[Any], record: Record) -> None:
     if match(pattern, record) is not None:
         assert Pattern.of(pattern).index_key() in record.index_keys
 
@@ -91,7 +91,7 @@ def test_a_pattern_is_read_back_from_its_json_and_its_text(pattern: list[Any]) -
 
 
 @given(records)
-def test_the_pattern_of_exactly_a_record_survives_its_text(record: Record) -> None:
+def test_an_exact_pattern_survives_its_text(record: Record) -> None:
     assert Pattern.of(str(exactly(record))) == exactly(record)
 
 
@@ -145,7 +145,7 @@ def test_a_pattern_finds_and_captures(pattern: str, captures: dict[str, Any] | N
         (["n", None], [None], {}),
     ],
 )
-def test_fields_by_their_place_must_all_be_mentioned(
+def test_a_pattern_must_cover_all_positional_fields(
     pattern: list[Any], fields: list[Any], captures: dict[str, Any] | None
 ) -> None:
     assert match(pattern, Record("n", tuple(fields))) == captures
@@ -168,18 +168,18 @@ def test_fields_by_their_place_must_all_be_mentioned(
         (["n", {"a": 1, "\\a": 2}], "Duplicate key, once with a backslash"),
     ],
 )
-def test_what_is_no_pattern_is_refused(pattern: list[Any], says: str) -> None:
+def test_an_invalid_pattern_is_rejected(pattern: list[Any], says: str) -> None:
     with pytest.raises(NotAPattern, match=says):
         Pattern.of(pattern)
 
 
 @pytest.mark.parametrize("text", ["1", "(n ?)", "(n ... 1)", "(n :a)", "", "(n) (n)", "((n))"])
-def test_text_that_is_no_pattern_is_refused_with_its_place(text: str) -> None:
+def test_invalid_pattern_text_is_rejected_with_its_position(text: str) -> None:
     with pytest.raises(InvalidDefinition, match=r"^<pattern>:1:\d+: "):
         Pattern.of(text)
 
 
-def test_what_is_done_to_captures_does_not_reach_the_record() -> None:
+def test_changing_captures_does_not_change_the_record() -> None:
     record = Record("n", ([1],))
     captures = match("(n ?a)", record)
     assert captures is not None
@@ -194,6 +194,6 @@ def test_the_spelling_of_a_signals_scope_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("given", [5, None, {"label": 1}, object()])
-def test_what_is_no_pattern_is_refused_with_what_one_is(given: object) -> None:
+def test_the_error_for_an_invalid_pattern_shows_the_syntax(given: object) -> None:
     with pytest.raises(NotAPattern, match=r"is not a pattern\. A pattern is a list with a label first"):
         Pattern.of(given)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ def test_a_record_is_read_back_from_its_text(record: Record) -> None:
 
 
 @given(records)
-def test_a_record_is_the_same_however_it_is_copied(record: Record) -> None:
+def test_copies_of_a_record_are_equal(record: Record) -> None:
     for again in (
         copy.deepcopy(record),
         copy.copy(record),
@@ -46,7 +46,7 @@ def test_records_are_equal_when_their_json_is(one: Record, other: Record) -> Non
 
 
 @given(values)
-def test_a_last_field_that_is_an_object_is_not_taken_for_the_named_fields(value: Any) -> None:
+def test_a_last_positional_object_is_not_parsed_as_named_fields(value: Any) -> None:
     record = Record("note", ({"a": value},))
     assert record.to_json()[-1] == {}
     assert Record.from_json(record.to_json()).named == {}
@@ -87,7 +87,7 @@ def test_text_and_json_are_the_same_record(text: str, expected: list[Any]) -> No
         (Record("_", ("?x",)), '("_" "?x")'),
     ],
 )
-def test_a_record_prints_as_it_would_be_written(record: Record, text: str) -> None:
+def test_a_record_is_printed_in_its_text_syntax(record: Record, text: str) -> None:
     assert str(record) == text
 
 
@@ -110,7 +110,7 @@ def test_a_record_prints_as_it_would_be_written(record: Record, text: str) -> No
         ('("")', 1, 1, "label"),
     ],
 )
-def test_text_that_is_no_record_is_refused_with_its_place(
+def test_invalid_record_text_is_rejected_with_its_position(
     text: str, line: int, column: int, says: str
 ) -> None:
     with pytest.raises(InvalidDefinition) as caught:
@@ -121,12 +121,12 @@ def test_text_that_is_no_record_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize("value", [[], {}, None, [1], [None], [""], 7])
-def test_json_that_is_no_record_is_refused(value: Any) -> None:
+def test_json_that_is_not_a_record_is_rejected(value: Any) -> None:
     with pytest.raises(NotARecord, match="list with a label first"):
         Record.from_json(value)
 
 
-def test_equal_numbers_are_one_value_and_a_truth_is_no_number() -> None:
+def test_equal_numbers_are_one_value_and_booleans_are_not_numbers() -> None:
     assert Record("n", (1.0,)) == Record("n", (1,))
     assert Record("n", (-0.0,)) == Record("n", (0,))
     assert Record("n", (True,)) != Record("n", (1,))
@@ -134,7 +134,7 @@ def test_equal_numbers_are_one_value_and_a_truth_is_no_number() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2**53 + 1, object(), {1: 2}, b"x", {1, 2}])
-def test_what_json_cannot_carry_is_refused(value: Any) -> None:
+def test_values_without_a_json_form_are_rejected(value: Any) -> None:
     with pytest.raises(NotJson):
         Record("n", (value,))
 
@@ -149,11 +149,11 @@ def test_a_value_that_is_nested_too_deep_is_refused() -> None:
         Record("n", (nested(63),))
 
 
-def test_half_a_character_is_replaced() -> None:
+def test_an_unpaired_surrogate_is_replaced() -> None:
     assert Record("n", ("a\ud800b",)).fields == ("a\ufffdb",)
 
 
-def test_what_the_maker_does_later_does_not_change_the_record() -> None:
+def test_changing_the_source_does_not_change_the_record() -> None:
     given: dict[str, Any] = {"a": [1]}
     record = Record("n", (given,), given)
     given["a"].append(2)
@@ -186,11 +186,11 @@ def test_what_the_maker_does_later_does_not_change_the_record() -> None:
         ("(note :id a :text b)", "(note :id a :text c)", False),
     ],
 )
-def test_a_record_is_identified_by_what_everybody_knows_it_by(one: str, other: str, same: bool) -> None:
+def test_a_builtin_record_is_identified_by_its_identity_fields(one: str, other: str, same: bool) -> None:
     assert (Record.of(one).id == Record.of(other).id) is same
 
 
 @pytest.mark.requirement("S4-10")
-def test_other_spellings_are_the_same_record() -> None:
+def test_aliases_are_the_same_record() -> None:
     assert Record.of("(signal go :scope a)") == Record.of("(signal go :key a :value nil)")
     assert Record.of("(workflow/definition :id a)") == Record.of("(workflow-definition :id a)")

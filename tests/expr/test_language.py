@@ -42,7 +42,7 @@ ORACLE = Oracle(SCOPE)
         "[1, 2, 3].reduce((sum, x) => sum + x)",
     ],
 )
-def test_it_is_read_as_javascript_reads_it(source: str) -> None:
+def test_syntax_is_parsed_as_in_javascript(source: str) -> None:
     assert ours(source, SCOPE) == ORACLE(source)
 
 
@@ -85,7 +85,7 @@ def test_it_is_read_as_javascript_reads_it(source: str) -> None:
         ("Object.assign(a, b)", 1, "changes its first argument"),
     ],
 )
-def test_what_is_left_out_is_named_with_its_column(source: str, column: int, message: str) -> None:
+def test_unsupported_syntax_is_reported_with_its_column(source: str, column: int, message: str) -> None:
     with pytest.raises(ExprError) as caught:
         compile(source)
     assert message in caught.value.message
@@ -100,14 +100,14 @@ def test_what_is_left_out_is_named_with_its_column(source: str, column: int, mes
         ("a === True", "Unknown name `True`; write `true`"),
     ],
 )
-def test_a_word_of_another_language_is_told_with_what_is_meant(source: str, message: str) -> None:
+def test_a_keyword_of_another_language_gets_a_hint(source: str, message: str) -> None:
     with pytest.raises(ExprError) as caught:
         compile(source, names=["a"])
     assert caught.value.message == message
 
 
 @pytest.mark.parametrize("hint", [hint for hint in reserved_names.FUNCTION_HINTS.values() if "write" in hint])
-def test_what_is_said_to_be_written_can_be_written(hint: str) -> None:
+def test_the_suggested_syntax_is_valid(hint: str) -> None:
     (code,) = re.findall("`([^`]+)`", hint)
     compile(code.replace("…", "x"), names=["value", "array", "text", "part"])
 
@@ -153,7 +153,7 @@ def test_a_long_line_is_shown_around_the_caret() -> None:
         ),
     ],
 )
-def test_what_goes_wrong_with_the_values_is_said_at_its_place(source: str, message: str) -> None:
+def test_an_evaluation_error_has_its_position(source: str, message: str) -> None:
     with pytest.raises(EvalError) as caught:
         compile(source)(SCOPE)
     assert message in caught.value.message

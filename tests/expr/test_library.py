@@ -101,14 +101,14 @@ def agreed(sources: list[str]) -> int:
 
 
 @pytest.mark.parametrize(("kind", "entry"), METHODS, ids=lambda one: getattr(one, "name", one))
-def test_a_method_says_what_javascript_says(kind: str, entry: LibraryFunction) -> None:
+def test_a_method_returns_the_same_as_in_javascript(kind: str, entry: LibraryFunction) -> None:
     draw = random.Random(f"{kind}.{entry.name}")
     made = [f"({draw.choice(RECEIVERS[kind])}).{entry.name}({arguments(draw, entry)})" for _ in range(TRIES)]
     assert agreed(made) > TRIES / 10
 
 
 @pytest.mark.parametrize("entry", FUNCTIONS.values(), ids=lambda entry: entry.name)
-def test_a_function_says_what_javascript_says(entry: LibraryFunction) -> None:
+def test_a_function_returns_the_same_as_in_javascript(entry: LibraryFunction) -> None:
     draw = random.Random(entry.name)
     assert agreed([f"{entry.name}({arguments(draw, entry)})" for _ in range(TRIES)]) > 0
 
@@ -152,5 +152,5 @@ def test_the_case_of_every_character_is_that_of_javascript_or_refused(method: st
         "'a😀b'.split('').length + '😀'.at(0).length + [...'a😀'].length + 'x😀'.indexOf('\\ude00')",
     ],
 )
-def test_the_known_traps_are_javascript_s(source: str) -> None:
+def test_the_known_pitfalls_are_those_of_javascript(source: str) -> None:
     assert agreed([source]) == 1

@@ -55,12 +55,12 @@ def test_a_hundred_thousand_random_expressions_agree_with_javascript(seed: int) 
     assert compared(expressions(seed, count=10_000))["same"] > 0.8 * 10_000
 
 
-def test_what_javascript_cannot_read_is_refused_here_too() -> None:
+def test_source_that_javascript_rejects_is_rejected() -> None:
     found = compared(wrong_ones(seed=1, count=6_000))
     assert found["refused"] > found["same"] > 100
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(2, 6))
-def test_what_javascript_cannot_read_is_refused_at_length(seed: int) -> None:
+def test_much_source_that_javascript_rejects_is_rejected(seed: int) -> None:
     assert compared(wrong_ones(seed, count=50_000))["same"] > 1_000

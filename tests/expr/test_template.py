@@ -32,7 +32,7 @@ def test_a_template_is_filled_in_one_pass(source: str, text: str) -> None:
     assert compile_template(source)(SCOPE) == text
 
 
-def test_the_parts_stand_in_order_with_their_places() -> None:
+def test_the_parts_are_in_order_with_their_offsets() -> None:
     source = "Hi {{ inputs.name }}, {{inputs.n > 1 ? 'all' : 'you'}}"
     template = compile_template(source, names={"inputs"})
     assert [part if isinstance(part, str) else part.source for part in template.parts] == [
@@ -48,7 +48,7 @@ def test_the_parts_stand_in_order_with_their_places() -> None:
     assert template.paths == {("inputs", "name"), ("inputs", "n")}
 
 
-def test_the_value_itself_comes_from_a_template_that_is_one_expression() -> None:
+def test_a_template_with_one_expression_returns_its_value() -> None:
     assert compile_template("{{ inputs.list }}").value(SCOPE) == [1, {"a": True}]
     assert compile_template(" {{ inputs.n }}").value(SCOPE) == " 3"
     assert compile_template("{{ inputs.n }}{{ inputs.n }}").value(SCOPE) == "33"
@@ -87,7 +87,7 @@ def test_all_expressions_of_a_template_share_its_fuel() -> None:
 
 
 @given(st.text(), st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_without_braces_and_values_of_any_text_come_out_as_they_are(text: str, value: str) -> None:
+def test_literal_text_and_string_values_are_not_changed(text: str, value: str) -> None:
     text = text.replace("{", "(")
     assert compile_template(f"{text}{{{{ value }}}}{text}")({"value": value}) == expected(text, value)
 

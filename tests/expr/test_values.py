@@ -53,7 +53,7 @@ def test_any_text_is_an_expression_or_an_error_of_one(text: str) -> None:
             evaluate(text)({"x": {"x": 1}})
 
 
-def test_what_only_javascript_has_leaves_as_json_stringify_writes_it() -> None:
+def test_values_without_a_json_form_are_exported_like_json_stringify() -> None:
     assert compile("undefined")({}) is None
     assert compile("[NaN, Infinity, undefined, -0, 4 / 2]")({}) == [None, None, None, 0, 2]
     assert compile("({a: undefined, b: NaN})")({}) == {"b": None}
@@ -61,13 +61,13 @@ def test_what_only_javascript_has_leaves_as_json_stringify_writes_it() -> None:
     assert type(compile("10 / 2")({})) is int
 
 
-def test_half_a_character_does_not_leave() -> None:
+def test_an_unpaired_surrogate_is_not_exported() -> None:
     with pytest.raises(EvalError, match="unpaired surrogate"):
         compile("'😀'[0]")({})
     assert compile("'😀'[0] + '😀'[1]")({}) == "😀"
 
 
-def test_what_the_host_gave_is_not_copied() -> None:
+def test_host_values_are_not_copied() -> None:
     large = {"rows": [[number] for number in range(1000)]}
     assert compile("inputs.rows")({"inputs": large}) is large["rows"]
     assert compile("inputs.rows.filter(row => row[0] > 997)")({"inputs": large})[0] is large["rows"][998]
@@ -93,7 +93,7 @@ class Lazy(Mapping[str, Any]):
         return key in self.values_
 
 
-def test_a_view_is_read_only_where_the_expression_reads() -> None:
+def test_a_lazy_mapping_is_read_only_where_the_expression_reads() -> None:
     view = Lazy(test=Lazy(success=True), other=1)
     assert compile("context.test.success === true && !context.missing")({"context": view}) is True
     assert view.read == ["test"]
@@ -102,7 +102,7 @@ def test_a_view_is_read_only_where_the_expression_reads() -> None:
     assert compile("context?.test['success']")({"context": view}) is True
 
 
-def test_integers_that_javascript_would_round_are_refused_where_they_are_read() -> None:
+def test_integers_that_javascript_would_round_are_rejected() -> None:
     scope = {"inputs": {"id": 2**53 + 1, "ids": [2**60], "fine": 2**53}}
     assert compile("inputs.fine")(scope) == 2**53
     for source in ["inputs.id", "inputs.ids[0]", "inputs.ids.join()", "inputs.ids.includes(1)"]:
@@ -114,7 +114,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-def test_only_json_comes_in() -> None:
+def test_only_json_values_are_accepted() -> None:
     assert compile("colour + 1")({"colour": Colour.RED}) == "red1"
     assert compile("pair.length")({"pair": (1, 2)}) == 2
     assert compile("pair")({"pair": (1, 2)}) == [1, 2]
@@ -123,7 +123,7 @@ def test_only_json_comes_in() -> None:
             compile("inputs.it")({"inputs": {"it": foreign}})
 
 
-def test_keys_that_are_not_in_the_data_are_undefined_whatever_python_has() -> None:
+def test_python_attributes_are_undefined() -> None:
     assert (
         compile("[inputs.items, inputs.__class__, inputs.get, text.format]")({"inputs": {}, "text": "a"})
         == [None] * 4

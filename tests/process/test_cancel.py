@@ -68,7 +68,7 @@ async def test_cancel_ends_a_child_that_ignores_term(tag: str) -> None:
     assert tagged(tag) == []
 
 
-async def test_cancel_of_polite_children_does_not_wait_for_the_grace(tag: str) -> None:
+async def test_cancel_of_children_that_obey_term_does_not_wait_for_the_grace(tag: str) -> None:
     task = await started(["bash", "-c", "sleep 600 & setsid sleep 600 & echo ready; wait"], tag, grace=60)
     assert await cancelled(task) < 5
     assert tagged(tag) == []

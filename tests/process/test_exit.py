@@ -38,7 +38,7 @@ async def test_without_stdin_a_reader_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("script", ["true", "head -c 1 > /dev/null", "exec <&-; sleep 0.05"])
-async def test_a_child_that_does_not_read_stdin_is_no_error(script: str) -> None:
+async def test_a_child_that_does_not_read_stdin_is_not_an_error(script: str) -> None:
     assert (await bash(script, stdin=b"x" * 5_000_000)).code == 0
 
 
@@ -67,7 +67,7 @@ async def test_a_command_that_kills_its_own_group_does_not_reach_its_supervisor(
     assert tagged(tag) == []
 
 
-async def test_a_command_that_asks_its_supervisor_to_end_is_ended_whole(tag: str) -> None:
+async def test_a_command_that_signals_its_supervisor_ends_its_whole_tree(tag: str) -> None:
     assert (await bash("setsid sleep 600 & kill -TERM $PPID; sleep 600", tag)).code == -signal.SIGTERM
     assert tagged(tag) == []
 
@@ -140,7 +140,7 @@ async def test_arguments_reach_the_child_as_data(count: int) -> None:
     assert shown.stdout.split("\0") == [*values, ""]
 
 
-async def test_on_start_tells_the_pid_of_the_child() -> None:
+async def test_on_start_receives_the_pid_of_the_child() -> None:
     pids: list[int] = []
     shown = await run_command(["bash", "-c", "echo $$"], on_start=pids.append)
     assert pids == [int(shown.stdout)]

@@ -13,7 +13,7 @@ from nerve.process.line_process import LineProcess, open_line_process
 from process.seen import HOSTILE, TAG, eventually, open_fds, resident, tagged, zombies
 
 
-async def test_every_line_is_answered_while_it_runs() -> None:
+async def test_lines_are_exchanged_while_the_program_runs() -> None:
     async with open_line_process(["cat"]) as program:
         for word in (b"one", b"two", b"x" * 300_000):
             program.send(word)
@@ -21,7 +21,7 @@ async def test_every_line_is_answered_while_it_runs() -> None:
         assert program.pid > 0
 
 
-async def test_a_program_that_ends_says_nothing_more() -> None:
+async def test_reading_from_an_ended_program_returns_nothing() -> None:
     async with open_line_process(["sh", "-c", "echo last; printf cut; echo why >&2; exit 3"]) as program:
         assert await program.read_line() == b"last\n"
         assert await program.read_line() == b"cut"
@@ -31,7 +31,7 @@ async def test_a_program_that_ends_says_nothing_more() -> None:
         assert await program.read_line() == b""
 
 
-async def test_leaving_ends_every_kind_of_descendant(tag: str) -> None:
+async def test_leaving_the_context_ends_every_kind_of_descendant(tag: str) -> None:
     env = child_env({TAG: tag})
     async with open_line_process(["bash", "-c", HOSTILE], env=env, grace=0.2) as program:
         assert await program.read_line() == b"ready\n"
@@ -39,7 +39,7 @@ async def test_leaving_ends_every_kind_of_descendant(tag: str) -> None:
     assert not tagged(tag)
 
 
-async def test_cancelling_while_it_is_left_still_waits_for_the_last(tag: str) -> None:
+async def test_cancelling_while_leaving_still_waits_for_the_last_process(tag: str) -> None:
     ready = asyncio.Event()
 
     async def leave() -> None:
@@ -82,20 +82,20 @@ async def test_a_program_that_cannot_be_started_is_named(argv: list[str]) -> Non
     assert caught.value.filename == argv[0]
 
 
-async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught:
         async with open_line_process(["cat"], cwd=tmp_path / "gone"):
             pass
     assert caught.value.filename == str(tmp_path / "gone")
 
 
-async def test_a_line_without_end_is_not_taken() -> None:
+async def test_a_line_that_is_too_long_is_rejected() -> None:
     async with open_line_process(["sh", "-c", "yes | tr -d '\\n'"], limit=100_000) as program:
         with pytest.raises(OSError, match="longer than can be taken"):
             await program.read_line()
 
 
-async def test_a_program_that_says_much_waits_for_us() -> None:
+async def test_a_program_with_much_output_waits_for_the_reader() -> None:
     before = resident()
     async with open_line_process(["yes"], limit=100_000) as program:
         for _ in range(100):
@@ -104,7 +104,7 @@ async def test_a_program_that_says_much_waits_for_us() -> None:
     assert resident() - before < 16 * 1024 * 1024
 
 
-async def test_the_end_of_what_it_says_on_the_error_stream_is_kept() -> None:
+async def test_the_end_of_the_error_stream_is_kept() -> None:
     script = "import sys; sys.stderr.write('x' * 100_000 + 'the end'); sys.stderr.flush(); print('said')"
     async with open_line_process([sys.executable, "-c", script]) as program:
         await program.read_line()
@@ -113,7 +113,7 @@ async def test_the_end_of_what_it_says_on_the_error_stream_is_kept() -> None:
     assert len(said) < 20_000
 
 
-async def test_many_talks_leave_neither_descriptors_nor_zombies() -> None:
+async def test_many_programs_leave_neither_descriptors_nor_zombies() -> None:
     async def one() -> bytes:
         async with open_line_process(["cat"]) as program:
             program.send(b"hello")
@@ -127,7 +127,7 @@ async def test_many_talks_leave_neither_descriptors_nor_zombies() -> None:
     assert not zombies()
 
 
-async def test_what_it_gets_is_the_environment_that_was_given() -> None:
+async def test_the_program_gets_the_given_environment() -> None:
     async with open_line_process(["/usr/bin/env"], env={"ONLY": "this"}) as program:
         assert await all_lines(program) == [b"ONLY=this\n"]
 

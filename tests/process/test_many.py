@@ -11,7 +11,7 @@ from process.seen import eventually, open_fds, zombies
 
 
 @pytest.mark.parametrize(("total", "at_once"), [(60, 20), pytest.param(1000, 200, marks=pytest.mark.full)])
-async def test_descriptors_and_zombies_are_back_to_base(total: int, at_once: int) -> None:
+async def test_commands_leak_no_descriptors_and_no_zombies(total: int, at_once: int) -> None:
     await run_command(["true"])
     before, dead, turn = open_fds(), zombies(), asyncio.Semaphore(at_once)
 
@@ -26,7 +26,7 @@ async def test_descriptors_and_zombies_are_back_to_base(total: int, at_once: int
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.full)])
-async def test_many_cancelled_at_once_leave_nothing(count: int) -> None:
+async def test_many_commands_cancelled_at_once_leave_no_process(count: int) -> None:
     before = open_fds()
     running: list[int] = []
     tasks = [

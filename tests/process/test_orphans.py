@@ -18,7 +18,7 @@ def start(**env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], env=child_env(env))
 
 
-async def test_what_belongs_to_a_dead_engine_is_waited_for() -> None:
+async def test_processes_of_a_dead_engine_are_awaited() -> None:
     with start(NERVE_ENGINE=f"{os.getpid()}.1") as orphan:  # an engine that had our number before us
         await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
         waiting = asyncio.create_task(orphans.wait_for_orphans())
@@ -29,14 +29,14 @@ async def test_what_belongs_to_a_dead_engine_is_waited_for() -> None:
         await asyncio.wait_for(waiting, 10)
 
 
-async def test_what_belongs_to_a_living_engine_is_not() -> None:
+async def test_processes_of_a_living_engine_are_not_awaited() -> None:
     with start() as ours:
         await eventually(lambda: orphans.owner_of_process(str(ours.pid)))
         assert str(ours.pid) not in orphans.find_orphans()
         ours.send_signal(signal.SIGKILL)
 
 
-async def test_what_does_not_end_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_does_not_end_is_an_error_with_its_pid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "ORPHAN_TIMEOUT_S", 0.0)
     with start(NERVE_ENGINE="1.nobody") as orphan:
         await eventually(lambda: str(orphan.pid) in orphans.find_orphans())

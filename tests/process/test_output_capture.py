@@ -81,7 +81,7 @@ async def test_a_character_split_over_two_writes_arrives_whole() -> None:
     assert result.stdout == "".join(heard) == "🙂\ufffd\ufffd"
 
 
-async def test_streams_are_told_apart() -> None:
+async def test_stdout_and_stderr_are_separate() -> None:
     heard: dict[str, str] = {"stdout": "", "stderr": ""}
 
     def hear(name: str, text: str) -> None:

@@ -40,7 +40,7 @@ async def test_a_missing_program_is_named() -> None:
     assert (error.errno, error.filename) == (errno.ENOENT, "no-such-program")
 
 
-async def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_executable_is_named(tmp_path: Path) -> None:
     file = tmp_path / "plain\ntext"
     file.write_text("")
     error = await refused([str(file)])
@@ -63,7 +63,7 @@ async def test_an_argument_that_is_too_long_is_refused() -> None:
 
 
 @pytest.mark.parametrize("argv", [[], ["echo", "a\0b"], ["echo", "\ud800"]])
-async def test_what_no_process_can_be_given_is_refused(argv: list[str]) -> None:
+async def test_an_argument_that_no_process_can_receive_is_rejected(argv: list[str]) -> None:
     assert (await refused(argv)).errno in (errno.EINVAL, errno.EILSEQ)
 
 

@@ -61,9 +61,7 @@ def answering(session: Session, name: str, *answers: Any) -> ScriptedProvider:
 @pytest.mark.parametrize(
     "answer", [{"success": False}, RED, {**RED, "output": "x"}, {**RED, "error": "7 red"}]
 )
-async def test_an_object_that_says_no_success_fails_a_node_whatever_else_it_says(
-    session: Session, answer: dict[str, Any]
-) -> None:
+async def test_an_object_with_success_false_fails_a_node(session: Session, answer: dict[str, Any]) -> None:
     MockNode("test", session, [answer])
     text = steps(agent("test", on_error="h", next="yes"), transform("yes", "1"), transform("h", "steps.test"))
     told = await value(session, text)
@@ -107,7 +105,7 @@ async def test_an_answer_with_a_schema_fails_like_that_of_a_node(session: Sessio
     assert await value(session, text) == 7
 
 
-async def test_what_is_computed_or_called_does_not_fail_by_its_data(session: Session) -> None:
+async def test_transforms_and_commands_do_not_fail_because_of_their_data(session: Session) -> None:
     session.load(json.dumps({"id": "kid", "steps": [transform("t", "({success: false, n: 1})")]}))
     text = steps(
         {"id": "c", "type": "agent", "agent": "workflow:kid", "next": "t"},
@@ -122,7 +120,7 @@ async def test_what_is_computed_or_called_does_not_fail_by_its_data(session: Ses
 @pytest.mark.requirement("S2-14")
 @pytest.mark.parametrize(("coverage", "last"), [(92, "DEPLOYED"), (50, "kept")])
 @pytest.mark.parametrize("more", [{}, {"output_schema": OBJECT}])
-async def test_a_condition_sees_into_the_json_of_an_agent(
+async def test_a_condition_reads_fields_of_json_text_from_an_agent(
     session: Session, coverage: int, last: str, more: dict[str, Any]
 ) -> None:
     answering(session, "test", {"coverage": coverage})
@@ -147,7 +145,7 @@ async def test_other_text_has_no_fields(session: Session, text: str) -> None:
     assert await value(session, made) is True
 
 
-async def test_a_large_text_is_not_looked_into(session: Session) -> None:
+async def test_a_large_text_is_not_parsed_as_json(session: Session) -> None:
     MockNode("test", session, [json.dumps({"coverage": 92, "more": "x" * 1_000_001})])
     made = steps(agent("test", next="t"), transform("t", "context.test.coverage === undefined"))
     assert await value(session, made) is True
@@ -158,7 +156,7 @@ async def test_a_large_text_is_not_looked_into(session: Session) -> None:
 COVERAGE = {"type": "object", "properties": {"coverage": {"type": "number"}}, "required": ["coverage"]}
 
 
-async def test_an_agent_of_a_json_step_is_asked_for_its_schema_again(session: Session) -> None:
+async def test_an_agent_is_asked_again_if_its_answer_does_not_match_the_schema(session: Session) -> None:
     provider = answering(session, "test", "about 90", {"coverage": 90})
     text = steps(agent("test", output_schema=COVERAGE, next="t"), transform("t", "results.test.coverage"))
     assert await value(session, text) == 90
@@ -166,7 +164,7 @@ async def test_an_agent_of_a_json_step_is_asked_for_its_schema_again(session: Se
 
 
 @pytest.mark.parametrize("answer", [{"coverage": 90}, '{"coverage": 90}'])
-async def test_a_node_is_held_to_the_schema_like_an_agent(session: Session, answer: Any) -> None:
+async def test_the_output_of_a_node_must_match_its_schema(session: Session, answer: Any) -> None:
     MockNode("test", session, [answer, "I could not do it."])
     text = steps(agent("test", output_schema=COVERAGE, next="t"), transform("t", "results.test.coverage"))
     workflow = session.load(text)
@@ -176,7 +174,7 @@ async def test_a_node_is_held_to_the_schema_like_an_agent(session: Session, answ
         await run.wait()
 
 
-async def test_a_prompt_to_a_node_is_held_to_its_schema(session: Session) -> None:
+async def test_the_answer_of_a_node_to_a_prompt_must_match_the_schema(session: Session) -> None:
     MockNode("tester", session, ["I could not do it."])
     prompt = {"kind": "prompt", "id": "p", "text": "Test it.", "agent": "tester", "output_schema": COVERAGE}
     run = await session.start(session.load(json.dumps({"name": "w", "body": prompt})).id)
@@ -198,7 +196,7 @@ async def test_a_prompt_to_a_node_may_be_answered_in_a_fenced_block(session: Ses
 @pytest.mark.requirement("S2-10")
 @pytest.mark.requirement("S2-21")
 @pytest.mark.parametrize("named", [{}, {"input": "test"}, {"input": ["test"]}])
-async def test_the_agent_that_handles_an_error_is_given_it(session: Session, named: dict[str, Any]) -> None:
+async def test_an_agent_that_handles_an_error_receives_it(session: Session, named: dict[str, Any]) -> None:
     def broken(_: Any) -> Any:
         raise RuntimeError("3 tests red: test_login")
 
@@ -246,7 +244,7 @@ def warnings(text: str) -> list[str]:
 READ = decide("context.test.coverage >= 80")
 
 
-def test_a_field_that_nothing_declares_is_warned_of() -> None:
+def test_reading_an_undeclared_field_is_a_warning() -> None:
     [said] = warnings(steps(agent("test", next="if"), *READ))
     assert "reads 'coverage' of 'test', but no output_schema declares it" in said
     assert "output_schema of 'test'" in said
@@ -267,7 +265,7 @@ def test_a_field_that_nothing_declares_is_warned_of() -> None:
         steps(agent("test", next="t"), transform("t", "context.test.coverage")),
     ],
 )
-def test_nothing_is_warned_of_where_nothing_can_be_declared(text: str) -> None:
+def test_steps_that_cannot_declare_fields_cause_no_warning(text: str) -> None:
     assert warnings(text) == []
 
 
@@ -277,7 +275,7 @@ def notes(text: str) -> list[str]:
 
 
 @pytest.mark.requirement("S2-14")
-def test_a_condition_on_the_success_of_an_answer_that_need_not_say_it_is_noted() -> None:
+def test_a_condition_on_an_undeclared_success_field_is_a_note() -> None:
     on_success = decide("context.test.success === true")
     [said] = notes(steps(agent("test", next="if"), *on_success))
     assert "An answer of 'test' counts as success unless it is JSON with success: false" in said
@@ -288,7 +286,7 @@ def test_a_condition_on_the_success_of_an_answer_that_need_not_say_it_is_noted()
     assert notes(steps(agent("test", next="if"), *decide("!context.test.error"))) == []
 
 
-def test_a_declared_success_that_nothing_handles_is_warned_of() -> None:
+def test_a_declared_success_field_without_a_handler_is_a_warning() -> None:
     schema = {"properties": {"success": {"type": "boolean"}}}
     test = agent("test", output_schema=schema)
     [said] = warnings(steps({**test, "next": "t"}, transform("t", "1")))

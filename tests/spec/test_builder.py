@@ -36,16 +36,16 @@ def sequence(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"kind": "sequence", "steps": list(steps), **more}
 
 
-async def test_a_call_gets_what_flows_into_it(session: Session) -> None:
+async def test_a_call_receives_the_previous_output(session: Session) -> None:
     assert await outcome(session, call("upper"), "hi") == "HI"
 
 
-async def test_a_call_can_be_given_a_value_of_templates(session: Session) -> None:
+async def test_the_input_of_a_call_can_contain_templates(session: Session) -> None:
     body = call("echo", input={"text": "{{ input }}!", "n": "{{ 1 + 1 }}", "plain": 3})
     assert await outcome(session, body, "hi") == {"text": "hi!", "n": 2, "plain": 3}
 
 
-async def test_a_sequence_hands_on_the_output_of_each_step(session: Session) -> None:
+async def test_a_sequence_passes_each_output_to_the_next_step(session: Session) -> None:
     assert await outcome(session, sequence(call("upper"), transform("given + '!'")), "hi") == "HI!"
 
 
@@ -62,12 +62,12 @@ async def test_later_steps_see_how_earlier_ones_ended(session: Session) -> None:
     assert await outcome(session, body, "a") == ["completed", "A", "A", True]
 
 
-async def test_a_step_whose_condition_does_not_hold_is_skipped_and_says_so(session: Session) -> None:
+async def test_a_step_with_a_false_condition_is_skipped_and_emits_an_event(session: Session) -> None:
     body = sequence(call("broken", id="maybe", when="input === 'yes'"), transform("steps.maybe.status"))
     assert await outcome(session, body, "no") == "skipped"
 
 
-async def test_a_skipped_step_lets_what_flows_into_it_pass(session: Session) -> None:
+async def test_a_skipped_step_passes_its_input_through(session: Session) -> None:
     assert await outcome(session, sequence(call("upper", when="false"), transform("given")), "x") == "x"
 
 
@@ -84,7 +84,7 @@ async def test_a_skipped_failure_is_seen_as_a_failure(session: Session) -> None:
     assert await outcome(session, body, "in") == [True, None, True, None, "in"]
 
 
-async def test_a_failure_can_be_handed_to_another_node(session: Session) -> None:
+async def test_another_node_can_handle_a_failure(session: Session) -> None:
     body = sequence(call("broken", id="risky", on_error=transform("'saved'")), transform("results.risky"))
     assert await outcome(session, body) == "saved"
 
@@ -98,7 +98,7 @@ async def test_a_failure_can_be_handed_to_another_node(session: Session) -> None
     ],
     ids=["its own time", "a failure", "the time of a part"],
 )
-async def test_a_sequence_whose_time_is_up_has_a_handler_of_its_own(
+async def test_a_sequence_has_a_handler_for_its_own_timeout(
     session: Session, step: dict[str, Any], ends: str
 ) -> None:
     handlers = {"on_timeout": transform("'late'"), "on_error": transform("'failed'")}
@@ -143,7 +143,7 @@ async def test_a_bash_command_gets_values_through_its_environment(session: Sessi
     assert await outcome(session, body, "$(id) 'quoted' *") == "$(id) 'quoted' *"
 
 
-async def test_a_prompt_goes_to_the_provider_and_its_thread_is_gone_on_with(session: Session) -> None:
+async def test_a_prompt_goes_to_the_provider_and_the_next_one_resumes_its_thread(session: Session) -> None:
     body = sequence(
         {"kind": "prompt", "id": "plan", "text": "Plan $USER_MESSAGE"},
         {"kind": "prompt", "id": "code", "text": "Code {{ results.plan }}"},
@@ -175,18 +175,18 @@ async def test_a_gate_gives_the_answer_and_whether_it_approves(session: Session)
     assert await run.wait() == ["yes", True]
 
 
-async def test_a_gate_takes_its_default_when_the_time_is_up(session: Session) -> None:
+async def test_a_gate_uses_its_default_after_a_timeout(session: Session) -> None:
     body = {"kind": "gate", "choices": ["yes", "no"], "timeout": 0, "default": "no"}
     assert await outcome(session, body) == "no"
 
 
-async def test_a_wait_for_a_time_is_over_when_it_has_passed(session: Session) -> None:
+async def test_a_wait_for_seconds_ends_after_that_time(session: Session) -> None:
     assert (
         await outcome(session, sequence({"kind": "wait", "seconds": "0.001 * 1"}, transform("given")), 7) == 7
     )
 
 
-async def test_a_while_goes_on_while_its_condition_holds(session: Session) -> None:
+async def test_a_while_repeats_while_its_condition_holds(session: Session) -> None:
     body = {"kind": "while", "condition": "given < 5", "body": transform("given + 1")}
     assert await outcome(session, body, 0) == 5
 
@@ -197,7 +197,7 @@ async def test_a_while_that_reaches_its_bound_has_failed(session: Session) -> No
         await outcome(session, body, 0)
 
 
-async def test_a_loop_goes_on_until_its_condition_holds(session: Session) -> None:
+async def test_a_loop_repeats_until_its_condition_holds(session: Session) -> None:
     body = {"kind": "loop", "id": "grow", "until": "given >= 3", "body": transform("given + 1")}
     assert await outcome(session, body, 0) == 3
 
@@ -205,7 +205,7 @@ async def test_a_loop_goes_on_until_its_condition_holds(session: Session) -> Non
 @pytest.mark.parametrize(
     "kind", [{"kind": "loop", "times": 3}, {"kind": "while", "condition": "iteration < 3"}]
 )
-async def test_the_body_of_a_loop_sees_which_round_it_is(session: Session, kind: dict[str, Any]) -> None:
+async def test_the_body_of_a_loop_can_read_the_iteration(session: Session, kind: dict[str, Any]) -> None:
     pairs = {"kind": "map", "over": "[7]", "body": transform("given + '.' + iteration")}
     inner = {"kind": "loop", "times": 2, "body": transform("given + iteration")}
     beside = {"kind": "parallel", "branches": [transform("iteration", when="iteration > 0", id="a")]}
@@ -241,7 +241,7 @@ async def test_the_times_of_a_loop_can_be_computed(session: Session) -> None:
     assert await outcome(session, body, 0, inputs=inputs) == 4
 
 
-async def test_a_branch_takes_one_of_two_ways(session: Session) -> None:
+async def test_a_branch_runs_one_of_two_nodes(session: Session) -> None:
     ways = {"then": transform("'big'"), "otherwise": transform("'small'")}
     body = {"kind": "branch", "condition": "input > 1", **ways}
     assert [await outcome(session, body, n) for n in (1, 2)] == ["small", "big"]
@@ -252,7 +252,7 @@ async def test_a_switch_takes_the_case_of_its_key(session: Session) -> None:
     assert [await outcome(session, body, n) for n in (2, 3)] == ["two", "?"]
 
 
-async def test_a_map_runs_its_body_for_every_item_in_a_scope_of_its_own(session: Session) -> None:
+async def test_a_map_runs_its_body_for_every_item_in_a_separate_scope(session: Session) -> None:
     body = {
         "kind": "map",
         "over": "input",
@@ -287,7 +287,7 @@ async def test_a_graph_runs_its_steps_in_order_of_what_they_depend_on(session: S
     assert await outcome(session, {"kind": "graph", "steps": steps}, "x") == "XX"
 
 
-async def test_a_machine_goes_where_its_transitions_lead(session: Session) -> None:
+async def test_a_machine_follows_its_transitions(session: Session) -> None:
     states = [
         {"name": "count", "body": transform("given + 1", id="n"),
          "next": [{"when": "results.n < 3", "to": "count"}, {"to": "tell"}]},
@@ -305,7 +305,7 @@ async def test_a_failed_state_follows_on_error(session: Session) -> None:
     assert await outcome(session, {"kind": "machine", "states": states}) == "mended"
 
 
-async def test_a_failure_that_is_remembered_is_the_outcome_in_the_end(session: Session) -> None:
+async def test_a_remembered_failure_is_the_result_of_the_machine(session: Session) -> None:
     told: list[Any] = []
     FunctionNode("tell", session, lambda context: told.append(context.input))
     states = [
@@ -324,7 +324,7 @@ async def test_a_goto_leaves_loops_and_branches_for_its_state(session: Session) 
     assert await outcome(session, {"kind": "machine", "states": states}, 0) == "left at 2"
 
 
-async def test_an_emit_tells_watchers_and_lets_what_flows_pass(session: Session) -> None:
+async def test_an_emit_node_emits_an_event_and_passes_its_input_through(session: Session) -> None:
     body = sequence({"kind": "emit", "event": "progress", "data": {"at": "{{ input }}"}}, transform("given"))
     run = await session.start(loaded(session, body).name, 5)
     assert await run.wait() == 5
@@ -338,9 +338,7 @@ async def test_a_workflow_is_called_as_a_child_with_its_parameters(session: Sess
     assert await run.wait() == 3
 
 
-async def test_what_a_step_must_have_done_is_checked_before_it_is_believed(
-    session: Session, tmp_path: Any
-) -> None:
+async def test_expectations_are_checked_before_a_step_succeeds(session: Session, tmp_path: Any) -> None:
     session.project = tmp_path
     write = {"kind": "bash", "command": "printf x > made.txt", "expect": [{"file": "made.txt"}]}
     assert await outcome(session, write) == ""
@@ -391,16 +389,14 @@ async def test_the_json_in_a_file_can_be_expected_to_fit_a_schema(
         await outcome(session, write)
 
 
-async def test_a_schema_is_complete_in_itself_and_nothing_is_fetched_for_it(session: Session) -> None:
+async def test_a_schema_cannot_reference_other_documents(session: Session) -> None:
     body = transform("1") | {"expect": [{"schema": {"$ref": "http://127.0.0.1:9/schema.json"}}]}
     with pytest.raises(WorkflowFailed, match="the schema refers to something that is not in it"):
         await outcome(session, body)
 
 
 @pytest.mark.parametrize("check", [{"condition": "output > 1"}, {"schema": {"type": "number", "minimum": 2}}])
-async def test_a_run_that_failed_at_a_check_can_be_tried_again(
-    session: Session, check: dict[str, Any]
-) -> None:
+async def test_a_run_that_failed_at_a_check_can_be_retried(session: Session, check: dict[str, Any]) -> None:
     tries: list[str] = []
     FunctionNode("first", session, lambda context: tries.append("first"))
     FunctionNode("count", session, lambda context: tries.append("count") or tries.count("count"))
@@ -414,7 +410,7 @@ async def test_a_run_that_failed_at_a_check_can_be_tried_again(
     assert tries == ["first", "count", "count"]
 
 
-async def test_a_retry_makes_the_step_and_its_checks_again(session: Session) -> None:
+async def test_a_retry_repeats_the_step_and_its_checks(session: Session) -> None:
     tries: list[int] = []
     FunctionNode("count", session, lambda context: tries.append(1) or len(tries))
     body = call("count", expect=[{"condition": "output > 1"}], retry={"attempts": 3, "delay": 0})
@@ -428,7 +424,7 @@ async def test_an_expression_that_cannot_be_evaluated_fails_its_step_and_points_
         await outcome(session, transform("given.a.b"), {})
 
 
-async def test_a_prompt_for_another_provider_begins_a_conversation_of_its_own() -> None:
+async def test_a_prompt_for_another_provider_starts_a_new_conversation() -> None:
     claude, codex = ScriptedProvider(lambda call: "c"), ScriptedProvider(lambda call: "x")
     session = Session(providers={"claude": claude, "codex": codex})
     names = ["codex", "claude", "codex", "claude"]
@@ -440,7 +436,7 @@ async def test_a_prompt_for_another_provider_begins_a_conversation_of_its_own() 
         assert second.resume == first.thread
 
 
-async def test_a_provider_is_found_by_the_very_name_it_was_given_under() -> None:
+async def test_a_provider_is_found_by_its_registered_name() -> None:
     provider = ScriptedProvider(["hi"])
     session = Session(providers={"claude-code": provider})
     assert await outcome(session, {"kind": "prompt", "agent": "claude-code", "text": "x"}) == "hi"

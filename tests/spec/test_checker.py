@@ -27,17 +27,17 @@ def test_a_good_workflow_has_no_problems() -> None:
     assert problems(transform("input")) == []
 
 
-def test_an_unknown_kind_is_named_with_what_was_meant() -> None:
+def test_an_unknown_kind_gets_a_suggestion() -> None:
     (problem,) = problems({"kind": "bsh", "command": "ls"})
     assert problem == "Unknown kind 'bsh'. Did you mean 'bash'?"
 
 
-def test_a_kind_that_is_like_no_other_comes_with_all_there_are() -> None:
+def test_an_unknown_kind_without_a_similar_one_lists_all_kinds() -> None:
     (problem,) = problems({"kind": "zzz"})
     assert problem.startswith("Unknown kind 'zzz' Known: call, prompt, bash,")
 
 
-def test_an_unknown_kind_in_the_place_of_a_word_is_one_problem() -> None:
+def test_an_unknown_kind_of_a_handler_is_one_problem() -> None:
     (problem,) = problems({"kind": "bash", "command": "ls", "on_error": {"kind": "bsh"}})
     assert problem == "Unknown kind 'bsh'. Did you mean 'bash'?"
 
@@ -71,15 +71,15 @@ def test_an_unknown_kind_in_the_place_of_a_word_is_one_problem() -> None:
         ({"if": "true"}, "Unknown key 'if'. Did you mean 'when'?"),
     ],
 )
-def test_a_value_that_does_not_fit_is_one_problem_in_plain_words(wrong: dict[str, Any], told: str) -> None:
+def test_an_invalid_value_is_one_problem(wrong: dict[str, Any], told: str) -> None:
     assert problems({"kind": "bash", "command": "ls", **wrong}) == [told]
 
 
-def test_a_key_that_is_there_under_another_name_is_not_told_to_be_missing() -> None:
+def test_a_misspelled_key_is_not_reported_as_missing_too() -> None:
     assert problems({"kind": "bash", "comand": "ls"}) == ["Unknown key 'comand'. Did you mean 'command'?"]
 
 
-def test_an_unknown_key_is_named_with_what_was_meant() -> None:
+def test_an_unknown_key_gets_a_suggestion() -> None:
     assert problems({"kind": "bash", "command": "ls", "timout": 3}) == [
         "Unknown key 'timout'. Did you mean 'timeout'?"
     ]
@@ -89,7 +89,7 @@ def test_a_missing_key_is_named() -> None:
     assert problems({"kind": "bash"}) == ["'command' is missing Add command."]
 
 
-def test_a_wrong_type_says_what_was_given() -> None:
+def test_a_type_error_contains_the_value() -> None:
     (problem,) = problems({"kind": "bash", "command": 3})
     assert problem == "'command' must be a string, got 3 Put it in double quotes."
 
@@ -135,7 +135,7 @@ def test_every_problem_has_the_line_and_column_of_the_source() -> None:
     assert str(problem).startswith("flow.json:12:")
 
 
-def test_an_error_in_an_expression_is_placed_inside_it() -> None:
+def test_an_expression_error_has_its_exact_position() -> None:
     found = checked({"name": "flow", "body": transform("input + nope")})
     (problem,) = found.errors
     assert problem.position.column == '    "expression": "input + nope"'.index("nope") + 1
@@ -154,7 +154,7 @@ def test_an_error_in_an_expression_is_placed_inside_it() -> None:
         ('prompt: "\\u004cook at {{ steps.dif.output }}"', "\\u004c"),
     ],
 )
-def test_a_reference_to_nothing_is_placed_where_it_stands(written: str, at: str) -> None:
+def test_an_unknown_reference_has_its_exact_position(written: str, at: str) -> None:
     text = (
         "name: w\ndescription: d\nnodes:\n  - id: look\n    depends_on: [plan]\n"
         f"    {written}\n  - {{id: plan, bash: ls}}\n"
@@ -178,7 +178,7 @@ def test_steps_of_the_step_machine_are_called_steps() -> None:
     assert [problem.message for problem in found.errors] == ["Step 'test' is unreachable"]
 
 
-def test_an_unknown_step_is_named_with_what_was_meant() -> None:
+def test_an_unknown_step_gets_a_suggestion() -> None:
     body = {"kind": "sequence", "steps": [transform("1", id="plan"), transform("steps.plam.output")]}
     assert problems(body) == ["Unknown step 'plam'. Did you mean 'plan'?"]
 
@@ -189,7 +189,7 @@ def test_an_undeclared_input_is_a_problem() -> None:
     ]
 
 
-def test_a_step_that_runs_side_by_side_cannot_be_read() -> None:
+def test_a_parallel_step_cannot_be_read() -> None:
     body = {"kind": "parallel", "branches": [transform("1", id="a"), transform("results.a", id="b")]}
     assert problems(body) == [
         "Step 'a' runs in parallel with this one Read it in a step after the parallel step."
@@ -201,7 +201,7 @@ def test_a_step_of_a_graph_may_read_what_it_depends_on() -> None:
     assert problems({"kind": "graph", "steps": steps}) == []
 
 
-def test_an_id_may_be_used_once() -> None:
+def test_a_duplicate_id_is_a_problem() -> None:
     body = {"kind": "sequence", "steps": [transform("1", id="a"), transform("2", id="a")]}
     assert problems(body) == ["Duplicate id 'a' Rename one of them."]
 
@@ -211,13 +211,13 @@ def test_a_transition_to_an_unknown_state_is_a_problem() -> None:
     assert problems(body) == ["Unknown state 'cod'. Did you mean 'code'? States: plan, code."]
 
 
-def test_a_state_that_nothing_leads_to_is_a_problem() -> None:
+def test_an_unreachable_state_is_a_problem() -> None:
     assert problems(machine({"name": "a"}, {"name": "b"})) == [
         "State 'b' is unreachable Add a transition to it, or remove it."
     ]
 
 
-def test_steps_of_a_graph_that_wait_for_each_other_are_a_problem() -> None:
+def test_a_dependency_cycle_is_a_problem() -> None:
     steps = [transform("1", id="a", depends_on=["b"]), transform("1", id="b", depends_on=["a"])]
     (problem,) = problems({"kind": "graph", "steps": steps})
     assert problem.startswith("Dependency cycle: ")
@@ -247,7 +247,7 @@ def test_a_template_in_single_quotes_of_a_command_is_refused() -> None:
     assert "single quotes" in problem
 
 
-async def test_nothing_of_a_workflow_with_unknown_names_is_run() -> None:
+async def test_a_workflow_with_unknown_names_does_not_start() -> None:
     session = Session()
     workflow = loaded(session, {"kind": "call", "target": "planner"})
     with pytest.raises(ValueError, match=r"<text>:1:\d+: Agent not found: planner"):
@@ -336,9 +336,7 @@ READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
         ),
     ],
 )
-def test_agents_that_can_run_at_the_same_time_in_one_folder_are_a_warning(
-    body: dict[str, Any], warned: str
-) -> None:
+def test_parallel_agents_in_one_folder_are_a_warning(body: dict[str, Any], warned: str) -> None:
     found = checked({"name": "flow", "body": body})
     assert found.errors == []
     assert [warned in each.message for each in found.problems] == ([True] if warned else [])
@@ -416,7 +414,7 @@ def test_the_parser_of_shell_scripts_is_imported_only_for_a_script_with_a_value(
     assert done.stdout == "False False\nTrue False\n"
 
 
-def test_an_agent_that_waits_for_one_below_it_in_the_text_does_not_run_beside_it() -> None:
+def test_an_agent_that_depends_on_a_later_step_is_not_parallel_to_it() -> None:
     steps = [{"kind": "prompt", "id": "b", "text": "x", "depends_on": ["a"]}, prompt_step("a")]
     assert checked({"name": "flow", "body": {"kind": "graph", "steps": steps}}).problems == []
 

@@ -99,6 +99,6 @@ def work(given: tuple[str, str]) -> int:
 @pytest.mark.parametrize(
     "write", [chain, graph, prompts, fan, states, gotos, lost, references, aside, nowhere]
 )
-def test_twice_the_steps_are_twice_the_work(write: Writer) -> None:
+def test_the_work_grows_linearly_with_the_steps(write: Writer) -> None:
     work(write(10))
     assert work(write(800)) < 2.3 * work(write(400))

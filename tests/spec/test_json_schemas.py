@@ -29,12 +29,12 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", json_schemas.schema_files())
-def test_what_is_checked_in_is_what_is_generated(name: str) -> None:
+def test_the_committed_schemas_are_up_to_date(name: str) -> None:
     written = (ROOT / "schemas" / name).read_text()
     assert written == json_schemas.schema_files()[name], "run: python -m nerve.spec.json_schemas"
 
 
-def test_they_are_written_by_one_command(tmp_path: Path) -> None:
+def test_one_command_writes_the_schemas(tmp_path: Path) -> None:
     json_schemas.main(str(tmp_path))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == json_schemas.schema_files()
 
@@ -119,7 +119,7 @@ def test_the_examples_in_yaml_fit(file: Path) -> None:
         ),
     ],
 )
-def test_the_schemas_tell_right_from_wrong(name: str, given: Any, wrong: bool) -> None:
+def test_the_schemas_accept_valid_and_reject_invalid_documents(name: str, given: Any, wrong: bool) -> None:
     assert bool(problems(given, json_schemas.SCHEMAS[name]())) is wrong
 
 

@@ -8,7 +8,7 @@ def drawn(body: dict[str, object]) -> list[str]:
     return format_mermaid(WorkflowSpec.model_validate({"name": "w", "body": body})).splitlines()
 
 
-def test_a_step_that_depends_on_nothing_there_is_drawn_without_that_way() -> None:
+def test_a_step_with_an_unknown_dependency_is_drawn_without_that_edge() -> None:
     lines = drawn({"kind": "graph", "steps": [{"kind": "goto", "id": "a", "depends_on": ["b"]}]})
     assert lines == ["flowchart TD", '    n0["a<br/><small>goto</small>"]']
 

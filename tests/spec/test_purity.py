@@ -56,7 +56,7 @@ def test_looking_at_very_many_hostile_definitions_does_nothing_else(project: Pat
     verify(project, 2, 10_000)
 
 
-def test_what_somebody_did_would_be_seen(project: Path) -> None:
+def test_a_side_effect_would_be_detected(project: Path) -> None:
     found, _ = look(project, 1, 5, "misbehave")
     seen = {event.split()[0] for event in found["seen"]}
     assert seen >= {"exec", "open", "os.system", "import", "socket.connect"}
@@ -69,7 +69,7 @@ WRITES = re.compile("O_(?:WRONLY|RDWR|CREAT)")
 
 @pytest.mark.full
 @pytest.mark.skipif(not which("strace"), reason="there is no strace here")
-def test_the_kernel_sees_nothing_else_either(project: Path) -> None:
+def test_the_kernel_reports_no_side_effects_either(project: Path) -> None:
     calls = "execve,connect,openat,open,creat,fork,vfork,rename,renameat2,unlink,unlinkat"
     _, told = look(project, 3, 1_000, under=("strace", "-f", "-qq", "-e", f"trace={calls}"))
     before, _, after = told.partition("watching\n")

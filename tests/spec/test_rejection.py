@@ -109,7 +109,7 @@ SWALLOWED = {
 
 
 @pytest.mark.parametrize("text", SWALLOWED.values(), ids=SWALLOWED)
-async def test_a_rejection_cancels_whatever_handles_errors_around_it(
+async def test_a_rejection_cancels_the_run_regardless_of_error_handlers(
     session: Session, text: tuple[str, str]
 ) -> None:
     run = await session.start(session.load(*text).id)
@@ -342,7 +342,7 @@ async def test_a_function_is_cancelled_by_a_gate_node_that_rejects_unless_it_cat
     assert await ended(await session.start("careless"), "approve") == (WorkflowState.COMPLETED, "DEPLOYED")
 
 
-async def test_a_rejection_beside_a_failure_is_what_the_run_ends_with(session: Session) -> None:
+async def test_a_rejection_takes_precedence_over_a_failure(session: Session) -> None:
     def broken(_: Any) -> Any:
         raise RuntimeError("broken")
 

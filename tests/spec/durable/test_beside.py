@@ -24,7 +24,7 @@ def sequence(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"kind": "sequence", "id": "all", "steps": list(steps), **more}
 
 
-async def test_a_prompt_that_was_sent_is_joined_at_the_end_of_a_workflow_without_states() -> None:
+async def test_a_detached_prompt_is_joined_at_the_end_of_a_workflow_without_states() -> None:
     asked = session(["done"])
     provider: Any = asked.providers["claude"]
     await outcome(asked, sequence({**SEND, "id": "ask", "text": "Do it"}))
@@ -33,18 +33,18 @@ async def test_a_prompt_that_was_sent_is_joined_at_the_end_of_a_workflow_without
     assert fact.record.get("text") == "done"
 
 
-async def test_a_prompt_that_was_sent_and_failed_unheard_fails_the_run() -> None:
+async def test_an_unobserved_failure_of_a_detached_prompt_fails_the_run() -> None:
     with pytest.raises(WorkflowFailed, match="no money"):
         await outcome(session([OSError("no money")]), sequence({**SEND, "id": "ask", "text": "Do it"}))
 
 
-async def test_a_failure_that_somebody_has_handled_fails_nothing() -> None:
+async def test_a_handled_failure_does_not_fail_the_run() -> None:
     wait = {"kind": "wait", "id": "wait", "any": [{"response": "t"}], "on_error": "skip"}
     body = sequence({**SEND, "id": "ask", "tag": "t", "text": "Do it"}, wait)
     assert await outcome(session([OSError("no money")]), body) is None
 
 
-async def test_prompts_sent_into_one_conversation_are_asked_one_after_the_other() -> None:
+async def test_detached_prompts_of_one_conversation_run_one_after_the_other() -> None:
     made = session(lambda call: f"heard {call.prompt}")
     provider: Any = made.providers["claude"]
     await outcome(
@@ -62,7 +62,7 @@ async def test_prompts_sent_into_one_conversation_are_asked_one_after_the_other(
     ]
 
 
-async def test_prompts_sent_in_the_items_of_a_map_do_not_answer_for_each_other() -> None:
+async def test_detached_prompts_of_map_items_have_separate_answers() -> None:
     made = session(lambda call: f"heard {call.prompt}")
     item = sequence(
         {**SEND, "id": "ask", "tag": "t", "text": "{{ item }}"},
@@ -72,7 +72,7 @@ async def test_prompts_sent_in_the_items_of_a_map_do_not_answer_for_each_other()
     assert await outcome(made, each) == ["heard 1", "heard 2", "heard 3"]
 
 
-async def test_what_was_sent_ends_with_the_time_of_the_machine_that_sent_it() -> None:
+async def test_the_timeout_of_a_machine_cancels_its_detached_prompts() -> None:
     async def never(call: Any) -> str:
         await asyncio.get_running_loop().create_future()
         return ""
@@ -108,7 +108,7 @@ async def test_the_retries_and_bounds_of_a_checked_leaf_survive_a_restart(
     assert calls == before
 
 
-async def test_a_fork_at_a_step_checks_again_what_the_step_has_done(tmp_path: Path) -> None:
+async def test_a_fork_at_a_step_repeats_the_checks_of_the_step(tmp_path: Path) -> None:
     made = session(lambda call: call.prompt, project=tmp_path)
     body = {"kind": "prompt", "id": "a", "text": "Do it", "expect": [{"file": "report.md"}]}
     (tmp_path / "report.md").write_text("all good")

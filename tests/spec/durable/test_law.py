@@ -75,7 +75,7 @@ ROOM = "/dev/shm" if Path("/dev/shm").is_dir() else None
 @pytest.mark.requirement("S4-01")
 @QUICK
 @given(flows(), DELAYS)
-def test_a_written_workflow_thrown_away_after_any_commit_ends_the_same(
+def test_a_defined_workflow_that_crashes_after_any_commit_has_the_same_result(
     data: dict[str, Any], delays: list[int]
 ) -> None:
     check(data, delays, step=3)
@@ -84,7 +84,7 @@ def test_a_written_workflow_thrown_away_after_any_commit_ends_the_same(
 @pytest.mark.full
 @FULL
 @given(flows(), DELAYS)
-def test_many_written_workflows_thrown_away_after_every_commit_end_the_same(
+def test_many_defined_workflows_that_crash_after_every_commit_have_the_same_result(
     data: dict[str, Any], delays: list[int]
 ) -> None:
     check(data, delays, step=1)

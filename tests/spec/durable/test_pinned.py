@@ -58,7 +58,7 @@ async def finished(run: Any) -> Any:
 
 
 @pytest.mark.parametrize("now", ["never loaded", "edited", "deleted"])
-async def test_an_open_run_goes_on_with_what_it_was_started_from(tmp_path: Path, now: str) -> None:
+async def test_an_open_run_continues_with_its_original_definition(tmp_path: Path, now: str) -> None:
     id = await parked(tmp_path)
     session, provider = on(tmp_path)
     async with session:
@@ -79,9 +79,7 @@ async def test_an_open_run_goes_on_with_what_it_was_started_from(tmp_path: Path,
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_a_run_resumed_with_changes_goes_on_with_the_file_as_it_is_and_stays_with_it(
-    tmp_path: Path, restart: bool
-) -> None:
+async def test_a_run_resumed_with_changes_keeps_the_current_file(tmp_path: Path, restart: bool) -> None:
     session, provider = on(tmp_path)
     async with session:
         session.load(project(tmp_path))
@@ -103,7 +101,7 @@ async def test_a_run_resumed_with_changes_goes_on_with_the_file_as_it_is_and_sta
         assert [call.prompt.strip() for call in provider.calls] == ["test it"]
 
 
-async def test_a_step_that_was_changed_is_run_again_and_what_comes_before_it_is_not(tmp_path: Path) -> None:
+async def test_a_changed_step_runs_again_and_earlier_steps_do_not(tmp_path: Path) -> None:
     await parked(tmp_path)
     session, provider = on(tmp_path)
     async with session:
@@ -190,7 +188,7 @@ CALL = {"kind": "workflow", "id": "call", "workflow": "asks"}
 
 
 @pytest.mark.parametrize(("name", "body"), [("flow", GATE), ("flow", CALL), ("python", GATE)])
-async def test_an_answer_in_reject_cancels_the_run_and_whoever_called_it(
+async def test_an_answer_in_reject_cancels_the_run_and_its_caller(
     tmp_path: Path, name: str, body: dict[str, Any]
 ) -> None:
     async with rejecting(tmp_path / "nerve.db", body) as session:
@@ -240,7 +238,7 @@ WHOLE = [
 @pytest.mark.requirement("S3-22")
 @pytest.mark.requirement("S3-23")
 @pytest.mark.parametrize("torn", [0, 1, 9])
-async def test_the_log_of_a_run_is_whole_after_a_restart(tmp_path: Path, torn: int) -> None:
+async def test_the_log_of_a_run_is_complete_after_a_restart(tmp_path: Path, torn: int) -> None:
     id = await parked(tmp_path)
     file = tmp_path / ".nerve/logs" / f"{id}.jsonl"
     file.write_bytes(file.read_bytes()[: -torn or None])

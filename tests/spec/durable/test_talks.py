@@ -32,21 +32,21 @@ async def resumed(body: dict[str, Any]) -> dict[str, str | None]:
 
 
 @pytest.mark.requirement("S3-16")
-async def test_branches_have_conversations_of_their_own_and_the_one_around_them_goes_on() -> None:
+async def test_branches_have_separate_conversations_and_the_outer_one_continues() -> None:
     branch = {**sequence(prompt("b"), prompt("c")), "id": "branch"}
     both = {"kind": "parallel", "id": "both", "branches": [branch, prompt("d")]}
     told = await resumed(sequence(prompt("a"), both, prompt("e")))
     assert told == {"a": None, "b": None, "c": "b", "d": None, "e": "a"}
 
 
-async def test_items_of_a_map_have_conversations_of_their_own() -> None:
+async def test_items_of_a_map_have_separate_conversations() -> None:
     item = {**sequence(prompt("b", text="b{{ item }}"), prompt("c", text="c{{ item }}")), "id": "item"}
     each = {"kind": "map", "id": "each", "over": "[1, 2]", "body": item}
     told = await resumed(sequence(prompt("a"), each, prompt("e")))
     assert told == {"a": None, "b1": None, "b2": None, "c1": "b1", "c2": "b2", "e": "a"}
 
 
-async def test_a_prompt_in_a_graph_goes_on_with_the_one_it_depends_on_not_with_the_last_to_finish() -> None:
+async def test_a_prompt_in_a_graph_continues_the_conversation_of_its_dependency() -> None:
     fresh = {"thread": "fresh"}
     told = await resumed(
         graph(
@@ -60,12 +60,12 @@ async def test_a_prompt_in_a_graph_goes_on_with_the_one_it_depends_on_not_with_t
     assert told == {"a": None, "b": None, "c": "a", "d": "b"}
 
 
-async def test_a_line_in_a_graph_goes_on_with_what_was_before_and_is_gone_on_with() -> None:
+async def test_a_linear_graph_continues_the_outer_conversation_and_returns_it() -> None:
     told = await resumed(sequence(prompt("a"), graph(prompt("b"), prompt("c", "b")), prompt("d")))
     assert told == {"a": None, "b": "a", "c": "a", "d": "a"}
 
 
-def test_two_prompts_side_by_side_cannot_go_on_with_one_conversation() -> None:
+def test_two_parallel_prompts_cannot_continue_one_conversation() -> None:
     (problem,) = problems(graph(prompt("a"), prompt("b", "a"), prompt("c", "a")))
     assert problem == (
         "'b' and 'c' can run in parallel and both continue the conversation of 'a'"
@@ -82,5 +82,5 @@ def test_two_prompts_side_by_side_cannot_go_on_with_one_conversation() -> None:
         [prompt("a"), prompt("b", "a"), prompt("c", "a", thread="side")],
     ],
 )
-def test_what_cannot_meet_in_one_conversation_is_no_problem(steps: list[dict[str, Any]]) -> None:
+def test_prompts_that_cannot_share_a_conversation_are_allowed(steps: list[dict[str, Any]]) -> None:
     assert problems(graph(*steps)) == []

@@ -11,7 +11,7 @@ from engine.conftest import until
 from nerve import FunctionNode, Session, WorkflowContext
 
 
-async def test_a_body_with_work_left_is_taken_up_although_it_waits_too(tmp_path: Path) -> None:
+async def test_a_body_with_open_work_is_resumed_although_it_also_waits(tmp_path: Path) -> None:
     """The process dies when one of two tasks has its result and has not yet asked for what comes next."""
     done: list[int] = []
 
