@@ -1,4 +1,4 @@
-"""Records, values and patterns as Hypothesis draws them."""
+"""Hypothesis strategies for records, values and patterns."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ small_records = st.builds(
 
 @st.composite
 def holed(draw: Any, source: st.SearchStrategy[Record] = small_records) -> list[Any]:
-    """A pattern made from a record by putting holes in it, or leaving things out."""
+    """A pattern made from a record with wildcards, captures or omitted fields."""
     record = draw(source)
     hole = st.sampled_from(["_", "?x", "?y"])
 

@@ -1,4 +1,4 @@
-"""The records everybody knows, and the patterns that find them."""
+"""The built-in records, and the patterns that find them."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The dataspace: facts until they are retracted, and observers that see every change once."""
+"""The dataspace: facts, and observers that see every change once."""
 
 # ruff: noqa: PT009 - `assert_` is a method of the space, not of a test case
 
@@ -258,7 +258,7 @@ def test_the_version_counts_a_final_retraction(space: Dataspace) -> None:
 
 
 def untold(space: Dataspace, asserted: Sequence[str] = (), retracted: Sequence[str] = ()) -> int:
-    """Make changes that nobody is told of yet; the number of the last."""
+    """Apply changes without publishing them; return the last version."""
     changes = space.stage(asserted, retracted)
     space.apply(changes, publish=False)
     return changes[-1].version
@@ -377,7 +377,7 @@ def test_outdated_staged_changes_are_rejected(space: Dataspace) -> None:
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[Record]:
-    """The records that patterns were tried on."""
+    """The records that patterns were matched against."""
     seen: list[Record] = []
     original = Pattern.match
 

@@ -1,4 +1,4 @@
-"""The space against a list that does the same in the simplest way."""
+"""Model test: the dataspace against a simple list."""
 
 # ruff: noqa: PT009 - `assert_` is a method of the space, not of a test case
 
@@ -12,7 +12,7 @@ from nerve.dataspace import Change, Dataspace, Fact, Pattern, Record
 
 
 class SpaceAgainstAList(RuleBasedStateMachine):
-    """What is there, what is found, and what observers make of the changes, must all agree."""
+    """The facts, the matches and the view of observers must agree with the model."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page about the dataspace: its examples run, its tables are those of the code."""
+"""The page about the dataspace: its examples run, and its tables match the code."""
 
 import contextlib
 import io

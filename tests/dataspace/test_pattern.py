@@ -1,4 +1,4 @@
-"""Patterns: what fits, what is captured, and that nothing else does."""
+"""Patterns: matching and captures."""
 
 import itertools
 import json
@@ -44,7 +44,7 @@ def test_a_literal_matches_only_its_value(value: Any, other: Any) -> None:
 
 
 def naive(pattern: Any, value: Any, captures: dict[str, Any]) -> bool:
-    """The rules again, as simply as they can be written."""
+    """A reference implementation of matching."""
     if isinstance(pattern, str):
         if pattern == "_":
             return True

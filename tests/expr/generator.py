@@ -1,4 +1,4 @@
-"""Random expressions: mostly of the right types, often enough of the wrong ones."""
+"""Random expressions, mostly well typed."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ class Generator:
         return self.of(self.random.choice(["any", "any", "list", "object"]), depth)
 
     def of(self, kind: str, depth: int) -> str:
-        """An expression that mostly gives the kind."""
+        """An expression that usually has this kind."""
         if kind in ("any", "list"):
             kind = self.choice(CHOICES[kind])
         if depth <= 1 or kind not in GRAMMAR or self.random.random() < 0.2:
@@ -238,7 +238,7 @@ class Generator:
         return self.random.choice(words.split())
 
     def filled(self, place: str, depth: int) -> str:
-        """What stands at a place of a form."""
+        """The text for a placeholder of a form."""
         if place in ("key", "integer"):
             return self.choice(CHOICES[place])
         if "→" in place:

@@ -1,4 +1,4 @@
-"""QuickJS as the oracle: what an expression gives there and here, down to the sign of a zero."""
+"""QuickJS as the oracle: compare results exactly, including the sign of zero."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ function both(value) { return JSON.stringify([dump(value), JSON.stringify(value)
 
 
 class Refusal(Exception):
-    """One of the two did not evaluate the expression; says why."""
+    """One of the two engines rejected the expression."""
 
 
 class Oracle:
@@ -42,7 +42,7 @@ class Oracle:
             self.context.eval(f"globalThis[{json.dumps(name)}] = JSON.parse({json.dumps(json.dumps(value))})")
 
     def __call__(self, source: str) -> tuple[str, Any]:
-        """The exact value as a text, and the value as JSON."""
+        """The exact value as text, and the value as JSON."""
         try:
             exact, text = json.loads(self.context.eval(f"both((\n{source}\n))"))
         except (quickjs.JSException, quickjs.StackOverflow) as error:
@@ -51,7 +51,7 @@ class Oracle:
 
 
 def ours(source: str, scope: dict[str, Any]) -> tuple[str, Any]:
-    """The same two from our evaluator."""
+    """The exact value and the JSON value of our evaluator."""
     try:
         expression = compile(source)
         frame = Frame(scope, DEFAULT_LIMITS, DEFAULT_LIMITS.fuel)

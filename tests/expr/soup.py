@@ -1,4 +1,4 @@
-"""Tokens thrown together, and expressions with some of their tokens changed: hardly any is correct."""
+"""Random tokens and mutated expressions, most of them invalid."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PIECES = re.compile(r"\w+|\s+|'[^']*'|[^\w\s]")
 
 
 def soup(generator: random.Random) -> str:
-    """A handful of tokens."""
+    """A few random tokens."""
     chosen = [generator.choice(TOKENS) for _ in range(generator.randint(1, 7))]
     return generator.choice([" ", "", " "]).join(chosen)
 
 
 def mutated(generator: Generator) -> str:
-    """A small expression with one or two of its pieces taken away, doubled, swapped or replaced."""
+    """A small expression with one or two tokens removed, doubled, swapped or replaced."""
     draw = generator.random
     pieces = PIECES.findall(generator.expression(2))
     for _ in range(draw.randint(1, 2)):

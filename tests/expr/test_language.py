@@ -1,4 +1,4 @@
-"""What the language has, and what it says about what it has not."""
+"""The syntax of expressions, and the errors for unsupported syntax."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every method and function of the table says what QuickJS says, with odd arguments too."""
+"""Every built-in method and function agrees with QuickJS, also for unusual arguments."""
 
 import random
 
@@ -88,7 +88,7 @@ def arguments(draw: random.Random, entry: LibraryFunction) -> str:
 
 
 def agreed(sources: list[str]) -> int:
-    """How many of the expressions gave a value, the same one as in JavaScript."""
+    """The number of expressions whose value agrees with JavaScript."""
     oracle, found = Oracle({}), 0
     for source in sources:
         try:

@@ -1,4 +1,4 @@
-"""Bombs and escapes are refused: within the fuel, the memory and the grammar."""
+"""Resource bombs and escapes are rejected within the limits of fuel, memory and syntax."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Random expressions agree with QuickJS or are refused; they never differ."""
+"""Random expressions agree with QuickJS or are rejected; they never differ."""
 
 import random
 from collections import Counter
@@ -13,7 +13,7 @@ from nerve.expr.limits import DEFAULT_LIMITS
 
 
 def compared(sources: Iterable[str]) -> Counter[str]:
-    """How many agreed and how many were refused; an expression that differs fails the test."""
+    """The number of equal and of rejected expressions; a difference fails the test."""
     oracle, found = Oracle(SCOPE), Counter[str]()
     for source in sources:
         try:

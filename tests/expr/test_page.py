@@ -1,4 +1,4 @@
-"""The page about expressions lists what there is, and its examples run."""
+"""The page about expressions is complete, and its examples run."""
 
 import contextlib
 import dataclasses

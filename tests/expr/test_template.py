@@ -1,4 +1,4 @@
-"""Text with expressions in it."""
+"""Templates: text with expressions."""
 
 from typing import Any
 
@@ -93,5 +93,5 @@ def test_literal_text_and_string_values_are_not_changed(text: str, value: str) -
 
 
 def expected(text: str, value: Any) -> str:
-    """A backslash right before the braces makes them plain text."""
+    """The expected text; a backslash before the braces makes them literal."""
     return f"{text[:-1]}{{{{ value }}}}{text}" if text.endswith("\\") else f"{text}{value}{text}"

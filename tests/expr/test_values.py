@@ -1,4 +1,4 @@
-"""What goes in and what comes out: JSON, uncopied, and read only where it is named."""
+"""Values: JSON in and out, without copies, read only where an expression names them."""
 
 import contextlib
 import enum
@@ -74,7 +74,7 @@ def test_host_values_are_not_copied() -> None:
 
 
 class Lazy(Mapping[str, Any]):
-    """A view that notes what was read."""
+    """A mapping that records the keys that were read."""
 
     def __init__(self, **values: Any) -> None:
         self.values_, self.read = values, list[str]()

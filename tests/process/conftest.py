@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture
 def tag() -> str:
-    """A mark for the environment of a test's processes, by which their descendants are found."""
+    """A value in the environment of a test's processes that identifies their descendants."""
     return uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""What the kernel says about processes, and waiting for it to say something."""
+"""Process information from the kernel, and waiting for process states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 TAG = "NERVE_TEST_TAG"
 
-# A child of every kind that a plain kill misses; prints "ready" when all of them are there.
+# One child of every kind that a plain kill misses; prints "ready" when all of them run.
 HOSTILE = """
 setsid sleep 600 &
 (setsid sleep 600 &)
@@ -59,7 +59,7 @@ def pids() -> list[int]:
 
 
 def stat(pid: int) -> list[bytes]:
-    """State, parent, group, session and so on; empty for a process that is gone."""
+    """State, parent, group, session and other fields; empty for an ended process."""
     return read(pid, "stat").rpartition(b")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""A cancelled command is gone with everything it started."""
+"""A cancelled command ends with all its descendants."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ while True:
 
 
 async def started(argv: list[str], tag: str, grace: float, cwd: Path | None = None) -> asyncio.Task[Exit]:
-    """The command as a task, after it has said that it is ready."""
+    """Start the command as a task, and wait until it is ready."""
     said: list[str] = []
     environment = child_env({TAG: tag})
 
@@ -37,7 +37,7 @@ async def started(argv: list[str], tag: str, grace: float, cwd: Path | None = No
 
 
 async def cancelled(task: asyncio.Task[Exit]) -> float:
-    """Cancel and wait; the seconds it took."""
+    """Cancel and wait; return the duration in seconds."""
     begin = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -91,7 +91,7 @@ async def test_cancel_lets_a_child_clean_up_within_the_grace(tag: str, tmp_path:
 async def test_cancelled_twice_it_still_waits_until_the_tree_is_gone(tag: str) -> None:
     task = await started(["bash", "-c", "trap '' TERM; echo ready; sleep 600"], tag, grace=0.4)
     task.cancel()
-    await asyncio.sleep(0)  # the task takes notice of the first one
+    await asyncio.sleep(0)  # let the task handle the first cancellation
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()

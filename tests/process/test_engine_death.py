@@ -32,7 +32,7 @@ asyncio.run(run_command(["bash", "-c", script], env=child_env({{"{TAG}": tag}}),
 
 @contextmanager
 def engine(tag: str, forks: str = "") -> Iterator[subprocess.Popen[str]]:
-    """An engine in a process group of its own, whose command is ready."""
+    """An engine in a separate process group with a running command."""
     source = str(Path(nerve.process.__file__).parents[2])
     with subprocess.Popen(
         [sys.executable, "-c", ENGINE, tag, HOSTILE, forks],

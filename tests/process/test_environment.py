@@ -1,4 +1,4 @@
-"""A child sees the environment it was given, and nothing of the engine's."""
+"""A child gets only the given environment, not that of the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command runs and ends when nobody interferes."""
+"""How a command runs and ends without interruption."""
 
 from __future__ import annotations
 

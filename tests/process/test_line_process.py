@@ -1,4 +1,4 @@
-"""A program that is talked with."""
+"""Programs with line-based input and output."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 async def test_a_line_that_is_too_long_is_rejected() -> None:
     async with open_line_process(["sh", "-c", "yes | tr -d '\\n'"], limit=100_000) as program:
-        with pytest.raises(OSError, match="longer than can be taken"):
+        with pytest.raises(OSError, match="exceeds the size limit"):
             await program.read_line()
 
 

@@ -1,4 +1,4 @@
-"""Processes of an engine that has died are waited for before others do what they did."""
+"""The engine waits for processes of a dead engine before it repeats their work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def start(**env: str) -> subprocess.Popen[bytes]:
 
 
 async def test_processes_of_a_dead_engine_are_awaited() -> None:
-    with start(NERVE_ENGINE=f"{os.getpid()}.1") as orphan:  # an engine that had our number before us
+    with start(NERVE_ENGINE=f"{os.getpid()}.1") as orphan:  # an earlier engine with the same pid
         await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
         waiting = asyncio.create_task(orphans.wait_for_orphans())
         done, _ = await asyncio.wait([waiting], timeout=0.2)

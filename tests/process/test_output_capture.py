@@ -1,4 +1,4 @@
-"""Output is streamed as text, kept within bounds and never in the way of the event loop."""
+"""Output is streamed as text, kept within limits, and does not block the event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 class Pulse:
-    """The longest wait of the event loop and the highest memory while the block runs."""
+    """The longest event loop delay and the peak memory of a block."""
 
     async def __aenter__(self) -> Pulse:
         self.lag, self.base = 0.0, resident()

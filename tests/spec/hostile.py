@@ -1,4 +1,4 @@
-"""Definitions by somebody who wants more than a workflow: drawn from all corpora, and poisoned."""
+"""Hostile definitions, drawn from all corpora and modified."""
 
 import random
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ POISON = [
 
 
 def definitions(seed: int, count: int) -> Iterator[tuple[str, str]]:
-    """Texts, each with the notation it says it is in."""
+    """Texts with their declared notations."""
     chance = random.Random(seed)
     drawing = Drawing(chance)
     known = [SUFFIXES[path.suffix].read(path.read_text(), str(path)).data for path in SOURCES]
@@ -114,7 +114,7 @@ def json_text(chance: random.Random) -> str:
 
 
 def poisoned_text(chance: random.Random, known: list[Any]) -> tuple[str, str]:
-    """A workflow that can be read, with some of its strings exchanged, in the full form of some notation."""
+    """A valid workflow with some strings replaced, in the full form of a notation."""
     notation = chance.choice(list(NOTATIONS))
     data = poisoned(chance, chance.choice(known), chance.choice([0.05, 0.2, 0.6]))
     try:
@@ -147,7 +147,7 @@ EXTRAS: list[dict[str, Any]] = [
 
 
 def replaced(chance: random.Random) -> tuple[str, str]:
-    """A file of ours in which words are exchanged."""
+    """A project file with some words replaced."""
     path = chance.choice(SOURCES)
     words = path.read_text().split(" ")
     for _ in range(chance.randint(1, 4)):

@@ -1,4 +1,4 @@
-"""Parses, checks, shows and converts hostile definitions, and prints what the interpreter saw happen.
+"""Parse, check, show and convert hostile definitions, and print the observed audit events.
 
 python look_at_hostile.py SEED COUNT PROJECT [misbehave]
 """
@@ -39,7 +39,7 @@ HARMLESS = {
 
 
 class Watch:
-    """Everything that happened and was more than reading a file of the project."""
+    """Collects all audit events except reads of project files."""
 
     def __init__(self, project: Path) -> None:
         self.project = str(project)
@@ -56,12 +56,12 @@ class Watch:
         self.seen[f"{event} {str(arguments)[:100]}"] += 1
 
     def inside(self, path: Any) -> bool:
-        """Whether a path is in the project, where we stand."""
+        """Whether a path is in the project, the working directory."""
         return isinstance(path, int) or os.path.abspath(os.fsdecode(path)).startswith(self.project)
 
 
 def look_at(text: str, notation: str, project: Path) -> bool:
-    """Everything that is done with a definition before it is run."""
+    """Do everything that happens with a definition before it runs."""
     try:
         document = NOTATIONS[notation].read(text, f"x.{notation}")
     except InvalidDefinition as error:
@@ -82,7 +82,7 @@ def look_at(text: str, notation: str, project: Path) -> bool:
 
 
 def look_at_files() -> None:
-    """The same by the commands."""
+    """Like look_at(), through the commands."""
     for path in sorted(Path(".nerve/workflows").iterdir()):
         for command in (check.check_command, show.show_command, draw, to_lisp):
             with (
@@ -103,7 +103,7 @@ def to_lisp(path: str) -> None:
 
 
 def misbehave() -> None:
-    """What must be seen, if somebody did it."""
+    """Cause side effects that must be detected."""
     exec("1")  # noqa: S102
     Path("written").write_text("")
     Path("/etc/passwd").read_text()
@@ -124,7 +124,7 @@ def main(seed: int, count: int, project: Path, *also: str) -> None:
         file.write_text(text, encoding="utf-8", errors="replace")
     shown = sys.stdout
     with contextlib.redirect_stdout(io.StringIO()):
-        for round in (made[:200], made):  # what is imported or compiled on first use is so by now
+        for round in (made[:200], made):  # the first round completes lazy imports and compilation
             read = sum(look_at(text, notation, project) for notation, text in round)
             look_at_files()
             was, watch.on = watch.on, True

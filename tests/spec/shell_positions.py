@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (a line is a script)
-"""Positions of values in shell commands, generated: who gets the value, by which way, to do what with it."""
+"""Generated positions of values in shell commands: program, path and use of the value."""
 
 from itertools import product
 

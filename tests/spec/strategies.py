@@ -1,4 +1,4 @@
-"""Specs drawn at random: every kind of node with every field it may have, as the models declare them."""
+"""Random specs: every kind of node with every field that the models declare."""
 
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -64,7 +64,7 @@ json_values = st.recursive(
 
 
 def workflows(deep: int = 3) -> st.SearchStrategy[dict[str, Any]]:
-    """The plain data of workflows whose nodes stand in each other up to so deep, or side by side."""
+    """The plain data of workflows with nodes nested up to a depth."""
     wide = st.lists(nodes(1), min_size=4, max_size=8)
     body = nodes(deep) | wide.map(lambda steps: {"kind": "sequence", "steps": steps})
     return st.builds(lambda spec, body: {**spec, "body": body}, fields(models.WorkflowSpec, 0), body)
@@ -77,7 +77,7 @@ def nodes(deep: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def fields(draw: st.DrawFn, model: type[models.SpecModel], deep: int) -> dict[str, Any]:
-    """What must be there, and some of what may."""
+    """All required fields and some optional ones."""
     known = model.model_fields
     optional = [name for name, field in known.items() if not field.is_required()]
     some = draw(st.sets(st.sampled_from(optional), max_size=6)) if optional else set()

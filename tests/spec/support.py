@@ -14,7 +14,7 @@ def checked(data: dict[str, Any]) -> CheckedDocument:
 
 
 def problems(body: dict[str, Any], **fields: Any) -> list[str]:
-    """The messages about a workflow with this body, without their places."""
+    """The messages about a workflow with this body, without positions."""
     found = checked({"name": "flow", "body": body, **fields})
     return [f"{problem.message} {problem.fix}".strip() for problem in found.errors]
 
@@ -24,7 +24,7 @@ def loaded(session: Session, body: dict[str, Any], **fields: Any) -> DefinedWork
 
 
 async def outcome(session: Session, body: dict[str, Any], input: Any = None, **fields: Any) -> Any:
-    """What a run of a workflow with this body gives."""
+    """The outcome of a run of a workflow with this body."""
     params = fields.pop("params", None)
     run = await session.start(loaded(session, body, **fields).name, input, params)
     return await run.wait()

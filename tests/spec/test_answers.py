@@ -1,4 +1,4 @@
-"""What an answer comes to: its `success`, its fields in conditions, its schema, and its error."""
+"""Answers: their `success`, fields in conditions, schema and error."""
 
 import json
 from typing import Any
@@ -49,7 +49,7 @@ OBJECT = {"type": "object"}
 
 
 def answering(session: Session, name: str, *answers: Any) -> ScriptedProvider:
-    """An agent whose provider gives these answers."""
+    """An agent whose provider returns these answers."""
     provider = ScriptedProvider([a if isinstance(a, str) else json.dumps(a) for a in answers])
     AgentNode(name, session, provider)
     return provider

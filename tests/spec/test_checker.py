@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (a line is a case)
-"""Everything that can be known to be wrong before anything is spent."""
+"""Problems that the checker finds before a run."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Checking takes time in proportion to what is written: twice the steps, twice the work."""
+"""The time of a check grows linearly with the number of steps."""
 
 import json
 import sys
@@ -63,7 +63,7 @@ def nowhere(n: int) -> tuple[str, str]:
 
 
 def reading(n: int, own: int, other: int) -> dict[str, Any]:
-    """A step that reads another; no expression is written in two sizes, because compiled ones are kept."""
+    """A step that reads another one; sizes share no expression, because compiled ones are cached."""
     made: dict[str, Any] = {"kind": "transform", "id": f"n{own}of{n}", "expression": "1"}
     if own:
         made["expression"] = f"results.n{other}of{n}"
@@ -77,7 +77,7 @@ def full(body: dict[str, Any]) -> tuple[str, str]:
 
 
 def work(given: tuple[str, str]) -> int:
-    """How many lines of Python are gone through while a workflow is checked."""
+    """The number of Python lines executed during a check."""
     notation, text = given
     document = read_source(text, notation=notation)
     lines = 0

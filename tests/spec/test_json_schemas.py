@@ -1,4 +1,4 @@
-"""The schemas for editors: what is checked in is what is generated, and they know what the readers know."""
+"""The schemas for editors: the committed files are up to date and agree with the readers."""
 
 import json
 import re
@@ -124,7 +124,7 @@ def test_the_schemas_accept_valid_and_reject_invalid_documents(name: str, given:
 
 
 def problems(value: Any, made: dict[str, Any], root: dict[str, Any] | None = None, at: str = "") -> list[str]:
-    """What is wrong with a value, by the part of JSON Schema that is used here."""
+    """The problems of a value, by the subset of JSON Schema that the schemas use."""
     root = made if root is None else root
     if "$ref" in made:
         return problems(value, root["$defs"][made["$ref"].rsplit("/", 1)[1]], root, at)

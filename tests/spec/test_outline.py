@@ -1,4 +1,4 @@
-"""Drawings of workflows, also of wrong ones."""
+"""Outlines of workflows, including invalid ones."""
 
 from nerve.spec.models import WorkflowSpec
 from nerve.spec.outline import format_mermaid

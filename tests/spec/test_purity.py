@@ -1,4 +1,4 @@
-"""Parsing, checking, showing and converting execute, import and connect to nothing, whatever is written."""
+"""Parsing, checking, showing and converting a definition has no side effects."""
 
 import json
 import os
@@ -17,7 +17,7 @@ CHILD = Path(__file__).parent / "look_at_hostile.py"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with prompts, and with Python files that leave a mark when they are imported."""
+    """A project with prompts, and with Python files that record their import."""
     made = tmp_path / "project"
     for folder in ("workflows", "steps", "agents"):
         (made / ".nerve" / folder).mkdir(parents=True)

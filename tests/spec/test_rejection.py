@@ -1,4 +1,4 @@
-"""A rejection is a decision: it cancels the run, unless the workflow declares what happens then."""
+"""A rejection cancels the run, unless the workflow handles it."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def session():
 
 
 async def ended(run: WorkflowRun, *answers: str) -> tuple[WorkflowState, Any]:
-    """How a run ends whose gates are answered in turn: its state, and its value or its error."""
+    """Answer the gates of a run in turn; return its state and its value or error."""
     for answer in answers:
         await run.next_gate()
         run.answer_gate(answer)

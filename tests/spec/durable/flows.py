@@ -1,4 +1,4 @@
-"""Random specs that can be run: every kind of node, with an outcome that hangs on no clock and no order."""
+"""Random runnable specs: every kind of node, with results that depend on neither time nor order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def flows(draw: st.DrawFn) -> Spec:
 
 
 class Drawing:
-    """One spec in the making; ids are counted, so that each is used once."""
+    """Draws one spec; ids are numbered, so that each is unique."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw, self._ids = draw, count(1)
@@ -104,7 +104,7 @@ class Drawing:
         return {"kind": "gate", "id": id, "prompt": f"{id}?"} | ({"timeout": 60.0} if self.flip() else {})
 
     def outside(self) -> Spec:
-        """A signal that somebody outside will send."""
+        """A wait for a signal from outside."""
         id = self.id()
         named = {"name": "came", "signal": id, "key": "{{ run.label }}"}
         return {"kind": "wait", "id": id, "any": [named, {"name": "never", "signal": "never"}]}
@@ -120,7 +120,7 @@ class Drawing:
         return {"kind": "emit", "id": self.id(), "event": "progress", "data": {"given": "{{ given }}"}}
 
     def told(self) -> Spec:
-        """A fact is asserted, found, perhaps retracted, and then not found; items of a map would race."""
+        """Assert a fact, find it, maybe retract it, and then not find it; map items would race."""
         if self.in_map:
             return self.untold()
         id, own = self.id(), "{{ run.id }}"
@@ -215,7 +215,7 @@ class Drawing:
             self.side_by_side = before
 
     def machine(self, depth: int) -> Spec:
-        """Goes round once, leaves by a goto or a route, and may fall into a state for failures."""
+        """A machine that repeats once, ends by a goto or a transition, and may enter a failure state."""
         id = self.id()
         turns = {
             "kind": "transform",
@@ -239,7 +239,7 @@ class Drawing:
         return {"kind": "machine", "id": id, "states": states, "max_transitions": 20}
 
     def detached(self, depth: int) -> Spec:
-        """A prompt whose answer is waited for later, or only joined."""
+        """A detached prompt with a later wait for its answer, or only joined."""
         id = self.id()
         send = {
             "kind": "prompt",
@@ -258,7 +258,7 @@ class Drawing:
         return {**self.sequence(depth), "timeout": 60.0}
 
     def again(self, depth: int) -> Spec:
-        """A part that fails and is tried again before it is given up."""
+        """A node that fails and is retried before it fails for good."""
         wrong = {"kind": "transform", "id": self.id(), "expression": "given.no.such.thing"}
         made = self.sequence(depth)
         retry = {"attempts": 2, "delay": 0.0}

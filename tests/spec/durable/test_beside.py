@@ -1,4 +1,4 @@
-"""What belongs to a leaf of a spec: its checks, its retries, the prompts that it sends and leaves alone."""
+"""Leaves of a spec: their checks, retries and detached prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of replay for workflows that were written down: thrown away after any commit, they end the same."""
+"""Replay of defined workflows: after a crash at any commit, the result is the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def check_take(
 
 
 def but_usage(value: Any) -> Any:
-    """What came of a run; of what it took, a turn that was cut off is a part as well."""
+    """The result of a run without its usage, because an interrupted turn counts as well."""
     if isinstance(value, dict):
         return {name: but_usage(part) for name, part in value.items() if name != "usage"}
     return list(map(but_usage, value)) if isinstance(value, list | tuple) else value

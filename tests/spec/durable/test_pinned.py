@@ -1,4 +1,4 @@
-"""Runs go on with the definition they were started from, whatever becomes of its file."""
+"""Runs continue with their original definition, even if its file changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations where prompts run side by side."""
+"""Conversations of parallel prompts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def graph(*steps: dict[str, Any]) -> dict[str, Any]:
 
 
 async def resumed(body: dict[str, Any]) -> dict[str, str | None]:
-    """Which conversation each prompt went on with, named by the prompt that began it."""
+    """The conversation that each prompt resumed, named by the prompt that started it."""
     provider = ScriptedProvider(lambda call: "ok")
     await outcome(Session("s", providers={"claude": provider}), body)
     began = {call.thread: call.prompt for call in reversed(provider.calls)}

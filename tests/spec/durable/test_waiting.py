@@ -1,4 +1,4 @@
-"""A run that waits in one place and works in another is taken up as one that works."""
+"""A run that waits in one task and works in another is resumed as a working run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nerve import FunctionNode, Session, WorkflowContext
 
 
 async def test_a_body_with_open_work_is_resumed_although_it_also_waits(tmp_path: Path) -> None:
-    """The process dies when one of two tasks has its result and has not yet asked for what comes next."""
+    """The process dies after one of two tasks has its result and before it requests the next step."""
     done: list[int] = []
 
     def register(session: Session) -> None:

@@ -1,4 +1,4 @@
-"""The world of generated specs: what their leaves do, a store that is filmed, and somebody who answers."""
+"""The environment of generated specs: their leaves, a store with snapshots, and automatic answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHILD = {
 
 
 class World:
-    """What the leaves of a workflow have done, and how many turns of the loop each takes."""
+    """The effects of the leaves of a workflow, and the event loop turns that each takes."""
 
     def __init__(self, delays: Sequence[int]) -> None:
         self.delays = delays
@@ -70,12 +70,12 @@ class World:
 
 
 def number(value: Any) -> int:
-    """A small number that hangs on all of a value."""
+    """A small number derived from a whole value."""
     return sum(json.dumps(value, sort_keys=True).encode()) % 7
 
 
 class Filmed(SqliteStore):
-    """Keeps a copy of its file after every commit: what would be left if the process had died then."""
+    """Keeps a copy of its file after every commit, as a crash at that time would leave it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / "nerve.db")
@@ -93,7 +93,7 @@ class Filmed(SqliteStore):
 
 
 def session_on(store: Store, world: World, project: Path) -> Session:
-    """A session in which the leaves and the child are known, but not the workflow itself."""
+    """A session that knows the leaves and the child, but not the workflow itself."""
     session = Session("law", store, providers={"claude": ScriptedProvider(world.answer)}, project=project)
     for name in ("work", "fail", "flaky", "never"):
         FunctionNode(name, session, getattr(world, name))
@@ -102,7 +102,7 @@ def session_on(store: Store, world: World, project: Path) -> Session:
 
 
 async def finish(session: Session, run: Any) -> tuple[str, Any]:
-    """Answer every gate and send every signal that is waited for; how the run ended."""
+    """Answer every open gate, send every awaited signal, and return the outcome of the run."""
     async with asyncio.timeout(8):
         waiting = asyncio.ensure_future(run.wait())
         while not waiting.done():
@@ -117,7 +117,7 @@ async def finish(session: Session, run: Any) -> tuple[str, Any]:
 
 
 def wanted(rows: list[EventRow]) -> list[str]:
-    """The signals from outside that are waited for."""
+    """The awaited signals from outside."""
     waits = [decode_json(row.data) for row in find_open_waits(rows).values() if row.type == "signal_waiting"]
     return [asked["patterns"]["came"][1] for asked in waits if "came" in asked.get("patterns", {})]
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (a line is a script)
-"""Commands with values: a value arrives byte for byte, or its position is refused; it is never run."""
+"""Commands with values: a value arrives byte for byte or is rejected; it is never run."""
 
 import os
 import random
@@ -269,7 +269,7 @@ def random_values(count):
 
 
 def run_each(text, values, folder, once="once"):
-    """What a command prints for each value, all in one process."""
+    """The output of a command for each value, in one process."""
     command, env = compile_command(text).fill({"v": values[0]})
     assert len(set(env.values())) == 1
     others = "".join(f"export {name}=$NERVE_V1\n" for name in env if name != "NERVE_V1")
