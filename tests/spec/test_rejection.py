@@ -295,7 +295,7 @@ async def test_a_function_may_catch_the_rejection_of_a_child(session: Session) -
     Workflow("careful", session, careful)
     Workflow("careless", session, careless)
     state, said = await ended(await session.start("careful"), "reject")
-    assert (state, said) == (WorkflowState.COMPLETED, "no: State 'ok' failed: rejected: reject")
+    assert (state, said) == (WorkflowState.COMPLETED, "no: state 'ok' failed: rejected: reject")
     state, said = await ended(await session.start("careless"), "reject")
     assert state is WorkflowState.CANCELLED
 
@@ -355,7 +355,7 @@ async def test_a_rejection_takes_precedence_over_a_failure(session: Session) -> 
     assert state is WorkflowState.FAILED
 
 
-@pytest.mark.parametrize(("reject", "said"), [("no", "list of texts"), (["no"], "not one of its choices")])
+@pytest.mark.parametrize(("reject", "said"), [("no", "list of strings"), (["no"], "not one of its choices")])
 def test_a_gate_node_names_what_reject_may_be(session: Session, reject: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         GateNode("ok", session, "Deploy?", choices=["approve", "reject"], reject=reject)

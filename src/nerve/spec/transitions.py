@@ -67,5 +67,5 @@ class MachineWithOutcome(InlineNode):
 
 def state_failure(name: str, result: Result) -> Result:
     return Result.failed(
-        f"State '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
+        f"state '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
     )

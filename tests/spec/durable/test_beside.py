@@ -116,5 +116,5 @@ async def test_a_fork_at_a_step_repeats_the_checks_of_the_step(tmp_path: Path) -
     assert await run.wait() == "Do it"
     (tmp_path / "report.md").unlink()
     forked = await made.fork(run.run_id, "/a", overrides={"/a": {"prompt": "Do it again"}})
-    with pytest.raises(WorkflowFailed, match="not there"):
+    with pytest.raises(WorkflowFailed, match="does not exist"):
         await forked.wait()
