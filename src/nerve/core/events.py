@@ -252,7 +252,7 @@ def deliver_event(sink: Sink, event: WorkflowEvent) -> Any:
 
 
 class JournalRow(Protocol):
-    """An event as a store gives it back."""
+    """A recorded event, as a store returns it."""
 
     @property
     def seq(self) -> int: ...
