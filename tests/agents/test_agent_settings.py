@@ -182,7 +182,7 @@ def test_the_session_budget_overrides_the_configuration(tmp_path):
         ('{"slots": {"claude": 0}}', 22, "slots of 'claude' must be an integer of at least 1"),
         ('{"slots": 4}', 11, "'slots' must be an object"),
         ('{"budget": {"cost": "5"}}', 21, "cost of the budget must be a non-negative number"),
-        ('{"budget": {"costs": 5}}', 13, "'budget' has no key 'costs'. Did you mean 'cost'?"),
+        ('{"budget": {"costs": 5}}', 13, "Unknown key 'costs' in 'budget'. Did you mean 'cost'?"),
     ],
 )
 def test_errors_in_the_configuration_are_reported_with_their_position(text, column, message):

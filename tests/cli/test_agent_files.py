@@ -6,10 +6,10 @@ import pytest
 
 ASK = "name: ask\ndescription: d\nnodes:\n  - id: a\n    agent: dev\n    prompt: hello\n"
 BROKEN = [
-    ("---\nname: dev\nprovider: [claude\n---\nx\n", 3, "this is not YAML", "Close the bracket"),
+    ("---\nname: dev\nprovider: [claude\n---\nx\n", 3, "This is not YAML", "Close the bracket"),
     ("---\nname: dev\nprovider: 5\n---\nx\n", 3, "'provider' must be a text", "Put quotes around it."),
-    ("---\nname: dev\nprovider: claude\n", 1, "the front matter never ends", "Close it with a line '---'."),
-    ("---\n- dev\n---\nx\n", 2, "the front matter must be a mapping", "Write 'name: …'."),
+    ("---\nname: dev\nprovider: claude\n", 1, "The front matter never ends", "Close it with a line '---'."),
+    ("---\n- dev\n---\nx\n", 2, "The front matter must be a mapping", "Write 'name: …'."),
 ]
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_provider_of_an_agent_file_is_named_with_its_place_and_what_was_
     Path(".nerve/config.json").write_text('{"providers": {"robot": {"kind": "scripted", "answers": []}}}')
     line = 3 if key == "provider" else 4
     told = f".nerve/agents/dev.md:{line}:11: "
-    why = "unknown provider 'scriptd'. Did you mean 'scripted'?"
+    why = "Unknown provider 'scriptd'. Did you mean 'scripted'?"
     for target in ([], ["ask"]):
         done = do("check", *target)
         assert done.out.count(f"{told}warning: {why}") == 1
@@ -87,7 +87,7 @@ def test_a_provider_of_an_agent_file_that_is_not_installed_is_told_with_how_to_g
 ) -> None:
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     agent("---\nname: dev\nprovider: claude-code\n---\n")
-    told = "unknown provider 'claude-code'. Install it: pip install 'nerve[claude]'."
+    told = "Unknown provider 'claude-code'. Install it: pip install 'nerve[claude]'."
     assert do("run", "ask").err == f".nerve/agents/dev.md:3:11: {told}\n"
 
 
@@ -110,8 +110,8 @@ def test_the_agent_that_routes_is_looked_at(do, project) -> None:
     file.write_text(
         '{"providers": {"robot": {"kind": "scripted", "answers": ["WORKFLOW: shout"]}},\n "router": "robt"}'
     )
-    told = ".nerve/config.json:2:12: unknown agent or provider 'robt'. Did you mean 'robot'?"
-    assert f"{told.replace(': unknown', ': warning: unknown')}" in do("check").out
+    told = ".nerve/config.json:2:12: Unknown agent or provider 'robt'. Did you mean 'robot'?"
+    assert f"{told.replace(': Unknown', ': warning: Unknown')}" in do("check").out
     assert f"○ router: {told}" in do("doctor").out
     assert told in do("route", "loudly please").err
     file.write_text(file.read_text().replace("robt", "robot"))

@@ -104,7 +104,7 @@ def test_a_configuration_that_is_wrong_is_a_problem(do, project) -> None:
     (project / ".nerve/config.json").write_text('{"enabeld": true}')
     done = do("check")
     assert done.code == 1
-    assert done.out.startswith(".nerve/config.json:1:2: the configuration has no key 'enabeld'")
+    assert done.out.startswith(".nerve/config.json:1:2: Unknown key 'enabeld' in the configuration")
 
 
 def test_looking_executes_nothing_opens_no_connection_and_writes_nothing(do, project, monkeypatch) -> None:

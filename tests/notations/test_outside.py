@@ -181,10 +181,10 @@ async def test_folders_that_are_links_out_of_the_project_are_not_written_to(
     told = await attempt(project, {"body": prompt()})
     if folder == "artifacts":
         assert told.startswith("failed")
-        assert "leads out of" in told
+        assert "is outside of" in told
     else:
         assert told == "completed"
-        assert "leads out of" in caplog.text
+        assert "is outside of" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["..", "../outside", "/tmp", "links"])
@@ -202,7 +202,7 @@ async def test_a_folder_by_somebody_is_one_of_the_project(project: Path, where: 
     body = {"kind": "bash", "command": "pwd", "cwd": f"{{{{ '{where}' }}}}"}
     told = await attempt(project, {"body": body})
     assert told.startswith("failed")
-    assert "leads out of" in told
+    assert "is outside of" in told
 
 
 async def test_an_agent_file_that_is_a_link_out_of_the_project_is_not_read(project: Path) -> None:

@@ -153,12 +153,12 @@ def test_permission_denied_is_said_as_such(tmp_path: Path, monkeypatch: pytest.M
     refuse(monkeypatch, ".claude/workflows", "scandir")
     messages = [str(problem) for problem in discover(tmp_path).problems]
     assert len(messages) == 2
-    assert all("permission denied" in message for message in messages)
+    assert all("Permission denied" in message for message in messages)
 
 
 def test_a_file_in_the_place_of_a_folder_is_a_problem(tmp_path: Path) -> None:
     put(tmp_path / ".archon/workflows", "a file")
-    assert "this is not a folder" in str(discover(tmp_path).problems[0])
+    assert "This is not a folder" in str(discover(tmp_path).problems[0])
 
 
 def test_a_folder_that_leads_out_of_the_project_is_refused(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_refusal_says_who_may(workflow, caller, why) -> None:
 def test_a_configuration_has_the_settings_of_providers() -> None:
     config = read_config('{"providers": {"gemini": {"kind": "acp", "command": ["gemini"]}}}')
     assert config.providers == {"gemini": {"kind": "acp", "command": ["gemini"]}}
-    with pytest.raises(InvalidDefinition, match="1:26: provider 'gemini' must be an object"):
+    with pytest.raises(InvalidDefinition, match="1:26: Provider 'gemini' must be an object"):
         read_config('{"providers": {"gemini": 3}}')
 
 
@@ -67,7 +67,7 @@ def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> No
     assert not project_config(tmp_path).enabled
     (tmp_path / ".nerve/config.json").unlink()
     (tmp_path / ".nerve/config.json").mkdir()
-    with pytest.raises(InvalidDefinition, match=r"\.nerve/config\.json:1:1: cannot read the file"):
+    with pytest.raises(InvalidDefinition, match=r"\.nerve/config\.json:1:1: Cannot read the file"):
         project_config(tmp_path)
 
 
@@ -92,13 +92,13 @@ def test_every_problem_is_told_with_its_place() -> None:
             ' "b": {"visible_to": "plan"}, "c": 3}}'
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
-        "1:2: the configuration has no key 'enable'. Did you mean 'enabled'?"
+        "1:2: Unknown key 'enable' in the configuration. Did you mean 'enabled'?"
         " Valid keys: enabled, workflows_dir, workflows, providers, slots, budget, router.",
         "2:13: enabled must be true or false",
-        "3:22: workflow 'a' has no key 'visible'. Did you mean 'visible_to'?"
+        "3:22: Unknown key 'visible' in workflow 'a'. Did you mean 'visible_to'?"
         " Valid keys: enabled, visible_to.",
         "4:22: visible_to of workflow 'b' must be a list of workflows",
-        "4:36: workflow 'c' must be an object",
+        "4:36: Workflow 'c' must be an object",
     ]
 
 

@@ -213,5 +213,5 @@ def test_what_is_text_is_read_as_it_is(text: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_a_problem_with_a_fix(tmp_path: Path) -> None:
-    with pytest.raises(InvalidDefinition, match=r"there is no such file\. Mend the path\."):
+    with pytest.raises(InvalidDefinition, match=r"File not found\. Check the path\."):
         read_notation_file(tmp_path / "gone.json")

@@ -76,7 +76,7 @@ async def test_a_name_that_there_is_not_is_an_error_with_its_place(tmp_path) -> 
     async with session_of(tmp_path, robot(), router="robt") as session:
         with pytest.raises(ApiError) as caught:
             await Api(session).route(text="ship")
-    told = "unknown agent or provider 'robt'. Did you mean 'robot'?"
+    told = "Unknown agent or provider 'robt'. Did you mean 'robot'?"
     assert caught.value.message.startswith(f".nerve/config.json:1:12: {told}")
 
 

@@ -1,4 +1,4 @@
-"""Notations: ways to write a workflow down, each read into one spec."""
+"""Notations: the file formats of workflows, all parsed into one spec."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from nerve.core.notation_table import NOTATION_BY_FIRST_CHARACTER, TABLE, Notati
 from nerve.text.source import Document, InvalidDefinition, Position, Problem
 
 MAX_FILE_BYTES = 1024 * 1024
-"""Bytes of a file that is read at all."""
+"""Maximum size of a workflow file."""
 
 
 class Notation(NotationInfo):
-    """A notation and what its module does; that is imported when it is needed."""
+    """A notation whose module is imported on first use."""
 
     __slots__ = ()
 
     def read(self, text: str, file: str = "<text>") -> Document:
+        """Parse a document; raises `InvalidDefinition` with every problem."""
         reader: Callable[[str, str], Document] = import_module(self.module).read_document
         try:
             return reader(text, file)
@@ -29,12 +30,12 @@ class Notation(NotationInfo):
             raise
 
     def write(self, data: Mapping[str, Any]) -> str:
-        """The full form: the spec itself, written in this syntax."""
+        """Write the spec itself, the full form, in this notation."""
         writer: Callable[[Mapping[str, Any]], str] = import_module(self.module).write_document
         return writer(data)
 
     def starter_text(self, name: str) -> str:
-        """A small workflow of this name to begin with."""
+        """Return a small example workflow with a name."""
         text: str = import_module(self.module).STARTER_TEXT
         return text.replace("NAME", name)
 
@@ -47,12 +48,12 @@ SUFFIXES = {suffix: notation for notation in NOTATIONS.values() for suffix in no
 
 def get_notation(notation: str) -> Notation:
     if notation not in NOTATIONS:
-        raise ValueError(f"there is no notation '{notation}'. There are: {', '.join(NOTATIONS)}")
+        raise ValueError(f"Unknown notation '{notation}'. Available: {', '.join(NOTATIONS)}")
     return NOTATIONS[notation]
 
 
 def read_source(text: str, file: str = "<text>", notation: str | None = None) -> Document:
-    """Read a workflow; without a notation, by the ending of the file or the look of the text."""
+    """Parse a workflow; without a notation, detect it from the file suffix or the text."""
     return (get_notation(notation) if notation else detect_notation(text, file)).read(text, file)
 
 
@@ -61,25 +62,25 @@ def detect_notation(text: str, file: str) -> Notation:
 
 
 def sniff_notation(text: str) -> Notation | None:
-    """The notation that a text is in by its first character; None if that does not tell."""
+    """Return the notation that the first character of a text implies, or None."""
     name = NOTATION_BY_FIRST_CHARACTER.get(text.lstrip("\ufeff \t\r\n")[:1])
     return NOTATIONS[name] if name else None
 
 
 def raise_if_other_notation(notation: Notation, text: str, file: str) -> None:
-    """Say of a text that cannot be read that it looks like one in another notation, if it does."""
+    """Raise `InvalidDefinition` if an invalid text looks like another notation."""
     other = sniff_notation(text)
     if other is None or other is notation or (other.name, notation.name) == ("json", "yaml"):
         return
-    message = f"this looks like {other.name}, and is read as {notation.name}"
-    fix = f"Give the file the ending {other.suffixes[0]}, or mend its beginning."
+    message = f"This looks like {other.name}, but is parsed as {notation.name}"
+    fix = f"Give the file the suffix {other.suffixes[0]}, or fix its first line."
     raise InvalidDefinition([Problem(file, Position(), message, fix)]) from None
 
 
 def open_document(
     source: str | os.PathLike[str], project: Path, notation: str | None = None
 ) -> tuple[Document, str]:
-    """Read a file, or a text, with the prompts it names; and the folder of the project it belongs to."""
+    """Parse a file or a text with its prompt files; return it and the name of its project folder."""
     from nerve.notations.yaml_prompts import attach_prompts
     from nerve.project.discovery import PROJECT_FOLDER_NAMES
 
@@ -95,7 +96,7 @@ def open_document(
 
 
 def definition_in(path: Path) -> dict[str, Any]:
-    """What is told of a workflow in a file to define it elsewhere: its text, and those of its prompts."""
+    """Return the definition of a workflow file for another process: its text and its prompts."""
     from nerve.notations.yaml_prompts import prompt_texts
 
     document, _ = open_document(path, Path())
@@ -104,7 +105,7 @@ def definition_in(path: Path) -> dict[str, Any]:
 
 
 def as_path(source: str | os.PathLike[str]) -> Path | None:
-    """The file that is meant, or None when it is the text of a workflow."""
+    """Return the path that a source names, or None if it is the text of a workflow."""
     if not isinstance(source, str):
         return Path(source)
     looks_like_path = (
@@ -118,7 +119,7 @@ def as_path(source: str | os.PathLike[str]) -> Path | None:
 
 
 def read_notation_file(path: Path) -> str:
-    """The text of a file, or one problem that says why there is none."""
+    """Return the text of a file; raises `InvalidDefinition` if it cannot be read."""
     from nerve.project.discovery import explain_open_error
     from nerve.project.safe_files import FileRefused, read_user_file
 
@@ -126,7 +127,7 @@ def read_notation_file(path: Path) -> str:
         return read_user_file(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise InvalidDefinition(
-            [Problem(str(path), Position(), "there is no such file", "Mend the path.")]
+            [Problem(str(path), Position(), "File not found", "Check the path.")]
         ) from None
     except (OSError, FileRefused) as error:
         raise InvalidDefinition([explain_open_error(path, error)]) from None

@@ -53,7 +53,7 @@ class AgentFile:
         close = "" if how else did_you_mean_hint(name, providers)
         fix = how or f"Available: {', '.join(sorted(providers)) or 'none'}."
         position = self.positions.get(key) or Position()
-        return Problem(str(self.path), position, f"unknown provider '{name}'{close}", fix)
+        return Problem(str(self.path), position, f"Unknown provider '{name}'{close}", fix)
 
     def read_prompt(self) -> str:
         """Return the prompt of the agent: the text after the front matter."""
@@ -115,7 +115,7 @@ def read_agent_file(root: Path, path: Path, problems: list[Problem]) -> AgentFil
         return None
     if fields is not None and not isinstance(fields, LocatedMap):
         problems.append(
-            Problem(str(path), Position(2), "the front matter must be a mapping", "Write 'name: …'.")
+            Problem(str(path), Position(2), "The front matter must be a mapping", "Write 'name: …'.")
         )
         return None
     return build_agent_file(root, path, fields or LocatedMap(), problems)
@@ -202,7 +202,7 @@ def read_front_matter(root: Path, path: Path) -> str:
             if size > MAX_FRONT_MATTER_BYTES:
                 break
     raise InvalidDefinition(
-        [Problem(str(path), Position(), "the front matter never ends", "Close it with a line '---'.")]
+        [Problem(str(path), Position(), "The front matter never ends", "Close it with a line '---'.")]
     )
 
 

@@ -37,7 +37,7 @@ class LocatedName:
     def unknown_name_problem(self, names: Iterable[str]) -> Problem:
         """Return the problem of an unknown agent or provider."""
         known = sorted(set(names))
-        message = f"unknown agent or provider '{self.name}'{did_you_mean_hint(self.name, known)}"
+        message = f"Unknown agent or provider '{self.name}'{did_you_mean_hint(self.name, known)}"
         return Problem(CONFIG_FILE, self.position, message, f"Available: {', '.join(known)}.")
 
 
@@ -90,7 +90,7 @@ def project_config(folder: Path) -> Config:
         return Config()
     except (OSError, FileRefused) as error:
         raise InvalidDefinition(
-            [Problem(CONFIG_FILE, Position(), f"cannot read the file: {error}")]
+            [Problem(CONFIG_FILE, Position(), f"Cannot read the file: {error}")]
         ) from None
 
 
@@ -167,14 +167,19 @@ class ConfigReader:
     ) -> list[tuple[str, Any, Position]]:
         """Return the entries with known keys; report the others."""
         if not isinstance(source, LocatedMap):
-            self.add_problem(getattr(source, "position", None) or position, f"{what} must be an object")
+            self.add_problem(
+                getattr(source, "position", None) or position,
+                f"{what[:1].upper()}{what[1:]} must be an object",
+            )
             return []
         entries = []
         for key, value in source.items():
             if keys is not None and key not in keys:
                 fix = f"Valid keys: {', '.join(keys)}."
                 self.add_problem(
-                    source.key_positions[key], f"{what} has no key '{key}'{did_you_mean_hint(key, keys)}", fix
+                    source.key_positions[key],
+                    f"Unknown key '{key}' in {what}{did_you_mean_hint(key, keys)}",
+                    fix,
                 )
             else:
                 entries.append((key, value, source.value_positions[key]))

@@ -74,7 +74,7 @@ def list_project_files(
     if len(names) > MAX_FILES:
         fix = "Move some of them elsewhere."
         problems.append(
-            Problem(str(folder), Position(), f"more than {MAX_FILES} files; the rest is ignored", fix)
+            Problem(str(folder), Position(), f"More than {MAX_FILES} files; the rest is ignored", fix)
         )
     return [folder / name for name in names[:MAX_FILES]]
 
@@ -83,14 +83,14 @@ def explain_open_error(path: Path, error: Exception) -> Problem:
     """Return the problem that explains why a file or folder cannot be opened."""
     match error:
         case PermissionError():
-            return Problem(str(path), Position(), "permission denied", "Allow reading it.")
+            return Problem(str(path), Position(), "Permission denied", "Allow reading it.")
         case IsADirectoryError():
-            return Problem(str(path), Position(), "this is a folder", "Put a file there.")
+            return Problem(str(path), Position(), "This is a folder", "Put a file there.")
         case NotADirectoryError():
-            return Problem(str(path), Position(), "this is not a folder", "Put the files into a folder.")
+            return Problem(str(path), Position(), "This is not a folder", "Put the files into a folder.")
         case OSError(strerror=str() as reason):
-            return Problem(str(path), Position(), f"cannot read this: {reason}")
-    return Problem(str(path), Position(), f"cannot read this: {error}")
+            return Problem(str(path), Position(), f"Cannot read this: {reason}")
+    return Problem(str(path), Position(), f"Cannot read this: {error}")
 
 
 def project_of_file(path: Path) -> tuple[Path, Path]:

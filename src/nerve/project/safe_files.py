@@ -96,7 +96,7 @@ def _require_regular_file(descriptor: int, path: Path) -> int:
 def file_too_large_error(path: Path, limit: int) -> InvalidDefinition:
     fix = "Split it, or move long texts to separate files."
     return InvalidDefinition(
-        [Problem(str(path), Position(), f"the file has more than {limit // 1024} KiB", fix)]
+        [Problem(str(path), Position(), f"The file has more than {limit // 1024} KiB", fix)]
     )
 
 
@@ -105,19 +105,19 @@ def decode_utf8(data: bytes, file: str) -> str:
     fix = "Save the file as UTF-8, without a byte order mark."
     if data.startswith(BYTE_ORDER_MARKS):
         raise InvalidDefinition(
-            [Problem(file, Position(), "this is not UTF-8 text (it looks like UTF-16)", fix)]
+            [Problem(file, Position(), "This is not UTF-8 text (it looks like UTF-16)", fix)]
         )
     if data.startswith(b"\xef\xbb\xbf"):
-        raise InvalidDefinition([Problem(file, Position(), "the file starts with a byte order mark", fix)])
+        raise InvalidDefinition([Problem(file, Position(), "The file starts with a byte order mark", fix)])
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         before = data[: error.start].decode(errors="replace")
         position = Position().at_offset(before, len(before))
-        message = f"this is not UTF-8 text: the byte 0x{data[error.start]:02x}"
+        message = f"This is not UTF-8 text: the byte 0x{data[error.start]:02x}"
         raise InvalidDefinition([Problem(file, position, message, fix)]) from None
     if (at := text.find("\0")) >= 0:
         guess = " (it looks like UTF-16)" if at < 4 else ""
         position = Position().at_offset(text, at)
-        raise InvalidDefinition([Problem(file, position, f"the text contains a null character{guess}", fix)])
+        raise InvalidDefinition([Problem(file, position, f"The text contains a null character{guess}", fix)])
     return text

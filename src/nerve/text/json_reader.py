@@ -31,7 +31,7 @@ WORD_PATTERN = re.compile(r"-?[A-Za-z_$][\w$]*")
 SURROGATE_PATTERN = re.compile("[\ud800-\udfff]")
 LITERALS = {"true": True, "false": False, "null": None}
 NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
-HALF_SURROGATE_PROBLEM = ("unpaired surrogate", "Write the complete character.")
+HALF_SURROGATE_PROBLEM = ("Unpaired surrogate", "Write the complete character.")
 FOREIGN_LITERALS = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 
 
@@ -69,7 +69,7 @@ class JsonReader:
             value, at = self.read_value(self.skip_space(0), 1)
             if self.skip_space(at) < self.end:
                 raise self.fail(
-                    self.skip_space(at), "unexpected text after the end of the JSON value", "Remove it."
+                    self.skip_space(at), "Unexpected text after the end of the JSON value", "Remove it."
                 )
         except ParseStopped:
             pass
@@ -82,18 +82,18 @@ class JsonReader:
         text = self.text
         size = self.end if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_JSON_BYTES:
-            raise self.fail(0, f"the file is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
+            raise self.fail(0, f"The file is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
         if text.startswith("\ufeff"):
-            raise self.fail(0, "the text starts with a byte order mark", "Save it as UTF-8 without one.")
+            raise self.fail(0, "The text starts with a byte order mark", "Save it as UTF-8 without one.")
         if (at := text.find("\0")) >= 0:
-            raise self.fail(at, "a NUL character", "Save the file as UTF-8 text.")
+            raise self.fail(at, "A NUL character", "Save the file as UTF-8 text.")
         if not text.isascii() and (match := SURROGATE_PATTERN.search(text)):
             raise self.fail(match.start(), *HALF_SURROGATE_PROBLEM)
         if (
             max_value_count(text) > MAX_JSON_VALUES
             and max_value_count(STRING_PATTERN.sub("", text)) > MAX_JSON_VALUES
         ):
-            raise self.fail(0, f"more than {MAX_JSON_VALUES:,} values", "Split the workflow.")
+            raise self.fail(0, f"More than {MAX_JSON_VALUES:,} values", "Split the workflow.")
 
     # -- values --------------------------------------------------------------------------------
 
@@ -113,11 +113,11 @@ class JsonReader:
             if key in result:
                 first = keys_at[key]
                 self.add_problem(
-                    position, f"the key {key!r} is duplicated; it is also on line {first.line}", "Keep one."
+                    position, f"The key {key!r} is duplicated; it is also on line {first.line}", "Keep one."
                 )
             after = self.skip_space(after)
             if text[after : after + 1] != ":":
-                raise self.fail(after, f"expected ':' after the key {key!r}", 'Write "key": value.')
+                raise self.fail(after, f"Expected ':' after the key {key!r}", 'Write "key": value.')
             start = self.skip_space(after + 1)
             result[key], after = self.read_value(start, depth + 1)
             keys_at[key], values_at[key] = position, self.position_at(start)
@@ -143,7 +143,7 @@ class JsonReader:
 
     def check_depth(self, at: int, depth: int) -> int:
         if depth > MAX_JSON_DEPTH:
-            raise self.fail(at, f"nested deeper than {MAX_JSON_DEPTH} levels", "Split the workflow.")
+            raise self.fail(at, f"Nested deeper than {MAX_JSON_DEPTH} levels", "Split the workflow.")
         return at
 
     def skip_comma(self, at: int, opened: LocatedMap | LocatedList, brackets: str) -> int:
@@ -153,28 +153,28 @@ class JsonReader:
             raise self.missing_comma(at, opened.position or Position(), brackets)
         following = self.skip_space(at + 1)
         if self.text[following : following + 1] == close:
-            raise self.fail(at, f"a comma before '{close}'", "Remove it.")
+            raise self.fail(at, f"A comma before '{close}'", "Remove it.")
         return following
 
     def missing_comma(self, at: int, opened: Position, brackets: str) -> ParseStopped:
         """Report an item that neither a comma nor a closing bracket follows."""
         open, close = brackets[0], brackets[1]
         if at >= self.end:
-            self.add_problem(opened, f"this '{open}' is never closed", f"Add a '{close}'.")
+            self.add_problem(opened, f"This '{open}' is never closed", f"Add a '{close}'.")
             return ParseStopped()
         character = self.text[at]
         if character in "]}":
             opened_at = f"{opened.line}:{opened.column}"
             return self.fail(
-                at, f"expected '{close}' for the '{open}' at {opened_at}, found '{character}'", "Change it."
+                at, f"Expected '{close}' for the '{open}' at {opened_at}, found '{character}'", "Change it."
             )
         if character in '"[{' or character.isalnum():
-            return self.fail(at, "a comma is missing before this", "Put a ',' after the previous item.")
+            return self.fail(at, "A comma is missing before this", "Put a ',' after the previous item.")
         return self.fail_unexpected(at, f"expected ',' or '{close}'")
 
     def read_key(self, at: int) -> tuple[str, int]:
         if word := WORD_PATTERN.match(self.text, at):
-            raise self.fail(at, f"the key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".')
+            raise self.fail(at, f"The key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".')
         if self.text[at : at + 1] != '"':
             raise self.fail_unexpected(at, "expected a key in double quotes")
         return self.read_string(at, 0)
@@ -187,17 +187,17 @@ class JsonReader:
         if not value.isascii() and SURROGATE_PATTERN.search(value):
             self.add_problem(self.position_at(at), *HALF_SURROGATE_PROBLEM)
         if "\0" in value:
-            self.add_problem(self.position_at(at), "a NUL character in a string", "Remove it.")
+            self.add_problem(self.position_at(at), "A NUL character in a string", "Remove it.")
         return value, after
 
     def string_error(self, at: int, error: JSONDecodeError) -> ParseStopped:
         if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
-            return self.fail(at, "the string does not end on its line", "Add a '\"', or write \\n inside it.")
+            return self.fail(at, "The string does not end on its line", "Add a '\"', or write \\n inside it.")
         if error.msg.startswith("Invalid control"):
-            return self.fail(error.pos, "a control character in a string", "Write a tab as \\t.")
+            return self.fail(error.pos, "A control character in a string", "Write a tab as \\t.")
         if error.msg.startswith("Unterminated"):
-            return self.fail(at, "the string does not end", "Add a '\"'.")
-        return self.fail(error.pos, "invalid escape in a JSON string", "Write a backslash as \\\\.")
+            return self.fail(at, "The string does not end", "Add a '\"'.")
+        return self.fail(error.pos, "Invalid escape in a JSON string", "Write a backslash as \\\\.")
 
     def read_number(self, at: int, depth: int) -> tuple[int | float | None, int]:
         match = NUMBER_PATTERN.match(self.text, at)
@@ -205,11 +205,11 @@ class JsonReader:
             return self.read_word(at, depth)
         after = match.end()
         if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
-            raise self.fail(at, "invalid number", "Write numbers like 12, -3.5 or 1e6.")
+            raise self.fail(at, "Invalid number", "Write numbers like 12, -3.5 or 1e6.")
         if after - at > MAX_NUMBER_CHARS:
             self.add_problem(
                 self.position_at(at),
-                f"a number of more than {MAX_NUMBER_CHARS} characters",
+                f"A number of more than {MAX_NUMBER_CHARS} characters",
                 "Write it shorter.",
             )
             return None, after
@@ -267,16 +267,16 @@ class JsonReader:
         rest = self.text[at : at + 2]
         if not rest:
             if not self.text.strip():
-                return self.fail(at, "the file is empty", """Start with '{"id": …, "steps": […]}'.""")
-            return self.fail(at, f"the text ends here; {expectation}", "Close the open brackets.")
+                return self.fail(at, "The file is empty", """Start with '{"id": …, "steps": […]}'.""")
+            return self.fail(at, f"The text ends here; {expectation}", "Close the open brackets.")
         if self.text.startswith("```", at):
-            return self.fail(at, "this is a block of Markdown", "Remove the lines with ```.")
+            return self.fail(at, "This is a block of Markdown", "Remove the lines with ```.")
         if rest in ("//", "/*") or rest[0] == "#":
             return self.fail(at, "JSON has no comments", "Use a `description`.")
         if rest[0] == "'":
-            return self.fail(at, "a string in single quotes", "Use double quotes.")
+            return self.fail(at, "A string in single quotes", "Use double quotes.")
         fix = """Use plain double quotes: "…".""" if rest[0] in "“”„‘’" else "Change it."
-        return self.fail(at, f"{expectation}, found {rest[0]!r}", fix)
+        return self.fail(at, f"{expectation.capitalize()}, found {rest[0]!r}", fix)
 
 
 def max_value_count(text: str) -> int:

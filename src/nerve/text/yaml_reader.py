@@ -51,7 +51,7 @@ def load_yaml(text: str, file: str = "<text>") -> Any:
 def refuse_characters(text: str, file: str, limit: int, what: str) -> None:
     """Reject a text that is too long or contains control characters."""
     if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
-        message = f"the file has more than {limit // 1024} KiB, the limit for a workflow in {what}"
+        message = f"The file has more than {limit // 1024} KiB, the limit for a workflow in {what}"
         fix = "Split it, or move long texts to separate files."
         raise InvalidDefinition([Problem(file, Position(), message, fix)])
     if match := _FORBIDDEN_CHARACTER.search(text):
@@ -61,10 +61,10 @@ def refuse_characters(text: str, file: str, limit: int, what: str) -> None:
 
 def _explain_forbidden_character(text: str, at: int) -> tuple[str, str]:
     if text[at] == "\ufeff" and at == 0:
-        return "the file starts with a byte order mark", "Save it as UTF-8 without a byte order mark."
+        return "The file starts with a byte order mark", "Save it as UTF-8 without a byte order mark."
     if text[at] == "\0" and at < 4:
-        return "this is not UTF-8 text (it looks like UTF-16)", "Save the file as UTF-8."
-    return f"the character U+{ord(text[at]):04X} is not allowed", "Remove it, or escape it in quotes."
+        return "This is not UTF-8 text (it looks like UTF-16)", "Save the file as UTF-8."
+    return f"The character U+{ord(text[at]):04X} is not allowed", "Remove it, or escape it in quotes."
 
 
 def parse_scalar(text: str) -> Any:
@@ -106,14 +106,14 @@ class _YamlComposer:
 
     def compose(self) -> Any:
         if match := _DIRECTIVE.match(self.text):
-            self.fail(match.end() - 1, "a YAML directive is not allowed", "Remove the line.")
+            self.fail(match.end() - 1, "A YAML directive is not allowed", "Remove the line.")
         try:
             events = yaml.parse(self.text, Loader=_Loader)
             value = self.compose_document(events)
         except yaml.MarkedYAMLError as error:
             raise InvalidDefinition([*self.problems, self.syntax_problem(error)]) from None
         except yaml.YAMLError as error:
-            problem = Problem(self.file, Position(), f"this is not YAML: {error}", DEFAULT_FIX)
+            problem = Problem(self.file, Position(), f"This is not YAML: {error}", DEFAULT_FIX)
             raise InvalidDefinition([*self.problems, problem]) from None
         if self.problems:
             raise InvalidDefinition(self.problems)
@@ -126,7 +126,7 @@ class _YamlComposer:
                 # Checked before the parser sees it: a hostile second document could keep the parser busy.
                 rest = _DOCUMENT_REST.match(self.text, event_index(event))
                 if rest and rest.end() < len(self.text):
-                    self.fail(rest.end(), "a second document is not allowed", "Keep one workflow in a file.")
+                    self.fail(rest.end(), "A second document is not allowed", "Keep one workflow in a file.")
                 return value
             if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent | yaml.StreamEndEvent):
                 value = self.compose_value(event, events, 1)
@@ -146,16 +146,16 @@ class _YamlComposer:
         """Reject everything that is not plain data."""
         self.value_count += 1
         if self.value_count > MAX_VALUES:
-            self.fail(event, f"more than {MAX_VALUES} values", "Split the workflow.")
+            self.fail(event, f"More than {MAX_VALUES} values", "Split the workflow.")
         if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
-            self.fail(event, f"nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
+            self.fail(event, f"Nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
         if isinstance(event, yaml.AliasEvent):
-            self.add_problem(event, f"the alias *{event.anchor} is not allowed", "Write the value out.")
+            self.add_problem(event, f"The alias *{event.anchor} is not allowed", "Write the value out.")
         elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            self.add_problem(event, f"the anchor &{event.anchor} is not allowed", "Write the value out.")
+            self.add_problem(event, f"The anchor &{event.anchor} is not allowed", "Write the value out.")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.add_problem(event, f"the tag {tag} is not allowed", "Remove it; put quotes around a string.")
+            self.add_problem(event, f"The tag {tag} is not allowed", "Remove it; put quotes around a string.")
 
     def compose_scalar(self, event: yaml.ScalarEvent) -> Any:
         if event.style:
@@ -165,7 +165,7 @@ class _YamlComposer:
         except ValueError:
             excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
             fix = "Put quotes around it if it is a string."
-            self.add_problem(event, f"the number {excerpt} cannot be represented exactly", fix)
+            self.add_problem(event, f"The number {excerpt} cannot be represented exactly", fix)
             return None
 
     def compose_sequence(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedList:
@@ -188,7 +188,7 @@ class _YamlComposer:
                 continue
             if key in result:
                 line = result.key_positions[key].line
-                self.add_problem(event, f"the key '{key}' is duplicated (first on line {line})", "Keep one.")
+                self.add_problem(event, f"The key '{key}' is duplicated (first on line {line})", "Keep one.")
                 continue
             result.set_at(key, value, self.content_position(following)).key_positions[key] = self.position_of(
                 event
@@ -200,20 +200,20 @@ class _YamlComposer:
         if not isinstance(event, yaml.ScalarEvent):
             self.compose_value(event, events, depth + 1)
             self.add_problem(
-                event, "a key must be a string", "Put quotes around '{{ … }}' and around braces."
+                event, "A key must be a string", "Put quotes around '{{ … }}' and around braces."
             )
             return None
         self.check_event(event, depth)
         if not event.style and event.value.startswith("\xa0"):
             self.add_problem(
-                event, "a no-break space (U+00A0) in the indentation", "Indent with plain spaces."
+                event, "A no-break space (U+00A0) in the indentation", "Indent with plain spaces."
             )
             return None
         if not event.style and event.value == "<<":
-            self.add_problem(event, "the merge key << is not allowed", "Write the keys out.")
+            self.add_problem(event, "The merge key << is not allowed", "Write the keys out.")
             return None
         if not event.style and not event.value:
-            self.add_problem(event, "a key is missing before ':'", "Write 'key: value'.")
+            self.add_problem(event, "A key is missing before ':'", "Write 'key: value'.")
             return None
         return event.value
 
@@ -245,7 +245,7 @@ class _YamlComposer:
     def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
         at, message, fix = explain_yaml_syntax_error(self.text, error)
         return Problem(
-            self.file, self.position_of(min(at, len(self.text))), f"this is not YAML: {message}", fix
+            self.file, self.position_of(min(at, len(self.text))), f"This is not YAML: {message}", fix
         )
 
 

@@ -43,7 +43,7 @@ def test_the_configuration_on_its_page_can_be_read() -> None:
 
 def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
     (text,) = [text for _, text in FENCES if '"survey"' in text]
-    assert read_document(text).warnings[0].message.startswith("'papers', 'code' run side by side")
+    assert read_document(text).warnings[0].message.startswith("'papers', 'code' run in parallel")
 
 
 def test_the_python_on_the_page_prints_what_it_says() -> None:

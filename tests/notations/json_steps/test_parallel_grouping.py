@@ -39,7 +39,7 @@ def test_steps_that_say_what_they_see_run_side_by_side() -> None:
     assert first["next"] == [{"to": "c"}]
     assert "after_failure" not in first
     assert second["name"] == "c"
-    assert "'a', 'b' run side by side as 'auto-parallel'" in read_from.warnings[0].message
+    assert "'a', 'b' run in parallel as 'auto-parallel'" in read_from.warnings[0].message
     assert read_from.warnings[0].severity == "note"
 
 

@@ -67,8 +67,8 @@ def test_the_defaults_are_said() -> None:
     assert read_from.data["limits"] == {"iterations": 100, "errors": 10, "wall_time": 300}
     assert [note.message for note in read_from.warnings] == [
         "max_iterations is not set: 100 steps at most",
-        "max_duration_ms is not set: 300000 (5 minutes), waiting not counted",
-        "the run fails at 10 failed steps",
+        "max_duration_ms is not set: 300000 (5 minutes), not counting waits",
+        "The run fails at 10 failed steps",
         "timeout_ms is not set for 'a', 'u', 'v': 60000 (1 minute)",
     ]
     assert {note.severity for note in read_from.warnings} == {"note"}
@@ -257,26 +257,26 @@ def test_the_full_form_is_the_spec_itself() -> None:
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ('{"id": "a", "type": "agnet"}', "21: Unknown step type: agnet. Did you mean 'agent'? Types are:"),
-        ('{"id": "a", "type": 3}', "21: Unknown step type: 3. Types are: agent, approval, parallel,"),
-        ('{"id": "a"}', "1: step 'a' has no 'type'. Types are: agent, approval,"),
-        ('{"type": "approval"}', "1: step 1 of type approval has no 'id'"),
+        ('{"id": "a", "type": "agnet"}', "21: Unknown step type: agnet. Did you mean 'agent'? Valid types:"),
+        ('{"id": "a", "type": 3}', "21: Unknown step type: 3. Valid types: agent, approval, parallel,"),
+        ('{"id": "a"}', "1: Missing 'type' in step 'a'. Valid types: agent, approval,"),
+        ('{"type": "approval"}', "1: Missing 'id' in step 1 of type approval"),
         (
             '{"id": "a b", "type": "approval"}',
             "8: 'id' of step 'a b' of type approval must be 1 to 128 letters,",
         ),
-        ('{"id": "a", "type": "agent"}', "1: step 'a' of type agent has no 'agent'"),
+        ('{"id": "a", "type": "agent"}', "1: Missing 'agent' in step 'a' of type agent"),
         (
             '{"id": "a", "type": "agent", "agent": ""}',
-            "39: 'agent' of step 'a' of type agent must be a text that",
+            "39: 'agent' of step 'a' of type agent must be a non-empty",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "workflow:"}',
-            "39: 'workflow:' names no workflow. Write workflow",
+            "39: 'workflow:' does not name a workflow. Write workflow",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "nxt": "b"}',
-            "44: step 'a' of type agent has no key 'nxt'.",
+            "44: Unknown key 'nxt' in step 'a' of type agent.",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "next": 3}',
@@ -284,7 +284,7 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "then": "b"}',
-            "44: step 'a' of type agent has no key 'then'",
+            "44: Unknown key 'then' in step 'a' of type agent",
         ),
         (
             '{"id": "a", "type": "agent", "agent": "x", "max_retries": 0}',
@@ -297,15 +297,15 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ('{"id": "a", "type": "agent", "agent": "x", "timeout_ms": true}', "58: 'timeout_ms' of step 'a' of"),
         (
             '{"id": "a", "type": "agent", "agent": "x", "input": "b"}',
-            "53: 'input' of step 'a' names no step 'b'",
+            "53: 'input' of step 'a' names the unknown step 'b'",
         ),
         (
             '{"id": "input", "type": "agent", "agent": "x", "input": ["input"]}',
-            "58: a step called 'input' cannot",
+            "58: A step with the reserved id 'input' cannot",
         ),
-        ('{"id": "a", "type": "transform"}', "1: step 'a' of type transform has no 'transform'"),
-        ('{"id": "a", "type": "parallel"}', "1: step 'a' of type parallel has no 'steps'"),
-        ('{"id": "a", "type": "parallel", "steps": []}', "42: step 'a' has no steps. Give it at least one."),
+        ('{"id": "a", "type": "transform"}', "1: Missing 'transform' in step 'a' of type transform"),
+        ('{"id": "a", "type": "parallel"}', "1: Missing 'steps' in step 'a' of type parallel"),
+        ('{"id": "a", "type": "parallel", "steps": []}', "42: No steps in step 'a'. Add at least one step."),
         (
             '{"id": "a", "type": "parallel", "steps": {}}',
             "42: 'steps' of step 'a' of type parallel must be a list",
@@ -316,17 +316,17 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ),
         (
             '{"id": "a", "type": "parallel", "steps": [{"id": "b", "type": "approval", "next": "a"}]}',
-            "75: step 'b' of type approval has no key 'next'. A step in a parallel step leads nowhere:",
+            "75: Unknown key 'next' in step 'b' of type approval. A step in a parallel step has no routes:",
         ),
         (
             '{"id": "a", "type": "condition", "condition": "1", "then": "a"}',
-            "1: step 'a' of type condition has no 'else'. Add \"else\": \"a-step\" or null.",
+            "1: Missing 'else' in step 'a' of type condition. Add \"else\": \"a-step\" or null.",
         ),
         (
             '{"id": "a", "type": "condition", "condition": "1", "then": "a", "else": "a", "next": "a"}',
-            "78: step 'a' of type condition has no key 'next'. A condition goes on by 'then' and 'else'.",
+            "78: Unknown key 'next' in step 'a' of type condition. Route a condition with 'then' and 'else'.",
         ),
-        ("5", "1: a step is an object, not 5"),
+        ("5", "1: A step must be an object, got 5"),
     ],
 )
 def test_what_is_wrong_with_a_step_is_said_with_its_place(step: str, problem: str) -> None:
@@ -338,26 +338,26 @@ def test_what_is_wrong_with_a_step_is_said_with_its_place(step: str, problem: st
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[]", "1:1: a workflow is an object, not a list. " + SHAPE),
-        ("3", "1:1: a workflow is an object, not 3. " + SHAPE),
-        ("{}", "1:1: this is no workflow: it has neither 'steps' nor a 'body'. " + SHAPE),
-        ('{"id": "w", "steps": []}', "1:22: the workflow has no steps. Give it at least one."),
+        ("[]", "1:1: A workflow must be an object, got a list. " + SHAPE),
+        ("3", "1:1: A workflow must be an object, got 3. " + SHAPE),
+        ("{}", "1:1: A workflow must have 'steps' or 'body'. " + SHAPE),
+        ('{"id": "w", "steps": []}', "1:22: No steps in the workflow. Add at least one step."),
         (
             '{"id": "w", "steps": {}}',
-            "1:22: 'steps' of a workflow must be a list of steps, not an object."
+            "1:22: 'steps' of a workflow must be a list of steps, got an object."
             " Put the steps in brackets: [{…}, {…}].",
         ),
         (
             '{"steps": [{"id": "a", "type": "approval"}]}',
-            '1:1: the workflow has no \'id\'. Add "id": "a-name".',
+            '1:1: \'id\' of the workflow is missing. Add "id": "a-name".',
         ),
         (
             '{"id": "w", "max_iteration": 3, "steps": [{"id": "a", "type": "approval"}]}',
-            "1:13: a workflow has no key 'max_iteration'. Did you mean 'max_iterations'?",
+            "1:13: Unknown key 'max_iteration' in a workflow. Did you mean 'max_iterations'?",
         ),
         (
             '{"id": "w", "steps": [{"id": "a", "type": "approval"},\n{"id": "a", "type": "approval"}]}',
-            "2:8: two steps have the id 'a'; the first is in line 1. Rename one of them.",
+            "2:8: Duplicate step id 'a'; the first is on line 1. Rename one of them.",
         ),
     ],
 )
@@ -367,7 +367,7 @@ def test_what_is_wrong_with_a_workflow_is_said_with_its_place(text: str, problem
 
 def test_an_id_in_a_parallel_step_is_taken_for_the_whole_workflow() -> None:
     again = {"id": "u", "type": "approval"}
-    assert "two steps have the id 'u'" in told(json.dumps({"id": "w", "steps": [PARALLEL, again]}))[0]
+    assert "Duplicate step id 'u'" in told(json.dumps({"id": "w", "steps": [PARALLEL, again]}))[0]
 
 
 def test_all_problems_come_at_once_in_order() -> None:

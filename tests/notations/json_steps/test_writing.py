@@ -61,11 +61,11 @@ def test_the_full_form_is_for_people() -> None:
             spec(
                 kind="machine", states=[{"name": "a", "body": {"kind": "bash", "command": "ls", "id": "a"}}]
             ),
-            "'a' of kind bash is no step",
+            "'a' of kind bash cannot be written as a step",
         ),
         (
             spec(kind="machine", states=[{"name": "a"}]),
-            "'a' of kind nothing is no step",
+            "'a' of kind nothing cannot be written as a step",
         ),
         (
             spec(kind="machine", states=[{"name": "a", "body": {"kind": "call", "id": "a", "target": "x"}}]),
@@ -73,12 +73,12 @@ def test_the_full_form_is_for_people() -> None:
         ),
         (
             spec(kind="machine", states=[{"name": "a", "body": {"kind": "gate", "id": "a", "when": "true"}}]),
-            "body.states[0].body.when cannot be said with steps",
+            "body.states[0].body.when cannot be expressed with steps",
         ),
         (
             spec(kind="machine", states=[{"name": "a b", "body": {"kind": "gate", "id": "a b"}}]),
             "'id' of step 'a b' of type approval must be 1 to 128 letters, digits, '_', '-' and '.', the"
-            " first a letter, digit or '_', not 'a b'",
+            " first a letter, digit or '_', got 'a b'",
         ),
     ],
 )

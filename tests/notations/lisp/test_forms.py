@@ -171,8 +171,8 @@ def test_a_gate_that_let_binds_is_answered_by_its_name_if_that_is_free() -> None
 def test_a_name_is_in_sight_only_in_its_let_and_an_inner_one_hides_an_outer_one() -> None:
     *_, log = steps('(let ((x 1)) (let ((x (+ x 1))) (log "~a" x)))')
     assert log["data"]["message"] == "{{ steps._x_2.output }}"
-    assert "unknown name 'x'" in refused_body('(let ((x 1))) (log "~a" x)')
-    assert "unknown name 'x'" in refused_body("(let ((x x)))")
+    assert "Unknown name 'x'" in refused_body('(let ((x 1))) (log "~a" x)')
+    assert "Unknown name 'x'" in refused_body("(let ((x x)))")
 
 
 def test_a_helper_is_written_out_where_it_is_called() -> None:
@@ -185,14 +185,14 @@ def test_a_helper_is_written_out_where_it_is_called() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(defn f (x) (f x))", "the helper 'f' is not complete here. A helper calls only those above it"),
-        ("(defn f (x) (g x)) (defn g (x) x)", "unknown function 'g'"),
-        ("(defn f (x) y)", "unknown name 'y'"),
-        ("(defn f (x x) x)", "a parameter is there twice"),
-        ("(defn str (x) x)", "'str' is there already"),
-        ("(defn f (x) x) (defn f (x) x)", "'f' is there already"),
-        ("(defn f (x) (signal a))", "(signal …) cannot stand here. Bind it with let"),
-        ("(defn f x x)", "expected the parameters of a helper, found x"),
+        ("(defn f (x) (f x))", "The helper 'f' is not defined yet. A helper can only call helpers above it"),
+        ("(defn f (x) (g x)) (defn g (x) x)", "Unknown function 'g'"),
+        ("(defn f (x) y)", "Unknown name 'y'"),
+        ("(defn f (x x) x)", "Duplicate parameter"),
+        ("(defn str (x) x)", "'str' is already defined"),
+        ("(defn f (x) x) (defn f (x) x)", "'f' is already defined"),
+        ("(defn f (x) (signal a))", "(signal …) is not allowed here. Bind it with let"),
+        ("(defn f x x)", "Expected the parameters of a helper, found x"),
     ],
 )
 def test_a_helper_is_pure_and_ends(text: str, message: str) -> None:
@@ -224,7 +224,7 @@ def test_roles_inputs_and_limits_are_declared() -> None:
 def test_what_stands_behind_a_goto_is_told_to_be_never_reached() -> None:
     document = read_document(in_workflow('(state s (goto t) (log "x"))', "(state t)"), "f.lisp")
     [note] = document.warnings
-    assert (note.severity, note.message) == ("warning", "this is never reached")
+    assert (note.severity, note.message) == ("warning", "This form is unreachable")
 
 
 def test_comments_stand_anywhere() -> None:

@@ -57,7 +57,7 @@ def test_a_spec_as_deep_as_any_may_be_is_written_and_read() -> None:
     for _ in range(63):
         deepest = [deepest]
     assert read_document(write_document({"a": deepest})).data == {"a": deepest}
-    with pytest.raises(ValueError, match="nested more than 64 deep"):
+    with pytest.raises(ValueError, match="nested deeper than 64 levels"):
         write_document({"a": [[deepest]]})
 
 

@@ -146,7 +146,7 @@ def test_the_same_request_id_in_two_states_means_the_prompt_of_each() -> None:
 def test_a_wait_for_an_answer_that_no_prompt_can_give_is_refused() -> None:
     assert "f.lisp" in refused_body("(await (transcript-response :request-id r))")
     message = refused_body(f"{SEND} (await (transcript-response :request-id r))")
-    assert "no send-prompt above has the request id 'r'. Add :tag r" in message
+    assert "No send-prompt above has the request id 'r'. Add :tag r" in message
 
 
 def test_scope_is_another_word_for_key_and_when_for_on() -> None:
@@ -154,11 +154,11 @@ def test_scope_is_another_word_for_key_and_when_for_on() -> None:
     assert one == steps("(wait (signal a :key @workflow-id))")
     on, when = (steps(f"(branch ({word} (signal a) (goto other)))") for word in ("on", "when"))
     assert on == when
-    assert ":key and :scope are the same" in refused_body("(wait (signal a :key 1 :scope 1))")
+    assert ":key and :scope are synonyms" in refused_body("(wait (signal a :key 1 :scope 1))")
 
 
 @pytest.mark.parametrize(
     "form", [':agent plannr :template "x"', ':agent planner :template "~a" :args ((artifact plannr))']
 )
 def test_an_unknown_role_is_refused_with_the_likely_one(form: str) -> None:
-    assert "unknown role 'plannr'. Did you mean 'planner'?" in refused_body(f"(send-prompt {form})")
+    assert "Unknown role 'plannr'. Did you mean 'planner'?" in refused_body(f"(send-prompt {form})")

@@ -6,58 +6,58 @@ import pytest
 from notations.mistakes.checking import Check
 
 MISTAKES = [
-    ("an empty file", "", '1:1: the file is empty. Start with \'{"id": …, "steps": […]}\'.'),
+    ("an empty file", "", '1:1: The file is empty. Start with \'{"id": …, "steps": […]}\'.'),
     ("nothing but a comment", "// to do\n", "1:1: JSON has no comments. Use a `description`."),
     (
         "a list instead of a workflow",
         "[]",
-        '1:1: a workflow is an object, not a list. Write {"id": "a-name", "steps": [{…}]}.',
+        '1:1: A workflow must be an object, got a list. Write {"id": "a-name", "steps": [{…}]}.',
     ),
     (
         "a text instead of a workflow",
         '"flow"',
-        '1:1: a workflow is an object, not \'flow\'. Write {"id": "a-name", "steps": [{…}]}.',
+        '1:1: A workflow must be an object, got \'flow\'. Write {"id": "a-name", "steps": [{…}]}.',
     ),
     ("YAML in a JSON file", "name: flow\n", "1:1: 'name' is not a JSON value. Put strings in double quotes."),
     (
         "Lisp in a JSON file",
         "(workflow flow (state a))\n",
-        "1:1: this looks like lisp, and is read as json. Give the file the ending .lisp, or mend its beginning.",
+        "1:1: This looks like lisp, but is parsed as json. Give the file the suffix .lisp, or fix its first line.",
     ),
     (
         "a block of Markdown",
         "```json\n{}\n```\n",
-        "1:1: this is a block of Markdown. Remove the lines with ```.",
+        "1:1: This is a block of Markdown. Remove the lines with ```.",
     ),
     (
         "a byte order mark",
         b'\xef\xbb\xbf{"id": "flow"}',
-        "1:1: the file starts with a byte order mark. Save the file as UTF-8, without a byte order mark.",
+        "1:1: The file starts with a byte order mark. Save the file as UTF-8, without a byte order mark.",
     ),
     (
         "UTF-16",
         b'\xff\xfe{\x00"\x00i\x00d\x00"\x00',
-        "1:1: this is not UTF-8 text (it looks like UTF-16). Save the file as UTF-8, without a byte order mark.",
+        "1:1: This is not UTF-8 text (it looks like UTF-16). Save the file as UTF-8, without a byte order mark.",
     ),
-    ("a comma before a bracket", '{"id": "flow",}', "1:14: a comma before '}'. Remove it."),
+    ("a comma before a bracket", '{"id": "flow",}', "1:14: A comma before '}'. Remove it."),
     (
         "a comma before the end of a list",
         '{"id": "flow", "steps": [1,]}',
-        "1:27: a comma before ']'. Remove it.",
+        "1:27: A comma before ']'. Remove it.",
     ),
     (
         "a missing comma",
         '{\n  "id": "flow"\n  "steps": []\n}',
-        "3:3: a comma is missing before this. Put a ',' after the previous item.",
+        "3:3: A comma is missing before this. Put a ',' after the previous item.",
     ),
-    ("a missing colon", '{"id" "flow"}', "1:7: expected ':' after the key 'id'. Write \"key\": value."),
-    ("single quotes", "{'id': 'flow'}", "1:2: a string in single quotes. Use double quotes."),
+    ("a missing colon", '{"id" "flow"}', "1:7: Expected ':' after the key 'id'. Write \"key\": value."),
+    ("single quotes", "{'id': 'flow'}", "1:2: A string in single quotes. Use double quotes."),
     (
         "typographic quotes",
         "{“id”: “flow”}",
-        "1:2: expected a key in double quotes, found '“'. Use plain double quotes: \"…\".",
+        "1:2: Expected a key in double quotes, found '“'. Use plain double quotes: \"…\".",
     ),
-    ("a key without quotes", '{id: "flow"}', '1:2: the key id is not in double quotes. Write "id".'),
+    ("a key without quotes", '{id: "flow"}', '1:2: The key id is not in double quotes. Write "id".'),
     (
         "a text without quotes",
         '{"id": flow}',
@@ -67,27 +67,27 @@ MISTAKES = [
     (
         "unclosed bracket",
         '{"id": "flow", "steps": [\n{"id": "a"}\n',
-        "1:25: this '[' is never closed. Add a ']'.",
+        "1:25: This '[' is never closed. Add a ']'.",
     ),
     (
         "a bracket of the wrong kind",
         '{"id": "flow", "steps": [1}',
-        "1:27: expected ']' for the '[' at 1:25, found '}'. Change it.",
+        "1:27: Expected ']' for the '[' at 1:25, found '}'. Change it.",
     ),
     (
         "a string that is never closed",
         '{"id": "flow,\n "steps": []}',
-        "1:8: the string does not end on its line. Add a '\"', or write \\n inside it.",
+        "1:8: The string does not end on its line. Add a '\"', or write \\n inside it.",
     ),
     (
         "a line break in a string",
         '{"id": "flow", "description": "one\ntwo"}',
-        "1:31: the string does not end on its line. Add a '\"', or write \\n inside it.",
+        "1:31: The string does not end on its line. Add a '\"', or write \\n inside it.",
     ),
     (
         "an escape that JSON has not",
         '{"id": "\\d"}',
-        "1:9: invalid escape in a JSON string. Write a backslash as \\\\.",
+        "1:9: Invalid escape in a JSON string. Write a backslash as \\\\.",
     ),
     ("a word of Python", '{"parallel": True}', "1:14: 'True' is not a JSON value. Write true."),
     ("no value of Python", '{"parallel": None}', "1:14: 'None' is not a JSON value. Write null."),
@@ -95,7 +95,7 @@ MISTAKES = [
     (
         "a number with a zero before it",
         '{"max_iterations": 03}',
-        "1:20: invalid number. Write numbers like 12, -3.5 or 1e6.",
+        "1:20: Invalid number. Write numbers like 12, -3.5 or 1e6.",
     ),
     (
         "a number that is too large",
@@ -105,124 +105,128 @@ MISTAKES = [
     (
         "a key twice",
         '{"id": "flow",\n "id": "other"}',
-        "2:2: the key 'id' is duplicated; it is also on line 1. Keep one.",
+        "2:2: The key 'id' is duplicated; it is also on line 1. Keep one.",
     ),
     (
         "two workflows",
         '{"id": "flow"}\n{"id": "other"}',
-        "2:1: unexpected text after the end of the JSON value. Remove it.",
+        "2:1: Unexpected text after the end of the JSON value. Remove it.",
     ),
     (
         "no id",
         '{"steps": [{"id": "plan", "type": "agent", "agent": "claude"}]}',
-        '1:1: the workflow has no \'id\'. Add "id": "a-name".',
+        '1:1: \'id\' of the workflow is missing. Add "id": "a-name".',
     ),
     (
         "a name instead of an id",
         '{"name": "flow", "steps": [{"id": "plan", "type": "agent", "agent": "claude"}]}',
-        "1:2: a workflow has no key 'name'. Did you mean 'id'?",
+        "1:2: Unknown key 'name' in a workflow. Did you mean 'id'?",
     ),
     (
         "an id that is a number",
         '{"id": 3, "steps": [{"id": "plan", "type": "agent", "agent": "claude"}]}',
-        "1:8: 'id' of a workflow must be a text that is not empty, not 3. Put it in double quotes.",
+        "1:8: 'id' of a workflow must be a non-empty string, got 3. Put it in double quotes.",
     ),
     (
         "no steps",
         '{"id": "flow"}',
-        '1:1: this is no workflow: it has neither \'steps\' nor a \'body\'. Write {"id": "a-name", "steps": [{…}]}.',
+        '1:1: A workflow must have \'steps\' or \'body\'. Write {"id": "a-name", "steps": [{…}]}.',
     ),
     (
         "misspelt steps",
         '{"id": "flow", "stpes": []}',
-        "1:16: a workflow has no key 'stpes'. Did you mean 'steps'?",
+        "1:16: Unknown key 'stpes' in a workflow. Did you mean 'steps'?",
     ),
     (
         "nodes instead of steps",
         '{"id": "flow", "nodes": []}',
-        "1:16: a workflow has no key 'nodes'. Did you mean 'steps'?",
+        "1:16: Unknown key 'nodes' in a workflow. Did you mean 'steps'?",
     ),
     (
         "a misspelt body",
         '{"name": "flow", "bdy": {}}',
-        "1:18: a workflow has no key 'bdy'. Did you mean 'body'?",
+        "1:18: Unknown key 'bdy' in a workflow. Did you mean 'body'?",
     ),
     (
         "steps and a body",
         '{"id": "flow", "steps": [], "body": {}}',
-        "1:29: a workflow has either 'steps' or a 'body'. Remove one of them.",
+        "1:29: A workflow must have either 'steps' or 'body', not both. Remove one of them.",
     ),
-    ("empty steps", '{"id": "flow", "steps": []}', "1:25: the workflow has no steps. Give it at least one."),
+    ("empty steps", '{"id": "flow", "steps": []}', "1:25: No steps in the workflow. Add at least one step."),
     (
         "steps that are an object",
         '{"id": "flow", "steps": {"a": {}}}',
-        "1:25: 'steps' of a workflow must be a list of steps, not an object. Put the steps in brackets: [{…}, {…}].",
+        "1:25: 'steps' of a workflow must be a list of steps, got an object. Put the steps in brackets: [{…}, {…}].",
     ),
-    ("a step that is a text", '+"a"', '2:1: a step is an object, not \'a\'. Write {"id": …, "type": …}.'),
+    (
+        "a step that is a text",
+        '+"a"',
+        '2:1: A step must be an object, got \'a\'. Write {"id": …, "type": …}.',
+    ),
     (
         "a misspelt key of the workflow",
         '{"id": "flow", "maxIterations": 3, "steps": [{"id": "plan", "type": "agent", "agent": "claude"}]}',
-        "1:16: a workflow has no key 'maxIterations'. Did you mean 'max_iterations'?",
+        "1:16: Unknown key 'maxIterations' in a workflow. Did you mean 'max_iterations'?",
     ),
     (
         "a number in quotes",
         '{"id": "flow", "max_iterations": "3", "steps": [{"id": "plan", "type": "agent", "agent": "claude"}]}',
-        "1:34: 'max_iterations' of a workflow must be a whole number that is not negative, not '3'. Write a number such as 3.",
+        "1:34: 'max_iterations' of a workflow must be a non-negative integer, got '3'. Write a number such as 3.",
     ),
     (
         "a step without an id",
         '+{"type": "agent", "agent": "claude"}',
-        '2:1: step 1 of type agent has no \'id\'. Add "id": "a-name".',
+        '2:1: Missing \'id\' in step 1 of type agent. Add "id": "a-name".',
     ),
     (
         "a step without a type",
         '+{"id": "a", "agent": "claude"}',
-        "2:1: step 'a' has no 'type'. Types are: agent, approval, parallel, condition, transform.",
+        "2:1: Missing 'type' in step 'a'. Valid types: agent, approval, parallel, condition, transform.",
     ),
     (
         "a misspelt key for the type",
         '+{"id": "a", "tpye": "agent", "agent": "claude"}',
-        "2:13: step 'a' has no key 'tpye'. Did you mean 'type'?",
+        "2:13: Unknown key 'tpye' in step 'a'. Did you mean 'type'?",
     ),
     (
         "a kind instead of a type",
         '+{"id": "a", "kind": "agent", "agent": "claude"}',
-        "2:13: step 'a' has no key 'kind'. Did you mean 'type'?",
+        "2:13: Unknown key 'kind' in step 'a'. Did you mean 'type'?",
     ),
     (
         "a misspelt type",
         '+{"id": "a", "type": "agnet", "agent": "claude"}',
-        "2:21: Unknown step type: agnet. Did you mean 'agent'? Types are: agent, approval, parallel, condition, transform.",
+        "2:21: Unknown step type: agnet. Did you mean 'agent'? Valid types: agent, approval, parallel, condition, transform.",
     ),
     (
         "a type that is none",
         '+{"id": "a", "type": "prompt", "prompt": "Hello"}',
-        "2:21: Unknown step type: prompt. Types are: agent, approval, parallel, condition, transform.",
+        "2:21: Unknown step type: prompt. Valid types: agent, approval, parallel, condition, transform.",
     ),
     (
         "an id with a blank",
         '+{"id": "my step", "type": "agent", "agent": "claude"}',
-        "2:8: 'id' of step 'my step' of type agent must be 1 to 128 letters, digits, '_', '-' and '.', the first a letter, digit or '_', not 'my step'. Write it like \"a-name\".",
+        "2:8: 'id' of step 'my step' of type agent must be 1 to 128 letters, digits, '_', '-' and '.', the first a letter, digit or '_', got 'my step'. Write it like \"a-name\".",
     ),
     (
         "two steps with one id",
         '+{"id": "a", "type": "agent", "agent": "claude", "next": "a"},\n{"id": "a", "type": "approval"}',
-        "3:8: two steps have the id 'a'; the first is in line 2. Rename one of them.",
+        "3:8: Duplicate step id 'a'; the first is on line 2. Rename one of them.",
     ),
     (
         "a step without its agent",
         '+{"id": "a", "type": "agent"}',
-        "2:1: step 'a' of type agent has no 'agent'. Add \"agent\": \"claude\".",
+        "2:1: Missing 'agent' in step 'a' of type agent. Add \"agent\": \"claude\".",
     ),
     (
         "a misspelt agent",
         '+{"id": "a", "type": "agent", "agnet": "claude"}',
-        "2:30: step 'a' of type agent has no key 'agnet'. Did you mean 'agent'?",
+        "2:30: Unknown key 'agnet' in step 'a' of type agent. Did you mean 'agent'?",
     ),
     (
         "a prompt of an agent",
         '+{"id": "a", "type": "agent", "agent": "claude", "prompt": "Hello"}',
-        "2:49: step 'a' of type agent has no key 'prompt'. What an agent is told stands in its file; it is given the input and the results.",
+        "2:49: Unknown key 'prompt' in step 'a' of type agent. Put the prompt in the agent file; the agent gets the input and the results.",
     ),
     (
         "a next step that is not there",
@@ -237,12 +241,12 @@ MISTAKES = [
     (
         "a misspelt next",
         '+{"id": "a", "type": "agent", "agent": "claude", "nxt": "plan"},\n{"id": "plan", "type": "agent", "agent": "claude"}',
-        "2:49: step 'a' of type agent has no key 'nxt'. Did you mean 'next'?",
+        "2:49: Unknown key 'nxt' in step 'a' of type agent. Did you mean 'next'?",
     ),
     (
         "a list of next steps",
         '+{"id": "a", "type": "agent", "agent": "claude", "next": ["plan"]},\n{"id": "plan", "type": "agent", "agent": "claude"}',
-        "2:57: 'next' of step 'a' of type agent must be the id of a step, or null for the end, not a list. Name one step.",
+        "2:57: 'next' of step 'a' of type agent must be the id of a step, or null for the end, got a list. Name one step.",
     ),
     (
         "a step that nothing leads to",
@@ -272,32 +276,32 @@ MISTAKES = [
     (
         "no attempts",
         '+{"id": "a", "type": "agent", "agent": "claude", "max_retries": 0}',
-        "2:64: 'max_retries' of step 'a' of type agent must be the number of attempts in all, at least 1 (1 is no retry), not 0. Write a number such as 3.",
+        "2:64: 'max_retries' of step 'a' of type agent must be the total number of attempts, at least 1 (1 means no retry), got 0. Write a number such as 3.",
     ),
     (
         "another word for attempts",
         '+{"id": "a", "type": "agent", "agent": "claude", "retries": 3}',
-        "2:49: step 'a' of type agent has no key 'retries'. Did you mean 'max_retries'?",
+        "2:49: Unknown key 'retries' in step 'a' of type agent. Did you mean 'max_retries'?",
     ),
     (
         "a time in words",
         '+{"id": "a", "type": "agent", "agent": "claude", "timeout_ms": "60s"}',
-        "2:63: 'timeout_ms' of step 'a' of type agent must be milliseconds, more than 0, not '60s'. Write a number such as 60000, a minute.",
+        "2:63: 'timeout_ms' of step 'a' of type agent must be positive milliseconds, got '60s'. Write a number such as 60000 for a minute.",
     ),
     (
         "a time without its unit",
         '+{"id": "a", "type": "agent", "agent": "claude", "timeout": 60}',
-        "2:49: step 'a' of type agent has no key 'timeout'. Did you mean 'timeout_ms'?",
+        "2:49: Unknown key 'timeout' in step 'a' of type agent. Did you mean 'timeout_ms'?",
     ),
     (
         "an input that is no step",
         '+{"id": "a", "type": "agent", "agent": "claude", "input": "b"}',
-        "2:58: 'input' of step 'a' names no step 'b'. Steps: a.",
+        "2:58: 'input' of step 'a' names the unknown step 'b'. Steps: a.",
     ),
     (
         "an input that is an object",
         '+{"id": "a", "type": "agent", "agent": "claude", "input": {"x": 1}}',
-        '2:58: \'input\' of step \'a\' of type agent must be the id of a step, or a list of ids, not an object. Write "plan" or ["plan", "code"].',
+        '2:58: \'input\' of step \'a\' of type agent must be the id of a step, or a list of ids, got an object. Write "plan" or ["plan", "code"].',
     ),
     (
         "a misspelt limit",
@@ -307,22 +311,22 @@ MISTAKES = [
     (
         "a condition without ways",
         '+{"id": "a", "type": "condition", "condition": "input"}',
-        '2:1: step \'a\' of type condition has no \'then\' and no \'else\'. Add "then": "a-step" or null, "else": "a-step" or null.',
+        '2:1: Missing \'then\' and \'else\' in step \'a\' of type condition. Add "then": "a-step" or null, "else": "a-step" or null.',
     ),
     (
         "a misspelt way",
         '+{"id": "a", "type": "condition", "condition": "input", "then": null, "els": null}',
-        "2:70: step 'a' of type condition has no key 'els'. Did you mean 'else'?",
+        "2:70: Unknown key 'els' in step 'a' of type condition. Did you mean 'else'?",
     ),
     (
         "a condition with a next step",
         '+{"id": "a", "type": "condition", "condition": "input", "then": null, "else": null, "next": "a"}',
-        "2:84: step 'a' of type condition has no key 'next'. A condition goes on by 'then' and 'else'.",
+        "2:84: Unknown key 'next' in step 'a' of type condition. Route a condition with 'then' and 'else'.",
     ),
     (
         "a condition that is no text",
         '+{"id": "a", "type": "condition", "condition": true, "then": null, "else": null}',
-        "2:47: 'condition' of step 'a' of type condition must be a text that is not empty, not true. Put it in double quotes.",
+        "2:47: 'condition' of step 'a' of type condition must be a non-empty string, got true. Put it in double quotes.",
     ),
     (
         "a condition that ends too early",
@@ -347,17 +351,17 @@ MISTAKES = [
     (
         "a parallel step without steps",
         '+{"id": "a", "type": "parallel"}',
-        "2:1: step 'a' of type parallel has no 'steps'. Add \"steps\": [{…}].",
+        "2:1: Missing 'steps' in step 'a' of type parallel. Add \"steps\": [{…}].",
     ),
     (
         "branches instead of steps",
         '+{"id": "a", "type": "parallel", "branches": [{"id": "b", "type": "approval"}]}',
-        "2:33: step 'a' of type parallel has no key 'branches'. Did you mean 'steps'?",
+        "2:33: Unknown key 'branches' in step 'a' of type parallel. Did you mean 'steps'?",
     ),
     (
         "a way out of a parallel step",
         '+{"id": "a", "type": "parallel", "steps": [{"id": "b", "type": "approval", "next": "a"}]}',
-        "2:75: step 'b' of type approval has no key 'next'. A step in a parallel step leads nowhere: let the parallel step go on.",
+        "2:75: Unknown key 'next' in step 'b' of type approval. A step in a parallel step has no routes: set the route of the parallel step.",
     ),
     (
         "more successes than steps",
@@ -367,7 +371,7 @@ MISTAKES = [
     (
         "a prompt of an approval",
         '+{"id": "a", "type": "approval", "prompt": "Sure?"}',
-        "2:33: step 'a' of type approval has no key 'prompt'. Did you mean 'message'?",
+        "2:33: Unknown key 'prompt' in step 'a' of type approval. Did you mean 'message'?",
     ),
     (
         "an unknown name in a message",
@@ -382,7 +386,7 @@ MISTAKES = [
     (
         "an expression instead of a transform",
         '+{"id": "a", "type": "transform", "expression": "input"}',
-        "2:34: step 'a' of type transform has no key 'expression'. Did you mean 'transform'?",
+        "2:34: Unknown key 'expression' in step 'a' of type transform. Did you mean 'transform'?",
     ),
     (
         "a function in a transform",
@@ -397,7 +401,7 @@ MISTAKES = [
     (
         "a workflow without its name",
         '+{"id": "a", "type": "agent", "agent": "workflow:"}',
-        "2:39: 'workflow:' names no workflow. Write workflow:<id>.",
+        "2:39: 'workflow:' does not name a workflow. Write workflow:<id>.",
     ),
     (
         "CRLF before a mistake",

@@ -7,10 +7,10 @@ from notations.mistakes.checking import Check
 
 FLOW = "name: flow\ndescription: What it is for.\ninputs: {area: string}\nsteps:\n  - step: plan\n"
 SEES = "Available names: acc, args, context, given, index, input, inputs, item, iteration, results, roles, run, steps."
-BRACES = "Write \\{{ for braces that are meant as they are."
+BRACES = "Write \\{{ for literal braces."
 
 MISTAKES = [
-    ("an empty prompt", " \n", "1:1: the prompt is empty. Write what the agent should do."),
+    ("an empty prompt", " \n", "1:1: The prompt is empty. Write what the agent should do."),
     (
         "braces that are not closed",
         "Look at {{ input\n",

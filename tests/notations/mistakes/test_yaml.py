@@ -8,167 +8,167 @@ from notations.mistakes.checking import Check
 HEAD = "name: flow\ndescription: What it is for.\n"
 
 MISTAKES = [
-    ("an empty file", "", "1:1: the file is empty. Start with 'name: …'."),
-    ("a file of comments", "# to do\n", "1:1: the file is empty. Start with 'name: …'."),
+    ("an empty file", "", "1:1: The file is empty. Start with 'name: …'."),
+    ("a file of comments", "# to do\n", "1:1: The file is empty. Start with 'name: …'."),
     (
         "a list instead of a workflow",
         "- step: plan\n",
-        "1:1: a workflow must be a mapping, not a list. Start with 'name: …'.",
+        "1:1: A workflow must be a mapping, got a list. Start with 'name: …'.",
     ),
     (
         "a text instead of a workflow",
         "hello\n",
-        "1:1: a workflow must be a mapping, not 'hello'. Start with 'name: …'.",
+        "1:1: A workflow must be a mapping, got 'hello'. Start with 'name: …'.",
     ),
     (
         "Lisp in a YAML file",
         "(workflow flow (state a))\n",
-        "1:1: this looks like lisp, and is read as yaml. Give the file the ending .lisp, or mend its beginning.",
+        "1:1: This looks like lisp, but is parsed as yaml. Give the file the suffix .lisp, or fix its first line.",
     ),
     (
         "a block of Markdown",
         "```yaml\nname: flow\n```\n",
-        "1:1: this is not YAML: this is a block of Markdown. Remove the lines with ```.",
+        "1:1: This is not YAML: this is a block of Markdown. Remove the lines with ```.",
     ),
     (
         "a byte order mark",
         b"\xef\xbb\xbfname: flow\n",
-        "1:1: the file starts with a byte order mark. Save the file as UTF-8, without a byte order mark.",
+        "1:1: The file starts with a byte order mark. Save the file as UTF-8, without a byte order mark.",
     ),
     (
         "UTF-16",
         b"\xff\xfen\x00a\x00m\x00e\x00:\x00 \x00f\x00l\x00o\x00w\x00\n\x00",
-        "1:1: this is not UTF-8 text (it looks like UTF-16). Save the file as UTF-8, without a byte order mark.",
+        "1:1: This is not UTF-8 text (it looks like UTF-16). Save the file as UTF-8, without a byte order mark.",
     ),
     (
         "Latin-1",
         b"name: fl\xf6w\n",
-        "1:9: this is not UTF-8 text: the byte 0xf6. Save the file as UTF-8, without a byte order mark.",
+        "1:9: This is not UTF-8 text: the byte 0xf6. Save the file as UTF-8, without a byte order mark.",
     ),
     (
         "a control character",
         "name: flow\x07\n",
-        "1:11: the character U+0007 is not allowed. Remove it, or escape it in quotes.",
+        "1:11: The character U+0007 is not allowed. Remove it, or escape it in quotes.",
     ),
     (
         "a second document",
         "name: flow\n---\nname: other\n",
-        "2:1: a second document is not allowed. Keep one workflow in a file.",
+        "2:1: A second document is not allowed. Keep one workflow in a file.",
     ),
     (
         "a tab as indentation",
         "+nodes:\n\t- id: a\n",
-        "4:1: this is not YAML: a tab in the indentation. Indent with spaces, not tabs.",
+        "4:1: This is not YAML: a tab in the indentation. Indent with spaces, not tabs.",
     ),
     (
         "a tab behind spaces",
         "+nodes:\n  - id: a\n  \tprompt: Hello\n",
-        "5:3: this is not YAML: a tab in the indentation. Indent with spaces, not tabs.",
+        "5:3: This is not YAML: a tab in the indentation. Indent with spaces, not tabs.",
     ),
     (
         "a no-break space as indentation",
         "+nodes:\n  \xa0- id: a\n",
-        "4:3: a no-break space (U+00A0) in the indentation. Indent with plain spaces.",
+        "4:3: A no-break space (U+00A0) in the indentation. Indent with plain spaces.",
     ),
     (
         "no blank behind a colon",
         "name:flow\ndescription: What it is for.\n",
-        "1:5: this is not YAML: missing space after the colon of a key. Write 'key: value'.",
+        "1:5: This is not YAML: missing space after the colon of a key. Write 'key: value'.",
     ),
     (
         "no blank behind a dash",
         "+steps:\n  -step: plan\n",
-        "4:3: 'steps' must be a list, not a mapping. Write '- step', with a dash and a blank before each.",
+        "4:3: 'steps' must be a list, got a mapping. Write '- step', with a dash and a space before each.",
     ),
     (
         "a line between two indentations",
         "+nodes:\n  - id: a\n   prompt: Hello\n",
-        "5:4: this is not YAML: inconsistent indentation. Indent the line like the other lines of its block.",
+        "5:4: This is not YAML: inconsistent indentation. Indent the line like the other lines of its block.",
     ),
     (
         "a line that is indented too far",
         "+nodes:\n  - id: a\n     prompt: Hello\n",
-        "5:12: this is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
+        "5:12: This is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
     ),
     (
         "a colon in a text without quotes",
         "+nodes:\n  - id: a\n    prompt: Look here: now\n",
-        "5:22: this is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
+        "5:22: This is not YAML: a ': ' where a key is not allowed. Put quotes around a string that contains ': ', or fix the indentation.",
     ),
     (
         "a quote in a text with quotes",
         "+nodes:\n  - id: a\n    prompt: 'it's'\n",
-        "5:17: this is not YAML: expected a key here. Check the indentation, and put quotes around a string that contains quotes.",
+        "5:17: This is not YAML: expected a key here. Check the indentation, and put quotes around a string that contains quotes.",
     ),
     (
         "unclosed quote",
         '+nodes:\n  - id: a\n    prompt: "Hello\n  - id: b\n    bash: ls\n',
-        "5:13: this is not YAML: unclosed quote. Close the quote.",
+        "5:13: This is not YAML: unclosed quote. Close the quote.",
     ),
     (
         "unclosed bracket",
         "+nodes:\n  - id: a\n    prompt: Hello\n    depends_on: [b\n  - id: b\n    bash: ls\n",
-        "6:17: this is not YAML: unclosed bracket. Close the bracket, or put quotes around the string.",
+        "6:17: This is not YAML: unclosed bracket. Close the bracket, or put quotes around the string.",
     ),
     (
         "a text that starts with @",
         "+nodes:\n  - id: a\n    prompt: @you\n",
-        "5:13: this is not YAML: a string cannot start with @. Put quotes around it.",
+        "5:13: This is not YAML: a string cannot start with @. Put quotes around it.",
     ),
     (
         "a text that starts with a star",
         "+nodes:\n  - id: a\n    prompt: **now**\n",
-        "5:14: this is not YAML: a string cannot start with * or &. Put quotes around it; aliases and anchors are not allowed.",
+        "5:14: This is not YAML: a string cannot start with * or &. Put quotes around it; aliases and anchors are not allowed.",
     ),
     (
         "braces without quotes",
         "+nodes:\n  - id: a\n    prompt: {{ input }}\n",
-        "5:14: a key must be a string. Put quotes around '{{ … }}' and around braces.",
+        "5:14: A key must be a string. Put quotes around '{{ … }}' and around braces.",
     ),
     (
         "a backslash in double quotes",
         '+nodes:\n  - id: a\n    prompt: "\\d"\n',
-        "5:14: this is not YAML: unknown escape sequence. Use single quotes around a string with backslashes.",
+        "5:14: This is not YAML: unknown escape sequence. Use single quotes around a string with backslashes.",
     ),
     (
         "a long text in the line of its bar",
         "+nodes:\n  - id: a\n    prompt: | Hello\n      you\n",
-        "5:15: this is not YAML: unexpected text after the | or > of a block scalar. Start the text on the next line, indented.",
+        "5:15: This is not YAML: unexpected text after the | or > of a block scalar. Start the text on the next line, indented.",
     ),
     (
         "a long text that is not indented",
         "+nodes:\n  - id: a\n    prompt: |\n    Hello\n    you\n",
-        "7:5: this is not YAML: a key without ':'. Write 'key: value', with a space after the colon, and indent the lines of a block scalar.",
+        "7:5: This is not YAML: a key without ':'. Write 'key: value', with a space after the colon, and indent the lines of a block scalar.",
     ),
     (
         "a key twice",
         "+nodes:\n  - id: a\n    id: b\n    prompt: Hello\n",
-        "5:5: the key 'id' is duplicated (first on line 4). Keep one.",
+        "5:5: The key 'id' is duplicated (first on line 4). Keep one.",
     ),
     (
         "an anchor",
         "+nodes:\n  - &one\n    id: a\n    prompt: Hello\n",
-        "4:5: the anchor &one is not allowed. Write the value out.",
+        "4:5: The anchor &one is not allowed. Write the value out.",
     ),
     (
         "a merge key",
         "+nodes:\n  - id: a\n    <<: {timeout: 3}\n    prompt: Hello\n",
-        "5:5: the merge key << is not allowed. Write the keys out.",
+        "5:5: The merge key << is not allowed. Write the keys out.",
     ),
     (
         "a tag",
         "+nodes:\n  - id: a\n    prompt: !!str Hello\n",
-        "5:13: the tag tag:yaml.org,2002:str is not allowed. Remove it; put quotes around a string.",
+        "5:13: The tag tag:yaml.org,2002:str is not allowed. Remove it; put quotes around a string.",
     ),
     (
         "a line separator in a long text",
         "+nodes:\n  - id: a\n    prompt: |\n      one\u2028two\n",
-        "6:10: this is not YAML: the character U+2028 ends a line. Write a line break or a space.",
+        "6:10: This is not YAML: the character U+2028 ends a line. Write a line break or a space.",
     ),
     (
         "a number that is too large",
         "+steps:\n  - step: plan\n    timeout: 99999999999999999999\n",
-        "5:14: the number 99999999999999999999 cannot be represented exactly. Put quotes around it if it is a string.",
+        "5:14: The number 99999999999999999999 cannot be represented exactly. Put quotes around it if it is a string.",
     ),
     (
         "no name",
@@ -206,17 +206,17 @@ MISTAKES = [
     (
         "steps and nodes",
         "+steps:\n  - step: plan\nnodes:\n  - id: a\n",
-        "5:1: a workflow has either steps or nodes. Remove all but one.",
+        "5:1: A workflow must have only one of steps, nodes. Remove all but one.",
     ),
     (
         "steps that are no list",
         "+steps:\n  step: plan\n",
-        "4:3: 'steps' must be a list, not a mapping. Write '- step', with a dash and a blank before each.",
+        "4:3: 'steps' must be a list, got a mapping. Write '- step', with a dash and a space before each.",
     ),
     (
         "a step that is a text",
         "+steps:\n  - plan\n",
-        "4:5: a step must be a mapping, not 'plan'. Write '- step: name'.",
+        "4:5: A step must be a mapping, got 'plan'. Write '- step: name'.",
     ),
     ("a misspelt key of a step", "+steps:\n  - stp: plan\n", "4:5: Unknown key 'stp'. Did you mean 'step'?"),
     (
@@ -227,7 +227,7 @@ MISTAKES = [
     (
         "a prompt in a step",
         "+steps:\n  - id: a\n    prompt: Hello\n",
-        "5:5: Unknown key 'prompt'. A step names a Markdown file; write 'nodes' instead of 'steps' for prompts in place.",
+        "5:5: Unknown key 'prompt'. A step names a Markdown file; write 'nodes' instead of 'steps' for inline prompts.",
     ),
     (
         "a step that depends on another",
@@ -237,7 +237,7 @@ MISTAKES = [
     (
         "a step with the ending of its file",
         "+steps:\n  - step: plan.md\n",
-        "4:11: Step prompt not found: plan.md.md. Leave '.md' out: plan.",
+        "4:11: Step prompt not found: plan.md.md. Omit '.md': plan.",
     ),
     (
         "a prompt that is not there",
@@ -252,12 +252,12 @@ MISTAKES = [
     (
         "a flag in quotes",
         "+steps:\n  - step: plan\n    clearContext: 'true'\n",
-        "5:20: 'clearContext' must be true or false, not 'true'. Write true or false, without quotes.",
+        "5:20: 'clearContext' must be true or false, got 'true'. Write true or false, without quotes.",
     ),
     (
         "a flag that YAML once had",
         "+steps:\n  - step: plan\n    clearContext: yes\n",
-        "5:19: 'clearContext' must be true or false, not 'yes'. Write true or false, without quotes.",
+        "5:19: 'clearContext' must be true or false, got 'yes'. Write true or false, without quotes.",
     ),
     (
         "a flag with an underscore",
@@ -272,7 +272,7 @@ MISTAKES = [
     (
         "attempts as a word",
         "+steps:\n  - step: plan\n    retry: three\n",
-        "5:12: 'retry' must be a number of attempts or a mapping, not 'three'. Write 'retry: 3'.",
+        "5:12: 'retry' must be a number of attempts or a mapping, got 'three'. Write 'retry: 3'.",
     ),
     (
         "a time with its unit",
@@ -322,7 +322,7 @@ MISTAKES = [
     (
         "a file outside the artifacts",
         "+steps:\n  - step: plan\n    expect: ../plan.md\n",
-        "5:13: the file '../plan.md' leads out of the artifacts. Name a file in the artifacts of the run.",
+        "5:13: The file '../plan.md' leads out of the artifacts. Name a file in the artifacts of the run.",
     ),
     (
         "a node with a misspelt approval",
@@ -342,22 +342,22 @@ MISTAKES = [
     (
         "a node that does nothing",
         "+nodes:\n  - id: a\n",
-        "4:5: the node does nothing. Give it exactly one of: prompt, command, bash, gate, approval.",
+        "4:5: The node has no action. Give it exactly one of: prompt, command, bash, gate, approval.",
     ),
     (
         "a node that does two things",
         "+nodes:\n  - id: a\n    prompt: Hello\n    bash: ls\n",
-        "4:5: the node has prompt and bash. Give it exactly one of: prompt, command, bash, gate, approval.",
+        "4:5: The node has prompt and bash. Give it exactly one of: prompt, command, bash, gate, approval.",
     ),
     (
         "a node without an id",
         "+nodes:\n  - prompt: Hello\n",
-        "4:5: 'id' is missing. Give the node a name of its own.",
+        "4:5: 'id' is missing. Give the node a unique name.",
     ),
     (
         "an id that is a number",
         "+nodes:\n  - id: 1\n    prompt: Hello\n",
-        "4:9: 'id' must be a text, not 1. Give the node a name of its own.",
+        "4:9: 'id' must be a string, got 1. Give the node a unique name.",
     ),
     (
         "two nodes with one id",
@@ -407,7 +407,7 @@ MISTAKES = [
     (
         "a script that is a list",
         "+nodes:\n  - id: a\n    bash: [ls, -l]\n",
-        "5:11: 'bash' must be a text, not a list. Write a shell command.",
+        "5:11: 'bash' must be a string, got a list. Write a shell command.",
     ),
     (
         "variables that are a list",
@@ -427,7 +427,7 @@ MISTAKES = [
     (
         "a gate that is a list",
         "+nodes:\n  - id: a\n    gate: [yes, no]\n",
-        "5:11: 'gate' must be a question, not a list. Write the question, or a mapping with prompt, message, choices, options, form, reject, default.",
+        "5:11: 'gate' must be a question, got a list. Write the question, or a mapping with prompt, message, choices, options, form, reject, default.",
     ),
     (
         "a misspelt key of a gate",
@@ -447,17 +447,17 @@ MISTAKES = [
     (
         "an unknown kind of context",
         "+nodes:\n  - id: a\n    prompt: Hello\n    context: new\n",
-        "6:14: 'context' must be fresh or shared, not 'new'. Write 'thread: name' for a conversation of another name.",
+        "6:14: 'context' must be fresh or shared, got 'new'. Write 'thread: name' for a named conversation.",
     ),
     (
         "inputs that are a list",
         "+inputs: [a]\nsteps:\n  - step: plan\n",
-        "3:9: 'inputs' must be a mapping, not a list. Write 'name: string', one a line, or 'name:' with type, description, required and default.",
+        "3:9: 'inputs' must be a mapping, got a list. Write 'name: string', one per line, or 'name:' with type, description, required and default.",
     ),
     (
         "a misspelt type of an input",
         "+inputs: {a: strng}\nsteps:\n  - step: plan\n",
-        "3:13: the input 'a' must be a type or a mapping, not 'strng'. Did you mean 'string'?",
+        "3:13: The input 'a' must be a type or a mapping, got 'strng'. Did you mean 'string'?",
     ),
     (
         "the short name of a type",

@@ -85,7 +85,7 @@ def test_errors_inside_a_prompt_are_told_with_its_own_line(folder: Path) -> None
     first, second, third = told(document, folder)
     assert first.startswith(".archon/steps/plan.md:3:24:")
     assert second.startswith(".archon/steps/other.md:1:1: Unknown input 'tpic'; did you mean `topic`?")
-    assert third.startswith(".archon/steps/empty.md:1:1: the prompt is empty")
+    assert third.startswith(".archon/steps/empty.md:1:1: The prompt is empty")
 
 
 def test_a_variable_written_wrong_is_a_warning(folder: Path) -> None:
@@ -172,15 +172,15 @@ def test_a_prompt_that_may_not_be_read_says_so(folder: Path, monkeypatch: pytest
         return opened(path, *args, **kwargs)
 
     monkeypatch.setattr(os, "open", refusing)
-    assert "permission denied" in told(chain(folder), folder)[0]
+    assert "Permission denied" in told(chain(folder), folder)[0]
 
 
 def test_a_prompt_that_is_no_text_says_so(folder: Path) -> None:
     put(folder / "steps/plan.md", "").write_bytes(b"a\n\xff\xfe")
     put(folder / "steps/long.md", "x" * 300_000)
     first, second = told(chain(folder, "steps: [{step: plan}, {step: long}]\n"), folder)
-    assert first.startswith(".archon/steps/plan.md:2:1: this is not UTF-8 text")
-    assert second.startswith(".archon/steps/long.md:1:1: the file has more than 256 KiB")
+    assert first.startswith(".archon/steps/plan.md:2:1: This is not UTF-8 text")
+    assert second.startswith(".archon/steps/long.md:1:1: The file has more than 256 KiB")
 
 
 def test_a_file_anywhere_has_its_prompts_beside_it(tmp_path: Path) -> None:

@@ -129,5 +129,5 @@ def test_the_full_form_keeps_its_places() -> None:
 
 
 def test_only_one_form_may_be_used() -> None:
-    with pytest.raises(ValueError, match="either steps or body"):
+    with pytest.raises(ValueError, match="only one of steps, body"):
         read_document("name: x\nsteps: []\nbody: {kind: goto}\n")

@@ -79,29 +79,29 @@ def test_every_form_knows_its_place_behind_lines_strings_and_comments() -> None:
     [
         ("(a\n (b)", "f.lisp:1:1: '(' is never closed"),
         ("a)", "f.lisp:1:2: ')' has no matching opening bracket"),
-        ("(a]", "f.lisp:1:3: expected ')' for the '(' at 1:1, found ']'"),
-        ('(a\n "b', "f.lisp:2:2: the string is never closed"),
+        ("(a]", "f.lisp:1:3: Expected ')' for the '(' at 1:1, found ']'"),
+        ('(a\n "b', "f.lisp:2:2: The string is never closed"),
         ("a #| b", "f.lisp:1:3: '#|' is never closed"),
-        ('"a\n \\q"', "f.lisp:2:2: unknown escape \\q"),
+        ('"a\n \\q"', "f.lisp:2:2: Unknown escape \\q"),
         ('"\\ud800"', "f.lisp:1:2: \\ud800 is an unpaired surrogate"),
-        ("{:a 1 :a 2}", "f.lisp:1:7: the key 'a' is duplicated"),
-        ('{:a 1 "a" 2}', "f.lisp:1:7: the key 'a' is duplicated"),
-        ("{:a}", "f.lisp:1:2: a key without a value"),
-        ("{a 1}", "f.lisp:1:2: a map key must be a keyword or a string"),
+        ("{:a 1 :a 2}", "f.lisp:1:7: The key 'a' is duplicated"),
+        ('{:a 1 "a" 2}', "f.lisp:1:7: The key 'a' is duplicated"),
+        ("{:a}", "f.lisp:1:2: A key without a value"),
+        ("{a 1}", "f.lisp:1:2: A map key must be a keyword or a string"),
         ("12a", "f.lisp:1:1: '12a' is not a number"),
         ("007", "f.lisp:1:1: '007' is not a number"),
         ("+5", "f.lisp:1:1: '+5' is not a number"),
-        ("9007199254740993", "f.lisp:1:1: the number 9007199254740993 is too large"),
-        ("1e999", "f.lisp:1:1: the number 1e999 is too large"),
+        ("9007199254740993", "f.lisp:1:1: The number 9007199254740993 is too large"),
+        ("1e999", "f.lisp:1:1: The number 1e999 is too large"),
         ("a'b", 'f.lisp:1:2: "\'" is not allowed in a name'),
-        (": a", "f.lisp:1:1: a colon without a name"),
-        ('"a"b', 'f.lisp:1:1: missing space after "a"'),
-        ('a"b"', "f.lisp:1:1: missing space after a"),
+        (": a", "f.lisp:1:1: A colon without a name"),
+        ('"a"b', 'f.lisp:1:1: Missing space after "a"'),
+        ('a"b"', "f.lisp:1:1: Missing space after a"),
         ("a\u00a0b", "f.lisp:1:2: '\\xa0' is not a space"),
-        ("a\0", "f.lisp:1:2: the character U+0000 is not text"),
-        ("\ud800", "f.lisp:1:1: the character U+D800 is not text"),
-        ("\ufeffa", "f.lisp:1:1: the text starts with a byte order mark"),
-        ("a" * 300, "f.lisp:1:1: a name of 300 characters"),
+        ("a\0", "f.lisp:1:2: The character U+0000 is not text"),
+        ("\ud800", "f.lisp:1:1: The character U+D800 is not text"),
+        ("\ufeffa", "f.lisp:1:1: The text starts with a byte order mark"),
+        ("a" * 300, "f.lisp:1:1: A name of 300 characters"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
@@ -114,7 +114,7 @@ def test_several_problems_are_told_at_once() -> None:
 
 def test_one_form_is_expected_where_one_is_asked_for() -> None:
     for text in ("", "a b"):
-        with pytest.raises(InvalidDefinition, match="expected one form"):
+        with pytest.raises(InvalidDefinition, match="Expected one form"):
             read_single_form(text)
 
 

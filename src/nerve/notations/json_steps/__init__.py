@@ -1,4 +1,4 @@
-"""JSON step machines: read, written, and their context as immutable data."""
+"""JSON step machines: reader, writer and an immutable context."""
 
 from nerve.notations.json_steps.context import Metadata, StepContext, StepResult, create_context
 from nerve.notations.json_steps.reader import read_document

@@ -1,4 +1,4 @@
-"""The context of a step machine as immutable data: every change gives a new one."""
+"""The immutable context of a step machine; every change returns a new context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def freeze_json(value: Any) -> Any:
-    """A copy of a JSON value that cannot be changed: mappings that are read only, and tuples."""
+    """Return an immutable copy of a JSON value, with read-only mappings and tuples."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: freeze_json(item) for key, item in value.items()})
     return tuple(map(freeze_json, value)) if isinstance(value, list | tuple) else value
@@ -18,7 +18,7 @@ def freeze_json(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """How a step ended."""
+    """The result of a step."""
 
     step_id: str
     success: bool
@@ -35,7 +35,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """How far a workflow has come."""
+    """The progress of a workflow."""
 
     current_step: str = ""
     previous_steps: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What a workflow was started with and what its steps gave; every method gives a new context."""
+    """The input and the results of a workflow; every method returns a new context."""
 
     workflow_id: str
     start_time: datetime
@@ -57,7 +57,7 @@ class StepContext:
         object.__setattr__(self, "input", freeze_json(self.input))
 
     def add_result(self, step_id: str, result: StepResult) -> StepContext:
-        """With the result of a step, which is the current one now."""
+        """Return a context with the result of a step, which becomes the current step."""
         done = (*self.metadata.previous_steps, step_id)
         return replace(
             self,
@@ -77,5 +77,5 @@ class StepContext:
 
 
 def create_context(workflow_id: str, input: Any, start_time: datetime | None = None) -> StepContext:
-    """The context of a workflow that has not begun."""
+    """Return the context of a workflow that has not started."""
     return StepContext(workflow_id, start_time or datetime.now(UTC), input)

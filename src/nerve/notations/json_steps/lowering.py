@@ -1,4 +1,4 @@
-"""From steps to the spec: a machine with one state a step."""
+"""Lower steps to the spec: a machine with one state per step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DEFAULT_MAX_DURATION_MS = 300_000
 MAX_FAILED_STEPS = 10
 DEFAULT_TIMEOUT_MS = 60_000
 MAX_RETRY_DELAY_S = 30.0
-"""Seconds between two attempts at most."""
+"""Maximum delay between two attempts."""
 DEFAULT_MAX_TRANSITIONS = 1000
-"""What a machine allows by itself."""
+"""The limit of a machine that does not set one."""
 WORKFLOW_PREFIX = "workflow:"
-"""How an agent that is a workflow starts."""
+"""Prefix of an agent name that calls a workflow."""
 REJECT_CHOICE = "reject"
 
 
 @dataclass(frozen=True, slots=True)
 class StepGroup:
-    """Steps that run side by side because none of them needs another."""
+    """Independent steps that run in parallel."""
 
     id: str
     steps: tuple[StepSource, ...]
@@ -37,21 +37,21 @@ class StepGroup:
 
 
 class LoweringPlan:
-    """The steps by their ids, and the states they are in."""
+    """The steps by id, and their states."""
 
     def __init__(self, units: list[StepSource | StepGroup]) -> None:
         self.steps_by_id = {step.id: step for unit in units for step in steps_in_unit(unit)}
         self.state_by_step = {step.id: unit.id for unit in units for step in steps_in_unit(unit)}
 
     def skips_on_error(self, step: StepSource) -> bool:
-        """Whether `on_error` is the word `skip`, and not a step of that name."""
+        """Whether `on_error` is the keyword `skip` and not the id of a step."""
         return bool(step.get("on_error") == "skip") and "skip" not in self.steps_by_id
 
 
 def lower_workflow(
     source: LocatedMap, units: list[StepSource | StepGroup], diagnostics: StepDiagnostics
 ) -> LocatedMap:
-    """The spec of a workflow."""
+    """Return the spec of a workflow."""
     spec = LocatedMap((), source.position)
     copy_source_value(spec, "name", source, "id")
     copy_source_value(spec, "description", source)
@@ -75,8 +75,8 @@ def lower_workflow(
         machine.set_at("max_transitions", max_iterations + 1, None)
     plan = LoweringPlan(units)
     for unit in units:
-        made_state = lower_group(unit, plan) if isinstance(unit, StepGroup) else lower_state(unit, plan)
-        machine["states"].append_at(made_state, unit.position)
+        state = lower_group(unit, plan) if isinstance(unit, StepGroup) else lower_state(unit, plan)
+        machine["states"].append_at(state, unit.position)
     note_defaults(source, plan.steps_by_id, diagnostics)
     return spec.set_at("body", machine, steps.position)
 
@@ -86,7 +86,7 @@ def steps_in_unit(unit: StepSource | StepGroup) -> tuple[StepSource, ...]:
 
 
 def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics: StepDiagnostics) -> None:
-    """Say which bounds hold although nobody wrote them."""
+    """Add notes about the limits that apply by default."""
     if "max_iterations" not in source:
         diagnostics.add_note(
             source.position, f"max_iterations is not set: {DEFAULT_MAX_ITERATIONS} steps at most"
@@ -94,19 +94,22 @@ def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics:
     if "max_duration_ms" not in source:
         diagnostics.add_note(
             source.position,
-            f"max_duration_ms is not set: {DEFAULT_MAX_DURATION_MS} (5 minutes), waiting not counted",
+            f"max_duration_ms is not set: {DEFAULT_MAX_DURATION_MS} (5 minutes), not counting waits",
         )
-    diagnostics.add_note(source.position, f"the run fails at {MAX_FAILED_STEPS} failed steps")
-    bound = [step for top in known.values() for step in top.with_nested() if uses_default_timeout(step)]
-    if bound:
-        names = ", ".join(f"'{step.id}'" for step in bound[:20]) + (", …" if len(bound) > 20 else "")
+    diagnostics.add_note(source.position, f"The run fails at {MAX_FAILED_STEPS} failed steps")
+    without_timeout = [
+        step for top in known.values() for step in top.with_nested() if uses_default_timeout(step)
+    ]
+    if without_timeout:
+        names = ", ".join(f"'{step.id}'" for step in without_timeout[:20])
+        names += ", …" if len(without_timeout) > 20 else ""
         diagnostics.add_note(
-            bound[0].position, f"timeout_ms is not set for {names}: {DEFAULT_TIMEOUT_MS} (1 minute)"
+            without_timeout[0].position, f"timeout_ms is not set for {names}: {DEFAULT_TIMEOUT_MS} (1 minute)"
         )
 
 
 def uses_default_timeout(step: StepSource) -> bool:
-    """Whether the dialect's own timeout holds: only for agents, and not for a workflow, which has a bound."""
+    """Whether the default timeout applies: to agents, but not to called workflows, which have limits."""
     return (
         step.type == "agent"
         and "timeout_ms" not in step.source
@@ -133,14 +136,14 @@ def lower_state(step: StepSource, plan: LoweringPlan) -> LocatedMap:
 
 
 def lower_group(group: StepGroup, plan: LoweringPlan) -> LocatedMap:
-    """Independent steps as one state, which gives what the last of them would have given."""
+    """Lower independent steps to one state, whose output is that of the last step."""
     last = group.steps[-1]
     branches = [lower_step_body(step) for step in group.steps]
-    side_by_side = locate_value({"kind": "parallel", "branches": branches}, group.position)
+    parallel = locate_value({"kind": "parallel", "branches": branches}, group.position)
     last_output = locate_value(
         {"kind": "transform", "expression": f"given[{quote_step_id(last.id)}]"}, group.position
     )
-    steps = LocatedList([side_by_side, last_output], group.position)
+    steps = LocatedList([parallel, last_output], group.position)
     state_map = LocatedMap({"name": group.id}, group.position)
     state_map.set_at(
         "body",
@@ -151,7 +154,7 @@ def lower_group(group: StepGroup, plan: LoweringPlan) -> LocatedMap:
 
 
 def choose_after_failure(step: StepSource, plan: LoweringPlan) -> str:
-    """A condition that follows handles a failure; a parallel goes on, and has failed in the end."""
+    """Return the failure policy: a condition after the step handles it; a parallel step continues."""
     if step.type in ("condition", "approval"):
         return "fail"
     following = plan.steps_by_id.get(step.get("next") or "")
@@ -161,7 +164,7 @@ def choose_after_failure(step: StepSource, plan: LoweringPlan) -> str:
 
 
 def lower_routes(step: StepSource, plan: LoweringPlan) -> LocatedList:
-    """Where a step that succeeded goes on."""
+    """Return the routes of a step that succeeded."""
     routes = LocatedList((), step.position)
     match step.type:
         case "condition":
@@ -194,7 +197,7 @@ def add_route(
 
 
 def lower_step_body(step: StepSource, plan: LoweringPlan | None = None) -> LocatedMap:
-    """The node of a step, with what every step may carry."""
+    """Return the node of a step, with the policies that every step may have."""
     node = STEP_LOWERINGS[step.type](step)
     put_from_source(node, "id", step.id, step.source, "id")
     copy_source_value(node, "description", step.source)
@@ -238,9 +241,9 @@ def lower_agent(step: StepSource) -> LocatedMap:
 
 
 def agent_input_template(step: StepSource) -> Any:
-    """The workflow's input, the results so far, and by their names the results the step asks for.
+    """Return the input of an agent: the input of the workflow, all results, and the requested results by id.
 
-    A list of inputs is all a step sees.
+    A step with a list of inputs only sees those results.
     """
     results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
     context = dict(results_by_name) if isinstance(step.get("input"), list) else "{{ results }}"
@@ -248,7 +251,7 @@ def agent_input_template(step: StepSource) -> Any:
 
 
 def child_input_template(step: StepSource) -> Any:
-    """A workflow is given what this one was given, or the results it asks for."""
+    """Return the input of a called workflow: the requested results, else the input of this workflow."""
     results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
     if isinstance(step.get("input"), str):
         return results_by_name[step.get("input")]
@@ -266,7 +269,7 @@ def lower_approval(step: StepSource) -> LocatedMap:
 
 
 def lower_parallel(step: StepSource) -> LocatedMap:
-    """The branches, none of which stops another; it gives a report of them."""
+    """Lower a parallel step; a failed branch does not stop the others, and the output reports all."""
     branches = LocatedList((), step.position_of("steps"))
     for nested in step.nested:
         branches.append_at(lower_step_body(nested), nested.position)
@@ -296,13 +299,13 @@ STEP_LOWERINGS: dict[str, Callable[[StepSource], LocatedMap]] = {
 }
 
 
-# -- values and their places -------------------------------------------------------------------
+# -- values and positions ---------------------------------------------------------------------
 
 
 def copy_source_value(
     target: LocatedMap, key: str, source: LocatedMap, from_key: str | None = None
 ) -> LocatedMap:
-    """Put a value of the source, if it is there, with its place."""
+    """Copy a value of the source with its position, if it is set."""
     from_key = from_key or key
     return put_from_source(target, key, source[from_key], source, from_key) if from_key in source else target
 
@@ -310,14 +313,14 @@ def copy_source_value(
 def put_from_source(
     target: LocatedMap, key: str, value: Any, source: LocatedMap, from_key: str
 ) -> LocatedMap:
-    """Put a value that was made from one of the source."""
+    """Set a value with the position of the source value it derives from."""
     if from_key in source.key_positions:
         target.key_positions[key] = source.key_positions[from_key]
     return target.set_at(key, value, source.value_positions.get(from_key))
 
 
 def locate_value(value: Any, position: Position | None) -> Any:
-    """Plain data as maps and lists that all stand at one place."""
+    """Return plain data as located maps and lists that share one position."""
     if isinstance(value, LocatedMap | LocatedList):
         return value
     if isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""Which steps may run side by side: the analysis behind `"parallel": true`.
+"""Find the steps that can run in parallel, for `"parallel": true`.
 
-Steps are grouped only where nothing can tell the difference but the clock. They follow each other by `next`,
-only the first of them can be come to from elsewhere, none has an `on_error`, and none looks at another:
+Steps are grouped only if the order of their execution cannot be observed. They follow each other by `next`,
+only the first of them is a target of other steps, none has an `on_error`, and none reads another's result:
 
-- an agent says with a list `input` all it sees, and names no other step of the group in it;
-- a workflow is given the input, or the results it names;
-- a transform reads results only by names that stand in its text, and none of the group's is among them.
+- an agent has a list `input`, which is all it sees, and the list names no other step of the group;
+- a called workflow gets the input, or the results it names;
+- a transform reads results only by names in its text, and names no step of the group.
 
-A step before a condition is not grouped: the condition is the handler of its failure, and of its alone.
+A step before a condition is not grouped, because the condition handles the failure of that step only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nerve.text.source import Position
 
 GROUP_NAME = "auto-parallel"
 MAX_GROUP_STEPS = 100
-"""Steps that run side by side at most."""
+"""Maximum number of steps in a group."""
 RESULTS_PATTERN = re.compile(r"\b(?:context|results|steps|given|roles)\b")
 NAMED_RESULT_PATTERN = re.compile(
     r"(?:context|results|steps)\s*(?:\??\.\s*[A-Za-z_$]|(?:\?\.)?\[\s*(?:'[^']*'|\"[^\"]*\")\s*\])"
@@ -32,7 +32,7 @@ NAMED_RESULT_PATTERN = re.compile(
 def group_parallel(
     steps: tuple[StepSource, ...], ids: Iterable[str], diagnostics: StepDiagnostics, position: Position | None
 ) -> list[StepSource | StepGroup]:
-    """The steps, with those that are provably independent in groups; a note says which they are."""
+    """Return the steps with provably independent steps grouped, and add a note for each group."""
     used_names = set(ids)
     grouped: dict[str, StepGroup] = {}
     for members in independent_chains(steps):
@@ -41,7 +41,8 @@ def group_parallel(
         grouped.update(dict.fromkeys((step.id for step in members), group))
         names = ", ".join(f"'{step.id}'" for step in members)
         diagnostics.add_note(
-            group.position, f"{names} run side by side as '{group.id}': none of them sees another's result"
+            group.position,
+            f"{names} run in parallel as '{group.id}': none of them reads the result of another",
         )
     if not grouped:
         diagnostics.add_note(
@@ -69,7 +70,7 @@ def candidate_group_names() -> Iterable[str]:
 
 
 def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSource]]:
-    """Runs of two or more steps that may go side by side."""
+    """Yield chains of two or more steps that can run in parallel."""
     known = {step.id: step for step in steps}
     entered = Counter(target for step in steps for key in ROUTE_KEYS if (target := step.get(key)) is not None)
     entered[steps[0].id] += 1
@@ -84,7 +85,7 @@ def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSourc
 def longest_chain(
     first: StepSource, known: dict[str, StepSource], entered: Counter[str], used: set[str]
 ) -> dict[str, StepSource]:
-    """The longest run from a step on."""
+    """Return the longest independent chain that starts with a step."""
     group: dict[str, StepSource] = {}
     step: StepSource | None = first
     while (
@@ -109,7 +110,7 @@ def can_join_group(step: StepSource, group: dict[str, StepSource], known: dict[s
 
 
 def is_independent(step: StepSource, others: Collection[str]) -> bool:
-    """Whether a step provably looks at none of the others."""
+    """Whether a step provably reads none of the other results."""
     if step.type == "transform":
         return reads_none_of(step.get("transform"), others)
     if step.type != "agent":
@@ -119,7 +120,7 @@ def is_independent(step: StepSource, others: Collection[str]) -> bool:
 
 
 def reads_none_of(expression: str, ids: Collection[str]) -> bool:
-    """Whether an expression names every result it reads, and none of these; what is in doubt is a no."""
+    """Whether an expression provably reads none of some results; False if it is not certain."""
     by_name = all(
         NAMED_RESULT_PATTERN.match(expression, match.start())
         for match in RESULTS_PATTERN.finditer(expression)

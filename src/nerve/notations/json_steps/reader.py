@@ -1,4 +1,4 @@
-"""Reads workflows written in JSON: the dialect of step machines, and the spec itself."""
+"""Read workflows in JSON: the step machine format, and the spec itself."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ WORKFLOW_SHAPE_FIX = 'Write {"id": "a-name", "steps": [{…}]}.'
 
 
 def read_document(text: str, file: str = "<text>") -> Document:
-    """A workflow written in JSON; raises `Unreadable` with every problem and its place."""
+    """Parse a workflow in JSON; raises `InvalidDefinition` with every problem and its position."""
     source = parse_located_json(text, file)
     if not isinstance(source, LocatedMap):
         position = getattr(source, "position", None)
-        message = f"a workflow is an object, not {describe_json_value(source)}"
+        message = f"A workflow must be an object, got {describe_json_value(source)}"
         raise InvalidDefinition([Problem(file, position or Position(), message, WORKFLOW_SHAPE_FIX)])
     if "body" in source and "steps" in source:
-        message, at = "a workflow has either 'steps' or a 'body'", source.key_positions.get("body")
+        message, at = (
+            "A workflow must have either 'steps' or 'body', not both",
+            source.key_positions.get("body"),
+        )
         raise InvalidDefinition([Problem(file, at or Position(), message, "Remove one of them.")])
     if "body" in source:
         source.pop("$schema", None)
@@ -46,25 +49,23 @@ def read_document(text: str, file: str = "<text>") -> Document:
 
 
 def no_workflow_problem(source: LocatedMap, diagnostics: StepDiagnostics) -> Problem:
-    """What is said of an object with neither steps nor a body: likely one of them is misspelt."""
+    """Return the problem of an object with neither steps nor a body; a key may be misspelled."""
     forms = ("steps", "body")
     close = next((key for key in source if key not in WORKFLOW_SCHEMA and suggest_key(key, forms)), None)
     if close is not None:
         report_unknown_key(diagnostics, source, close, forms, "a workflow", "")
     else:
-        diagnostics.add_problem(
-            source.position, "this is no workflow: it has neither 'steps' nor a 'body'", WORKFLOW_SHAPE_FIX
-        )
+        diagnostics.add_problem(source.position, "A workflow must have 'steps' or 'body'", WORKFLOW_SHAPE_FIX)
     return diagnostics.problems[0]
 
 
 def check_agent_step(diagnostics: StepDiagnostics, step: StepSource) -> None:
-    """What only agents have, and what only workflows have that are called as one."""
+    """Check the keys that only agents or only called workflows may have."""
     name = step.get("agent") or ""
     if name == WORKFLOW_PREFIX:
         diagnostics.add_problem(
             step.position_of("agent"),
-            f"'{WORKFLOW_PREFIX}' names no workflow",
+            f"'{WORKFLOW_PREFIX}' does not name a workflow",
             f"Write {WORKFLOW_PREFIX}<id>.",
         )
     if "params" in step.source and not name.startswith(WORKFLOW_PREFIX):
@@ -80,10 +81,12 @@ def check_agent_step(diagnostics: StepDiagnostics, step: StepSource) -> None:
 
 
 def lower_dialect(source: LocatedMap, diagnostics: StepDiagnostics) -> LocatedMap:
-    """The spec of a workflow written as steps."""
+    """Return the spec of a workflow in the step machine format."""
     source = drop_invalid_keys(diagnostics, source, WORKFLOW_SCHEMA, "a workflow")
     if "id" not in source and "id" not in source.key_positions:
-        diagnostics.add_problem(source.position, "the workflow has no 'id'", f"Add {KEY_EXAMPLES['id']}.")
+        diagnostics.add_problem(
+            source.position, "'id' of the workflow is missing", f"Add {KEY_EXAMPLES['id']}."
+        )
     steps = parse_steps(diagnostics, source, "the workflow")
     known = check_source_step_ids(diagnostics, steps)
     check_step_inputs(diagnostics, known)

@@ -1,4 +1,4 @@
-"""The shape of the dialect: which keys a workflow and its steps have, and what each of them takes."""
+"""The schema of the step machine format: the keys of workflows and steps, and their values."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from nerve.spec.key_suggestions import suggest_key
 from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
 
 MAX_STEP_PROBLEMS = 50
-"""Problems that are collected before reading stops."""
+"""Parsing stops after this many problems."""
 MAX_COMPARED_NAMES = 1000
-"""Names among which a misspelt one is looked for."""
+"""Maximum number of names to compare for a suggestion."""
 MAX_NESTING = 10
-"""How deep parallel steps may stand in parallel steps."""
+"""Maximum nesting of parallel steps."""
 STEP_ID_PATTERN = re.compile(r"\w[\w.-]{0,127}")
 
 WORKFLOW_SCHEMA = {
@@ -60,11 +60,11 @@ REQUIRED_KEYS = {
     "transform": ["transform"],
 }
 ROUTE_KEYS = ["next", "on_error", "then", "else", "on_approve", "on_reject"]
-"""The keys that name a step to go on with."""
+"""The keys that name a next step."""
 
 
 CONTINUE_ON_REJECT = "continue"
-"""What `on_reject` of an approval in a parallel step may say: the report has the rejection."""
+"""Value of `on_reject` in a parallel step: the report contains the rejection."""
 
 
 def is_number(value: Any) -> bool:
@@ -76,10 +76,10 @@ def is_json_integer(value: Any) -> bool:
 
 
 VALUE_RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
-    "text": (lambda value: isinstance(value, str), "a text", "Put it in double quotes."),
+    "text": (lambda value: isinstance(value, str), "a string", "Put it in double quotes."),
     "name": (
         lambda value: isinstance(value, str) and bool(value.strip()),
-        "a text that is not empty",
+        "a non-empty string",
         "Put it in double quotes.",
     ),
     "id": (
@@ -95,27 +95,27 @@ VALUE_RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
     "continue": (
         lambda value: value in (None, CONTINUE_ON_REJECT),
         f'"{CONTINUE_ON_REJECT}" in a parallel step',
-        "Leave it out to cancel the run on a rejection.",
+        "Remove it to cancel the run on a rejection.",
     ),
     "whole": (
         lambda value: is_json_integer(value) and value >= 0,
-        "a whole number that is not negative",
+        "a non-negative integer",
         "Write a number such as 3.",
     ),
     "attempts": (
         lambda value: is_json_integer(value) and value >= 1,
-        "the number of attempts in all, at least 1 (1 is no retry)",
+        "the total number of attempts, at least 1 (1 means no retry)",
         "Write a number such as 3.",
     ),
     "duration": (
         lambda value: is_number(value) and value >= 0,
-        "milliseconds, not negative",
-        "Write a number such as 60000, a minute.",
+        "non-negative milliseconds",
+        "Write a number such as 60000 for a minute.",
     ),
     "bound": (
         lambda value: is_number(value) and value > 0,
-        "milliseconds, more than 0",
-        "Write a number such as 60000, a minute.",
+        "positive milliseconds",
+        "Write a number such as 60000 for a minute.",
     ),
     "flag": (lambda value: isinstance(value, bool), "true or false", "Write it without quotes."),
     "list": (
@@ -130,7 +130,7 @@ VALUE_RULES: dict[str, tuple[Callable[[Any], bool], str, str]] = {
         'Write "plan" or ["plan", "code"].',
     ),
 }
-"""What a value must be, how that is said, and how one is written."""
+"""The check of a value, its description in messages, and the fix."""
 KEY_EXAMPLES = {
     "id": '"id": "a-name"',
     "agent": '"agent": "claude"',
@@ -140,7 +140,7 @@ KEY_EXAMPLES = {
     "else": '"else": "a-step" or null',
     "transform": '"transform": "input"',
 }
-"""How a key is written that must be there."""
+"""Examples of required keys."""
 
 
 def all_strings(values: list[Any]) -> bool:
@@ -149,7 +149,7 @@ def all_strings(values: list[Any]) -> bool:
 
 @dataclass(slots=True)
 class StepDiagnostics:
-    """What is said about one file."""
+    """Problems and notes of one file."""
 
     file: str
     problems: list[Problem] = field(default_factory=list)
@@ -166,7 +166,7 @@ class StepDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class StepSource:
-    """A step whose shape is right."""
+    """A step with valid keys."""
 
     id: str
     type: str
@@ -181,18 +181,18 @@ class StepSource:
         return self.source.get(key, default)
 
     def position_of(self, key: str) -> Position | None:
-        """Where the value of a key stands, or the step if it has no such key."""
+        """Return the position of the value of a key, or of the step without that key."""
         return self.source.value_positions.get(key, self.source.position)
 
     def with_nested(self) -> Iterator[StepSource]:
-        """The step, and those in it."""
+        """Yield the step and its nested steps."""
         yield self
         for step in self.nested:
             yield from step.with_nested()
 
 
 def limited_suggestion(name: str, names: Iterable[str]) -> str:
-    """What may have been meant, if there are not too many names to look at."""
+    """Return a suggestion, or an empty string if there are too many names to compare."""
     known = list(names)
     return did_you_mean_hint(name, known) if len(known) <= MAX_COMPARED_NAMES else ""
 
@@ -204,7 +204,7 @@ def drop_invalid_keys(
     what: str,
     fix: Callable[[str], str] = lambda _: "",
 ) -> LocatedMap:
-    """The source with only what is right about it; the rest is told."""
+    """Return the source with only its valid entries; report the others."""
     for key in [key for key in source if key not in keys]:
         report_unknown_key(diagnostics, source, key, keys, what, fix(key))
     valid = LocatedMap((), source.position)
@@ -212,13 +212,13 @@ def drop_invalid_keys(
     for key, value in source.items():
         if key not in keys:
             continue
-        right, words, example = VALUE_RULES[keys[key]]
-        if right(value):
+        is_valid, description, example = VALUE_RULES[keys[key]]
+        if is_valid(value):
             valid[key] = value
             continue
         at = source.value_positions.get(key, source.key_positions.get(key, source.position))
         diagnostics.add_problem(
-            at, f"'{key}' of {what} must be {words}, not {describe_json_value(value)}", example
+            at, f"'{key}' of {what} must be {description}, got {describe_json_value(value)}", example
         )
     return valid
 
@@ -226,10 +226,10 @@ def drop_invalid_keys(
 def report_unknown_key(
     diagnostics: StepDiagnostics, source: LocatedMap, key: str, keys: Collection[str], what: str, fix: str
 ) -> None:
-    """Tell of a key, and read on as if it were the one that was meant."""
-    at, message = source.key_positions.get(key, source.position), f"{what} has no key '{key}'"
+    """Report an unknown key; parsing continues with the suggested key."""
+    at, message = source.key_positions.get(key, source.position), f"Unknown key '{key}' in {what}"
     if fix or (word := suggest_key(key, keys)) is None:
-        diagnostics.add_problem(at, message, fix or f"Its keys: {', '.join(keys)}.")
+        diagnostics.add_problem(at, message, fix or f"Valid keys: {', '.join(keys)}.")
         return
     diagnostics.add_problem(at, f"{message}. Did you mean '{word}'?")
     if word not in source:
@@ -255,14 +255,14 @@ def describe_json_value(value: Any) -> str:
 def parse_steps(
     diagnostics: StepDiagnostics, source: LocatedMap, what: str, depth: int = 0
 ) -> tuple[StepSource, ...]:
-    """The steps of a workflow or of a parallel step."""
+    """Parse the steps of a workflow or a parallel step."""
     items = source.get("steps")
     if not isinstance(items, LocatedList):
         return ()
     if not items:
-        diagnostics.add_problem(items.position, f"{what} has no steps", "Give it at least one.")
+        diagnostics.add_problem(items.position, f"No steps in {what}", "Add at least one step.")
     if depth > MAX_NESTING:
-        message = f"parallel steps stand deeper than {MAX_NESTING} levels in each other"
+        message = f"Parallel steps are nested deeper than {MAX_NESTING} levels"
         diagnostics.add_problem(items.position, message, "Call a workflow instead.")
         return ()
     steps = []
@@ -272,7 +272,9 @@ def parse_steps(
         else:
             at = items.value_positions.get(index, items.position)
             diagnostics.add_problem(
-                at, f"a step is an object, not {describe_json_value(item)}", 'Write {"id": …, "type": …}.'
+                at,
+                f"A step must be an object, got {describe_json_value(item)}",
+                'Write {"id": …, "type": …}.',
             )
     return tuple(step for step in steps if step is not None)
 
@@ -290,10 +292,10 @@ def parse_step(diagnostics: StepDiagnostics, source: LocatedMap, index: int, dep
     valid = drop_invalid_keys(
         diagnostics, source, keys, f"{what} of type {type}", lambda key: misplaced_key_fix(key, type, depth)
     )
-    if lacking := [key for key in ["id", *REQUIRED_KEYS[type]] if key not in source and key in keys]:
-        message = f"{what} of type {type} has no {' and no '.join(map(repr, lacking))}"
+    if missing := [key for key in ["id", *REQUIRED_KEYS[type]] if key not in source and key in keys]:
+        message = f"Missing {' and '.join(map(repr, missing))} in {what} of type {type}"
         diagnostics.add_problem(
-            source.position, message, f"Add {', '.join(KEY_EXAMPLES[key] for key in lacking)}."
+            source.position, message, f"Add {', '.join(KEY_EXAMPLES[key] for key in missing)}."
         )
     nested = parse_steps(diagnostics, valid, what, depth + 1)
     min_success = valid.get("min_success", 0)
@@ -304,35 +306,33 @@ def parse_step(diagnostics: StepDiagnostics, source: LocatedMap, index: int, dep
 
 
 def step_keys(type: str, depth: int) -> dict[str, str]:
-    """The keys of a step; one in a parallel step leads nowhere (and may say so with null)."""
+    """Return the keys of a step; a step in a parallel step has no route keys, except with null."""
     without = ROUTE_KEYS if depth else ["next"] if type == "condition" else []
-    keys = {
-        key: takes for key, takes in (STEP_SCHEMA | STEP_TYPE_SCHEMAS[type]).items() if key not in without
-    }
+    keys = {key: rule for key, rule in (STEP_SCHEMA | STEP_TYPE_SCHEMAS[type]).items() if key not in without}
     return keys | {"on_reject": "continue"} if depth and type == "approval" else keys
 
 
 MISPLACED_KEY_FIXES = {
-    ("condition", "next"): "A condition goes on by 'then' and 'else'.",
-    ("agent", "prompt"): "What an agent is told stands in its file; it is given the input and the results.",
+    ("condition", "next"): "Route a condition with 'then' and 'else'.",
+    ("agent", "prompt"): "Put the prompt in the agent file; the agent gets the input and the results.",
 }
-"""Keys that are often written in a step of a type that has no such thing."""
+"""Fixes for keys that are often used in a step type that does not have them."""
 
 
 def misplaced_key_fix(key: str, type: str, depth: int) -> str:
     if depth and key in ROUTE_KEYS:
-        return "A step in a parallel step leads nowhere: let the parallel step go on."
+        return "A step in a parallel step has no routes: set the route of the parallel step."
     return MISPLACED_KEY_FIXES.get((type, key), "")
 
 
 def report_unknown_type(diagnostics: StepDiagnostics, source: LocatedMap, what: str) -> None:
-    types = f"Types are: {', '.join(STEP_TYPE_SCHEMAS)}."
+    types = f"Valid types: {', '.join(STEP_TYPE_SCHEMAS)}."
     if "type" not in source:
         close = next((key for key in source if suggest_key(key, ["type"])), None)
         if close is not None:
             report_unknown_key(diagnostics, source, close, ["type"], what, "")
         else:
-            diagnostics.add_problem(source.position, f"{what} has no 'type'", types)
+            diagnostics.add_problem(source.position, f"Missing 'type' in {what}", types)
         return
     type, at = source["type"], source.value_positions.get("type", source.position)
     close = limited_suggestion(type, STEP_TYPE_SCHEMAS) if isinstance(type, str) else ""
@@ -342,20 +342,20 @@ def report_unknown_type(diagnostics: StepDiagnostics, source: LocatedMap, what: 
 
 
 def check_source_step_ids(diagnostics: StepDiagnostics, steps: Iterable[StepSource]) -> dict[str, StepSource]:
-    """Every step by its id, nested ones too; an id stands for one step only."""
+    """Return all steps by id, including nested steps; report duplicate ids."""
     known: dict[str, StepSource] = {}
     for top in steps:
         for step in top.with_nested():
             if first := known.get(step.id):
                 line = (first.position_of("id") or Position()).line
-                message = f"two steps have the id '{step.id}'; the first is in line {line}"
+                message = f"Duplicate step id '{step.id}'; the first is on line {line}"
                 diagnostics.add_problem(step.position_of("id"), message, "Rename one of them.")
             known.setdefault(step.id, step)
     return known
 
 
 def check_step_inputs(diagnostics: StepDiagnostics, known: dict[str, StepSource]) -> None:
-    """The steps named by `input` exist, and their names are free among what an agent is given."""
+    """Report inputs that name an unknown step or a reserved name."""
     for step in known.values():
         for index, name in enumerate(input_step_ids(step)):
             input_value = step.get("input")
@@ -367,10 +367,12 @@ def check_step_inputs(diagnostics: StepDiagnostics, known: dict[str, StepSource]
             if name not in known:
                 close = limited_suggestion(name, known)
                 fix = "" if close else f"Steps: {', '.join(list(known)[:MAX_COMPARED_NAMES])}."
-                diagnostics.add_problem(at, f"'input' of step '{step.id}' names no step '{name}'{close}", fix)
+                diagnostics.add_problem(
+                    at, f"'input' of step '{step.id}' names the unknown step '{name}'{close}", fix
+                )
             elif name in ("input", "context"):
                 diagnostics.add_problem(
-                    at, f"a step called '{name}' cannot be an input", "Give it another id."
+                    at, f"A step with the reserved id '{name}' cannot be an input", "Give it another id."
                 )
 
 

@@ -1,4 +1,4 @@
-"""Writes workflows down in JSON: the spec itself, or steps where steps can say it."""
+"""Write workflows in JSON: the spec itself, or steps where possible."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from nerve.spec.models import WorkflowSpec
 from nerve.text.source import InvalidDefinition
 
 MAX_DIFFERENCES = 20
-"""Differences that are named."""
+"""Maximum number of reported differences."""
 
 
 def write_document(data: dict[str, Any]) -> str:
-    """The full form: the spec as it is."""
+    """Return the full form, the spec itself."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_steps(data: dict[str, Any]) -> tuple[str, list[str]]:
-    """A workflow as steps, and what of it steps cannot say; with nothing to say it reads back as it was."""
+    """Return a workflow as steps, and what steps cannot express; if nothing, it parses back unchanged."""
     spec = normalize_spec(data)
     if spec["body"]["kind"] != "machine":
         return "", [f"the body is of kind {spec['body']['kind']}; only a machine can be written as steps"]
@@ -38,7 +38,7 @@ def write_steps(data: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def normalize_spec(data: dict[str, Any]) -> dict[str, Any]:
-    """A spec in its plain form, its start first."""
+    """Return a spec without defaults, with its start state first."""
     spec = WorkflowSpec.model_validate(data).model_dump(mode="json", exclude_defaults=True)
     body = spec["body"]
     if body["kind"] == "machine" and (start := body.pop("start", None)):
@@ -68,18 +68,18 @@ def build_step_file(spec: dict[str, Any], cannot: list[str]) -> dict[str, Any]:
 
 
 def redirect_to_groups(state: dict[str, Any], groups: dict[str, str]) -> dict[str, Any]:
-    """A state whose ways lead to the first step of a group, and not to the group."""
+    """Return a state whose routes lead to the first step of a group instead of the group."""
     routes = [
         {**route, "to": groups.get(route["to"], route["to"])} if "to" in route else route
         for route in state.get("next", [])
     ]
     on_error = state.get("on_error")
-    led = {"on_error": groups.get(on_error, on_error)} if on_error else {}
-    return {**state, "next": routes, **led}
+    error_route = {"on_error": groups.get(on_error, on_error)} if on_error else {}
+    return {**state, "next": routes, **error_route}
 
 
 def steps_of_state(state: dict[str, Any], cannot: list[str]) -> Iterator[dict[str, Any]]:
-    """The step of a state, or the steps of a group, one after the other."""
+    """Yield the step of a state, or the steps of a group in order."""
     node = state.get("body") or {"kind": "nothing"}
     members = group_members(node)
     if not members:
@@ -99,7 +99,7 @@ def first_route(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def route_keys(state: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    """Where a state goes on, in the keys of its type of step."""
+    """Return the routes of a state in the keys of its step type."""
     targets = [route.get("to") for route in state.get("next", [])]
     keys = ["next"]
     if "when" in first_route(state):
@@ -137,13 +137,13 @@ def step_of_node(
             step |= {"type": "parallel", "steps": parts}
             step |= {"min_success": node["require"]} if "require" in node else {}
         case _:
-            cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} is no step")
+            cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} cannot be written as a step")
     step |= {key: node[key] for key in ("params", "output_schema", "limits") if key in node}
     return step | step_policy(node)
 
 
 def step_input(node_input: Any) -> dict[str, Any]:
-    """What an `input` of a step must say to give this."""
+    """Return the `input` key of a step that produces this node input."""
     if not isinstance(node_input, dict):
         return {}
     names = [name for name in node_input if name not in ("input", "context")]
@@ -170,13 +170,13 @@ def step_policy(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def group_members(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The members of a group that was made because they are independent."""
+    """Return the members of an automatic parallel group, or an empty list."""
     match node:
         case {
             "kind": "sequence",
-            "steps": [{"kind": "parallel", "branches": branches} as side_by_side, last],
+            "steps": [{"kind": "parallel", "branches": branches} as parallel, last],
         }:
-            plain_group = "require" not in side_by_side and str(last.get("expression")).startswith("given[")
+            plain_group = "require" not in parallel and str(last.get("expression")).startswith("given[")
             return branches if plain_group else []
     return []
 
@@ -186,11 +186,11 @@ def ms_from_seconds(seconds: float) -> float:
     return int(exact) if exact == int(exact) else exact
 
 
-# -- what cannot be said -----------------------------------------------------------------------
+# -- differences -------------------------------------------------------------------------------
 
 
 def find_differences(spec: dict[str, Any], text: str) -> list[str]:
-    """Where the steps say something else than the spec, as reading them again shows."""
+    """Return where the spec of the written steps differs from the original."""
     try:
         again = normalize_spec(read_document(text).data)
     except InvalidDefinition as error:
@@ -199,7 +199,7 @@ def find_differences(spec: dict[str, Any], text: str) -> list[str]:
 
 
 def iter_differences(expected: Any, got: Any, where: str) -> Iterator[str]:
-    """What of a spec is other when it was written as steps."""
+    """Yield the differences between a spec and the spec of its steps."""
     if isinstance(expected, dict) and isinstance(got, dict):
         for key in [*expected, *(key for key in got if key not in expected)]:
             inner = f"{where}.{key}".lstrip(".")
@@ -211,4 +211,4 @@ def iter_differences(expected: Any, got: Any, where: str) -> Iterator[str]:
         for index, pair in enumerate(zip(expected, got, strict=True)):
             yield from iter_differences(*pair, f"{where}[{index}]")
     elif expected != got:
-        yield f"{where} cannot be said with steps"
+        yield f"{where} cannot be expressed with steps"

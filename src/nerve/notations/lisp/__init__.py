@@ -1,4 +1,4 @@
-"""Lisp: state machines of roles, signals and prompts, and the spec itself as literals."""
+"""Lisp: state machines with roles, signals and prompts, or the spec itself as literals."""
 
 from nerve.notations.lisp.document import read_document
 from nerve.notations.lisp.full_form import write_document

@@ -1,4 +1,4 @@
-"""Bodies: what is done in a state, in order; the forms that hold other forms."""
+"""Compile bodies, and the forms that contain other forms."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ TIMEOUT_CLAUSE: Final = "timeout"
 
 
 def compile_body(program: LispProgram, forms: Sequence[Form], names: Names) -> list[LocatedMap]:
-    """The steps of some forms; what is wrong with one does not keep the others from being read."""
+    """Return the steps of some forms; a form with a problem is skipped."""
     steps: list[LocatedMap] = []
     compile_forms(program, forms, Env(names, steps))
     for step, following in pairwise(steps):
         if step.get("kind") == "goto":
             program.diagnostics.add_warning(
-                following, "this is never reached", "Nothing behind a goto is done."
+                following, "This form is unreachable", "Remove the forms after a goto."
             )
     return steps
 
@@ -56,8 +56,8 @@ def compile_forms(program: LispProgram, forms: Sequence[Form], env: Env) -> None
 
 def compile_form(program: LispProgram, form: Form, env: Env) -> None:
     if not isinstance(form, ListForm) or not form.head:
-        fix = "A body is made of forms in parentheses."
-        program.diagnostics.fail(form, f"expected a form such as (log …), found {preview_form(form)}", fix)
+        fix = "Write a body as forms in parentheses."
+        program.diagnostics.fail(form, f"Expected a form such as (log …), found {preview_form(form)}", fix)
     if form.head in STEPS:
         env.add_step(STEPS[form.head](program, form, env))
     elif form.head in BLOCK_FORMS:
@@ -65,7 +65,7 @@ def compile_form(program: LispProgram, form: Form, env: Env) -> None:
     else:
         hint = MISPLACED_CLAUSE_FIXES.get(form.head)
         if hint:
-            program.diagnostics.fail(form, f"({form.head} …) cannot stand here", hint)
+            program.diagnostics.fail(form, f"({form.head} …) is not allowed here", hint)
         program.diagnostics.add_unknown_name(form, "form", form.head, [*STEPS, *BLOCK_FORMS])
 
 
@@ -75,9 +75,11 @@ def compile_action(program: LispProgram, form: ListForm, env: Env) -> None:
 
 
 def compile_let(program: LispProgram, form: ListForm, env: Env) -> None:
-    """Each name sees those before it."""
+    """Compile a let; each value can use the names before it."""
     if len(form.items) < 2:
-        program.diagnostics.fail(form, "(let …) without names", "Write (let ((name EXPR) …) BODY …).")
+        program.diagnostics.fail(
+            form, "The names of (let …) are missing", "Write (let ((name EXPR) …) BODY …)."
+        )
     inner = Env(env.names.new_child(), env.steps)
     for pair in let_pairs(program, require_items(program.diagnostics, form.items[1], "the names of a let")):
         try:
@@ -88,12 +90,12 @@ def compile_let(program: LispProgram, form: ListForm, env: Env) -> None:
 
 
 def let_pairs(program: LispProgram, items: Sequence[Form]) -> Sequence[Form]:
-    """The names of a let, each with its value in a list; where they stand without, that is told once."""
+    """Return the (name value) pairs of a let; pairs without parentheses are reported once."""
     flat = next((item for item in items if not isinstance(item, ListForm | VectorForm)), None)
     if flat is None or len(items) % 2:
         return items
     fix = "Put each name and its value in parentheses: ((x 1) (y 2))."
-    program.diagnostics.add(flat, f"expected (name EXPR), found {preview_form(flat)}", fix)
+    program.diagnostics.add(flat, f"Expected (name EXPR), found {preview_form(flat)}", fix)
     return [ListForm(pair, pair[0].position) for pair in zip(items[::2], items[1::2], strict=True)]
 
 
@@ -101,7 +103,7 @@ def bind_let_name(program: LispProgram, pair: Form, env: Env) -> None:
     items = require_items(program.diagnostics, pair, "(name EXPR)")
     if len(items) != 2:
         program.diagnostics.fail(
-            pair, f"expected (name EXPR), found {preview_form(pair)}", "Give one value to a name."
+            pair, f"Expected (name EXPR), found {preview_form(pair)}", "Give each name one value."
         )
     name = require_symbol(program.diagnostics, items[0], "a name")
     is_gate = isinstance(items[1], ListForm) and items[1].head == "gate"
@@ -110,12 +112,12 @@ def bind_let_name(program: LispProgram, pair: Form, env: Env) -> None:
     try:
         reference = add_value_step(program, items[1], id, env)
     finally:
-        # A name whose value is refused is known all the same: nobody should be told about it twice.
+        # The name is defined even if its value has a problem, so that its uses do not report it again.
         env.names[name] = reference
 
 
 def add_value_step(program: LispProgram, form: Form, id: str, env: Env) -> str:
-    """Add the step that makes a value; gives the expression by which others see it."""
+    """Add the step that computes a value, and return the expression that refers to it."""
     if isinstance(form, ListForm) and form.head in (*CONDITION_FORMS, "wait", "await"):
         return compile_expression(program, form, env)
     if not isinstance(form, ListForm) or form.head not in VALUE_STEPS:
@@ -144,7 +146,7 @@ def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
         loop_node.set_at("until", "false", form.position)
         if not any(map(contains_goto, steps)):
             program.diagnostics.add_warning(
-                loop_node, "this loop ends only by failing", "Add :until, :times or a (goto …)."
+                loop_node, "This loop only ends by failing", "Add :until, :times or a (goto …)."
             )
     if times is not None:
         put_repetitions(program, loop_node, times, env)
@@ -156,14 +158,14 @@ def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
 
 
 def contains_goto(step: object) -> bool:
-    """Whether a goto stands in a step."""
+    """Whether a step contains a goto."""
     if isinstance(step, LocatedMap):
         return step.get("kind") == "goto" or any(map(contains_goto, step.values()))
     return isinstance(step, LocatedList) and any(map(contains_goto, step))
 
 
 def put_repetitions(program: LispProgram, loop_node: LocatedMap, times: Form, env: Env) -> None:
-    """Put how often: a number, or an expression that gives one."""
+    """Set the number of iterations: a number or an expression."""
     if not isinstance(times, Number):
         loop_node.set_at("times", compile_expression(program, times, env), times.position)
         return
@@ -174,7 +176,7 @@ def put_repetitions(program: LispProgram, loop_node: LocatedMap, times: Form, en
 
 
 def compile_branch(program: LispProgram, form: ListForm, env: Env) -> None:
-    """Conditions are tests here: they say what holds now."""
+    """Compile a branch; its conditions are tested now, without waiting."""
     clauses, otherwise = split_clauses(program, form, "otherwise")
     tests = [compile_test(program, test, env) for test, _ in clauses]
     bodies = [compile_body_node(program, forms[1:], env.names, forms[0].position) for _, forms in clauses]
@@ -210,18 +212,18 @@ def switch_node(position: Position, key: str, cases: dict[str, LocatedMap]) -> L
 
 
 Clause = tuple[Form, tuple[Form, ...]]
-"""The condition, and the clause's name and body."""
+"""The condition, and the head and body of the clause."""
 
 
 def split_clauses(program: LispProgram, form: ListForm, last: str) -> tuple[list[Clause], ListForm | None]:
-    """The `on` or `when` clauses, and the one that stands last if there is one."""
+    """Return the `on` and `when` clauses, and the final clause if there is one."""
     clauses: list[Clause] = []
     final: ListForm | None = None
     problem_count = len(program.diagnostics.problems)
     for item in form.items[1:]:
         head = item.head if isinstance(item, ListForm) else ""
         if final is not None:
-            program.diagnostics.add(item, f"({last} …) must stand last", "Move it to the end.")
+            program.diagnostics.add(item, f"({last} …) must be the last clause", "Move it to the end.")
         if isinstance(item, ListForm) and head in ("on", "when") and len(item.items) > 1:
             clauses.append((item.items[1], (item.items[0], *item.items[2:])))
         elif isinstance(item, ListForm) and head == last:
@@ -229,19 +231,19 @@ def split_clauses(program: LispProgram, form: ListForm, last: str) -> tuple[list
         elif len(program.diagnostics.problems) == problem_count:
             fix = f"Write (on CONDITION BODY …) or ({last} …)."
             program.diagnostics.add(
-                item, f"expected a clause of ({form.head} …), found {preview_form(item)}", fix
+                item, f"Expected a clause of ({form.head} …), found {preview_form(item)}", fix
             )
     if not clauses and len(program.diagnostics.problems) > problem_count:
         raise FormRejected
     if not 0 < len(clauses) <= MAX_CLAUSES:
         expected = f"1 to {MAX_CLAUSES} (on …) clauses"
-        message = f"({form.head} …) takes {expected}, not {len(clauses)}"
+        message = f"({form.head} …) takes {expected}, got {len(clauses)}"
         program.diagnostics.fail(form, message, "Write (on CONDITION BODY …).")
     return clauses, final
 
 
 def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
-    """Wait for the first of several conditions, and do what stands behind it."""
+    """Compile a select: wait for the first of several conditions, and run its clause."""
     clauses, late = split_clauses(program, form, TIMEOUT_CLAUSE)
     id, position = program.new_id("select"), form.position
     wait = make_node("wait", position, id=id)
@@ -263,7 +265,7 @@ def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
 def clause_names(
     program: LispProgram, forms: tuple[Form, ...], id: str, env: Env
 ) -> tuple[Names, Sequence[Form]]:
-    """The names a clause sees: with `:as NAME` also what its condition came with."""
+    """Return the names of a clause, with `:as NAME` bound to the value of its condition, and its body."""
     if len(forms) < 3 or not isinstance(forms[1], Keyword) or forms[1].name != "as":
         return env.names, forms[1:]
     name = require_symbol(program.diagnostics, forms[2], "a name")
@@ -272,14 +274,16 @@ def clause_names(
 
 def compile_timeout_clause(program: LispProgram, wait: LocatedMap, form: ListForm, env: Env) -> LocatedMap:
     if len(form.items) < 2:
-        program.diagnostics.fail(form, "(timeout …) without seconds", "Write (timeout SECONDS BODY …).")
+        program.diagnostics.fail(
+            form, "The seconds of (timeout …) are missing", "Write (timeout SECONDS BODY …)."
+        )
     wait.set_at("timeout", require_form_seconds(program.diagnostics, form.items[1]), form.items[1].position)
     wait.set_at("on_timeout", TIMEOUT_CLAUSE, form.position)
     return compile_body_node(program, form.items[2:], env.names, form.position)
 
 
 def condition_name(condition_map: LocatedMap, used: set[str]) -> str:
-    """A name for a condition: what it waits for."""
+    """Return a unique name for a condition, from the label it waits for."""
     label = condition_map.get("signal") or condition_map.get("response") or condition_map["fact"][0]
     name, number = str(label)[:100], 1
     while name in used:
@@ -291,7 +295,7 @@ def condition_name(condition_map: LocatedMap, used: set[str]) -> str:
 def compile_with_timeout(program: LispProgram, form: ListForm, env: Env) -> None:
     if len(form.items) < 3:
         fix = "Write (with-timeout SECONDS BODY … (on-timeout BODY …))."
-        program.diagnostics.fail(form, "(with-timeout …) without seconds or body", fix)
+        program.diagnostics.fail(form, "The seconds or the body of (with-timeout …) are missing", fix)
     seconds = require_form_seconds(program.diagnostics, form.items[1])
     rest, last = form.items[2:], form.items[-1]
     late = last if isinstance(last, ListForm) and last.head == "on-timeout" else None
@@ -320,12 +324,12 @@ BLOCK_FORMS: Final[dict[str, Callable[[LispProgram, ListForm, Env], None]]] = {
 }
 
 MISPLACED_CLAUSE_FIXES: Final = {
-    "on": "It stands in (branch …) or (select …).",
-    "when": "It stands in (branch …) or (select …).",
-    "otherwise": "It stands last in (branch …).",
-    "timeout": "It stands last in (select …).",
-    "on-timeout": "It stands last in (with-timeout …).",
-    "state": "It stands in (workflow …).",
-    "defn": "It stands in (workflow …), or before it.",
-    **dict.fromkeys(SPECIAL_FORMS, "It is an expression; write (await …), (log …) or (let …) around it."),
+    "on": "Use it in (branch …) or (select …).",
+    "when": "Use it in (branch …) or (select …).",
+    "otherwise": "Use it last in (branch …).",
+    "timeout": "Use it last in (select …).",
+    "on-timeout": "Use it last in (with-timeout …).",
+    "state": "Use it in (workflow …).",
+    "defn": "Use it in (workflow …), or before it.",
+    **dict.fromkeys(SPECIAL_FORMS, "It is an expression; put it in (await …), (log …) or (let …)."),
 }

@@ -1,4 +1,4 @@
-"""What is known of a workflow while it is read: roles, inputs, states, helpers, prompts, names."""
+"""State of the compiler: roles, inputs, states, helpers, prompts and names."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from nerve.notations.lisp.diagnostics import LispDiagnostics
 from nerve.text.source import LocatedList, LocatedMap, Position
 
 Names = ChainMap[str, str]
-"""What each name in sight stands for: the text of an expression."""
+"""The expression of each visible name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Who answers a prompt."""
+    """The agent that answers a prompt."""
 
     agent: str | None
     thread: str
     model: str | None
     prompt_options: LocatedMap = field(default_factory=LocatedMap)
-    """What else is said of every prompt for it: `fallback`, `tools`, `max_turns`."""
+    """Options of every prompt of the role: `fallback`, `tools`, `max_turns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A `defn`: the text of its expression, with its parameters as numbered slots."""
+    """A `defn`: its expression, with numbered slots for its parameters."""
 
     parameter_count: int
     text: str
@@ -35,10 +35,10 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Where a form stands: the names in sight, and the steps to which it adds its own.
+    """The context of a form: the visible names, and the list of steps that it appends to.
 
-    In a `test`, a condition does not wait: it says whether it holds now or, where it is `compared`, which
-    value it has now. Elsewhere it waits. Without `steps` it can do neither.
+    In a `test`, a condition does not wait: it yields whether it holds now or, if it is `compared`, its
+    current value. Elsewhere it waits. Without `steps`, conditions are not allowed.
     """
 
     names: Names
@@ -59,7 +59,7 @@ class Env:
 
 @dataclass(slots=True)
 class LispProgram:
-    """The workflow that is being read."""
+    """The workflow being compiled."""
 
     diagnostics: LispDiagnostics
     roles: dict[str, Role] = field(default_factory=dict)
@@ -67,34 +67,34 @@ class LispProgram:
     states: set[str] = field(default_factory=set)
     helpers: dict[str, Helper | None] = field(default_factory=dict)
     tags: set[str] = field(default_factory=set)
-    """Those that are written down with `:tag`."""
+    """Tags set with `:tag`."""
     prompt_count: int = 0
-    """How many there were so far."""
+    """Number of prompts so far."""
     untagged_prompts: list[tuple[int, LocatedMap]] = field(default_factory=list)
-    """Those that have no tag yet, each with its number."""
+    """Prompts without a tag so far, each with its number."""
     prompt_number_by_tag: dict[str, int] = field(default_factory=dict)
-    """The number of the prompt that got a tag from the wait for it."""
+    """Numbers of the prompts that got their tag from a wait, by tag."""
     used_ids: set[str] = field(default_factory=set)
-    """The ids that are written down."""
+    """Ids set in the source."""
     expression_chars: int = 0
-    """Characters of all expressions so far."""
+    """Total length of all expressions so far."""
     id_count: int = 0
 
     def claim_id(self, name: str) -> str:
-        """The name itself as an id, if nothing else has it, for what people answer by its name."""
+        """Return the name as an id if it is free, for gates that users answer by name; else a new id."""
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,63}", name) or name in self.used_ids | self.states:
             return self.new_id(name)
         self.used_ids.add(name)
         return name
 
     def new_id(self, name: str) -> str:
-        """An id that nothing else has; those that begin with an underscore are ours."""
+        """Return a unique id; ids that start with an underscore are reserved for the compiler."""
         self.id_count += 1
         return f"_{re.sub(r'[^a-z0-9]+', '_', name.lower())[:40].strip('_')}_{self.id_count}"
 
 
 def make_node(kind: str, position: Position, **values: Any) -> LocatedMap:
-    """A node of the spec whose parts stand where they stood, or else where it stands itself."""
+    """Return a node of the spec; values keep their positions, others get that of the node."""
     result = LocatedMap((), position).set_at("kind", kind, position)
     for key, value in values.items():
         result.set_at(key, value, getattr(value, "position", None) or position)
@@ -102,7 +102,7 @@ def make_node(kind: str, position: Position, **values: Any) -> LocatedMap:
 
 
 def join_steps(steps: list[LocatedMap], position: Position) -> LocatedMap:
-    """Several steps as one node; none is one that hands on what it is given."""
+    """Return several steps as one node; no steps become a node that returns its input."""
     if not steps:
         return make_node("transform", position, expression="given")
     return (

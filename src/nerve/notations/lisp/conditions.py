@@ -1,4 +1,4 @@
-"""Conditions: signals, answers and facts, waited for or tested; and the records facts are made of."""
+"""Compile conditions (signals, responses, facts), and the records of facts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNAL_KEYS: Final = ("key", "scope")
 
 
 def compile_condition(program: LispProgram, form: Form, env: Env) -> LocatedMap:
-    """A condition of the spec."""
+    """Return the condition of the spec."""
     condition_form = require_condition_form(program, form)
     return CONDITION_FORMS[condition_form.head](program, condition_form, env)
 
@@ -34,20 +34,21 @@ def require_condition_form(program: LispProgram, form: Form) -> ListForm:
     if not isinstance(form, ListForm) or form.head not in CONDITION_FORMS:
         known = " or ".join(f"({name} …)" for name in CONDITION_FORMS)
         word = closest_form_name(form.head, CONDITION_FORMS) if isinstance(form, ListForm) else None
-        fix = f"Did you mean '{word}'?" if word else f"A condition is {known}."
-        program.diagnostics.fail(form, f"expected a condition, found {preview_form(form)}", fix)
+        fix = f"Did you mean '{word}'?" if word else f"Write {known}."
+        program.diagnostics.fail(form, f"Expected a condition, found {preview_form(form)}", fix)
     return form
 
 
 @register_special_form("signal", "transcript-response", "fact")
 def compile_condition_value(program: LispProgram, form: ListForm, env: Env) -> str:
-    """The value a condition comes with, or in a test whether it holds: a step before the one that asks.
+    """Add a step that waits for a condition, and return the expression of its value.
 
-    Where it is compared in a test, it is the value that it has now, or nil if it does not hold.
+    In a test, the step does not wait and the value says whether the condition holds. If that value is
+    compared, it is the current value of the condition, or nil if the condition does not hold.
     """
     if env.steps is None:
         program.diagnostics.fail(
-            form, f"({form.head} …) cannot stand here", "Bind it with let, and use the name."
+            form, f"({form.head} …) is not allowed here", "Bind it with let, and use the name."
         )
     condition_map = compile_condition(program, form, env.for_comparison())
     step = make_node("wait", form.position, id=program.new_id(form.head))
@@ -61,9 +62,9 @@ def compile_condition_value(program: LispProgram, form: ListForm, env: Env) -> s
 
 @register_special_form("wait", "await")
 def compile_await_value(program: LispProgram, form: ListForm, env: Env) -> str:
-    """`(await COND)` where a value is wanted is the value of the condition."""
+    """Compile `(await COND)` in an expression to the value of the condition."""
     if env.test:
-        program.diagnostics.fail(form, "a test does not wait", "Write the condition alone.")
+        program.diagnostics.fail(form, "A test cannot wait", "Write only the condition.")
     [inner] = split_form(program.diagnostics, form, least=1, most=1).rest
     return compile_condition_value(program, require_condition_form(program, inner), env)
 
@@ -80,10 +81,10 @@ def compile_signal(program: LispProgram, form: ListForm, env: Env) -> LocatedMap
 def put_signal_key(
     program: LispProgram, target: LocatedMap, options: dict[str, Form], env: Env
 ) -> LocatedMap:
-    """Put the key of a signal, which may be called its scope."""
+    """Set the key of a signal, from :key or its synonym :scope."""
     key_forms = [options[name] for name in SIGNAL_KEYS if name in options]
     if len(key_forms) > 1:
-        program.diagnostics.add(key_forms[1], ":key and :scope are the same", "Remove one.")
+        program.diagnostics.add(key_forms[1], ":key and :scope are synonyms", "Remove one.")
     if key_forms:
         target.set_at("key", compile_text_value(program, key_forms[0], env), key_forms[0].position)
     return target
@@ -93,7 +94,7 @@ def compile_response(program: LispProgram, form: ListForm, env: Env) -> LocatedM
     request_id = split_form(program.diagnostics, form, ["request-id"], most=0).option("request-id")
     if request_id is None:
         program.diagnostics.fail(
-            form, "(transcript-response …) without a :request-id", "Name the prompt's :tag."
+            form, ":request-id of (transcript-response …) is missing", "Name the prompt's :tag."
         )
     name = require_form_name(program.diagnostics, request_id, "a request id")
     bind_response_prompt(program, name, request_id)
@@ -101,13 +102,13 @@ def compile_response(program: LispProgram, form: ListForm, env: Env) -> LocatedM
 
 
 def bind_response_prompt(program: LispProgram, name: str, form: Form) -> None:
-    """Find the prompt that is meant: by its tag, else the nearest above without one (or with this one)."""
+    """Find the prompt of a response: by tag, else the nearest untagged prompt above (or with this tag)."""
     last = program.untagged_prompts[-1][0] if program.untagged_prompts else -1
     if name in program.tags or program.prompt_number_by_tag.get(name, -1) > last:
         return
     if not program.untagged_prompts:
-        fix = f"Add :tag {name} to the send-prompt whose answer it is."
-        program.diagnostics.fail(form, f"no send-prompt above has the request id '{name}'", fix)
+        fix = f"Add :tag {name} to its send-prompt."
+        program.diagnostics.fail(form, f"No send-prompt above has the request id '{name}'", fix)
     number, prompt = program.untagged_prompts.pop()
     prompt.set_at("tag", name, form.position)
     program.prompt_number_by_tag[name] = number
@@ -127,10 +128,10 @@ CONDITION_FORMS: Final[dict[str, Callable[[LispProgram, ListForm, Env], LocatedM
 
 
 def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = False) -> LocatedList:
-    """The JSON form of a record: the label, the fields in order, and an object of those with a name."""
+    """Return a record as JSON: the label, the positional fields, and an object of the named fields."""
     if not isinstance(form, ListForm) or not form.items:
-        fix = "A record is written (label field … :name value …)."
-        program.diagnostics.fail(form, f"expected a record, found {preview_form(form)}", fix)
+        fix = "Write a record as (label field … :name value …)."
+        program.diagnostics.fail(form, f"Expected a record, found {preview_form(form)}", fix)
     label = form.items[0]
     name = require_form_name(program.diagnostics, label, "the label of a record")
     values = LocatedList((), form.position).append_at(
@@ -144,7 +145,7 @@ def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = F
             add_named_field(program, named_fields, item, next(fields, None), env, pattern)
         elif named_fields:
             program.diagnostics.add(
-                item, "a field without a name stands behind one with a name", "Put it first."
+                item, "A positional field follows a named field", "Put it before the named fields."
             )
         else:
             values.append_at(compile_field(program, item, env, pattern), item.position)
@@ -152,7 +153,7 @@ def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = F
 
 
 def append_named_fields(values: LocatedList, named_fields: LocatedMap) -> LocatedList:
-    """Named fields come last; an object that is a field itself must not be taken for them."""
+    """Append the named fields; an empty object keeps a last field that is an object apart from them."""
     return (
         values.append_at(named_fields, named_fields.position)
         if named_fields or (len(values) > 1 and isinstance(values[-1], LocatedMap))
@@ -166,13 +167,13 @@ def add_named_field(
     if item is None or isinstance(item, Keyword):
         program.diagnostics.fail(key, f":{key.name} has no value", f"Write (… :{key.name} VALUE).")
     if key.name in named_fields:
-        program.diagnostics.add(key, f":{key.name} is there twice", "Remove one.")
+        program.diagnostics.add(key, f":{key.name} is duplicated", "Remove one.")
     named_fields.set_at(key.name, compile_field(program, item, env, pattern), item.position)
     named_fields.key_positions[key.name] = key.position
 
 
 def compile_field(program: LispProgram, form: Form, env: Env, pattern: bool) -> Any:
-    """A field of a record. A symbol that is no name in sight stands for itself."""
+    """Compile a field of a record. A symbol that is not a visible name is a string."""
     match form:
         case Symbol(name) if name in env.names or name == WORKFLOW_ID_SYMBOL:
             return render_hole(compile_expression(program, form, env))
@@ -198,13 +199,15 @@ def compile_bare_symbol(program: LispProgram, form: Symbol, pattern: bool) -> st
     if name in WILDCARDS or name.startswith("?"):
         if not pattern:
             program.diagnostics.add(
-                form, f"'{name}' belongs in a pattern", "For the text itself use double quotes."
+                form,
+                f"'{name}' is only allowed in a pattern",
+                "Put it in double quotes for the literal text.",
             )
         return name
     return escape_template(name)
 
 
 def escape_fact_pattern(text: str, pattern: bool) -> str:
-    """A text in a pattern that only it fits."""
+    """Escape a string in a pattern so that it only matches itself."""
     special = text in WILDCARDS or text.startswith(("?", "\\"))
     return f"\\{text}" if pattern and special else text

@@ -1,4 +1,4 @@
-"""Telling what is wrong with a text, and going on behind it."""
+"""Collect the problems of a Lisp text, and suggest names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nerve.text.sexpr.limits import MAX_PROBLEMS
 from nerve.text.source import InvalidDefinition, LocatedMap, Position, Problem
 
 MAX_COMPARED_CHARS: Final = 64
-"""Names up to here are compared with others, and shown whole."""
+"""Longer names are not compared with others, and are truncated in messages."""
 
 MAX_COMPARED_NAMES: Final = 500
-"""With so many other names a wrong one is compared."""
+"""Maximum number of names to compare for a suggestion."""
 
 
 FOREIGN_NAMES: Final = {
@@ -35,11 +35,11 @@ FOREIGN_NAMES: Final = {
     **dict.fromkeys(("format", "string-append"), "str"),
     "append": "concat",
 }
-"""Words of other Lisps, and what they are here."""
+"""Names in other Lisps, and their equivalents here."""
 
 
 class FormRejected(Exception):
-    """A form that has been told about; what is around it goes on without it."""
+    """Skips a form whose problem was recorded; compilation continues after it."""
 
 
 class LispDiagnostics:
@@ -66,9 +66,9 @@ class LispDiagnostics:
     def add_unknown_name(
         self, at: Form, what: str, name: str, known: Collection[str], none: str = ""
     ) -> None:
-        """Tell about a name that is not one of the known ones; `none` is the fix if there are none."""
+        """Report an unknown name; `none` is the fix if no names are known."""
         self.add(
-            at, f"unknown {what} '{truncate_name(name)}'", suggest_form_names(name, known) if known else none
+            at, f"Unknown {what} '{truncate_name(name)}'", suggest_form_names(name, known) if known else none
         )
 
     def raise_if_any(self) -> None:
@@ -81,7 +81,7 @@ def truncate_name(name: str) -> str:
 
 
 def closest_form_name(name: str, known: Collection[str]) -> str | None:
-    """The known name that was likely meant: what other Lisps call so, or the closest."""
+    """Return the likely name: the equivalent of a name in another Lisp, or the closest known name."""
     word = FOREIGN_NAMES.get(name)
     if word in known:
         return word
@@ -89,7 +89,7 @@ def closest_form_name(name: str, known: Collection[str]) -> str | None:
 
 
 def suggest_form_names(name: str, known: Collection[str]) -> str:
-    """The likely right name, or all there are."""
+    """Return a suggestion, or the list of known names."""
     if word := closest_form_name(name, known):
         return f"Did you mean '{word}'?"
-    return f"There is: {', '.join(sorted(known)[:40])}." if known else "There is none."
+    return f"Available: {', '.join(sorted(known)[:40])}." if known else "None is defined."

@@ -1,4 +1,4 @@
-"""A text in Lisp: one `(workflow …)`, with helpers before it, or one `(spec {…})`."""
+"""Read a Lisp document: one `(workflow …)` with helpers before it, or one `(spec {…})`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DOCUMENT_SHAPE_FIX = "Write (workflow NAME (state …) …), or (spec {…})."
 
 
 def read_document(text: str, file: str = "<text>") -> Document:
-    """The document of a text; raises `Unreadable` with the places of what is wrong."""
-    # The spec itself may be as deep as in any notation; `(spec …)` is around it.
+    """Parse a document; raises `InvalidDefinition` with the positions of the problems."""
+    # The spec may be as deep as in other notations; `(spec …)` adds one level.
     forms = read_forms(text, file, depth=MAX_SEXPR_DEPTH + 1)
     diagnostics = LispDiagnostics(file)
     try:
@@ -38,14 +38,14 @@ def compile_top_form(diagnostics: LispDiagnostics, forms: list[Form]) -> Located
         if isinstance(form, ListForm) and form.head and form.head not in TOP_FORMS:
             diagnostics.add_unknown_name(form, "form", form.head, TOP_FORMS)
         elif not isinstance(form, ListForm) or not form.head:
-            diagnostics.fail(form, f"expected a workflow, found {preview_form(form)}", top_form_fix(form))
+            diagnostics.fail(form, f"Expected a workflow, found {preview_form(form)}", top_form_fix(form))
     for form in definitions[1:]:
-        diagnostics.add(form, "a text holds one workflow", "Put the others into files of their own.")
+        diagnostics.add(form, "A file must contain only one workflow", "Put the others into separate files.")
     if not definitions and diagnostics.problems:
         raise FormRejected
     if not definitions:
         diagnostics.fail(
-            forms[0] if forms else MapForm(()), "there is no workflow in this text", DOCUMENT_SHAPE_FIX
+            forms[0] if forms else MapForm(()), "The file contains no workflow", DOCUMENT_SHAPE_FIX
         )
     if definitions[0].head == "workflow":
         return compile_workflow(diagnostics, definitions[0], helpers)
@@ -59,8 +59,8 @@ def top_form_fix(form: Form) -> str:
 
 def read_full_form(diagnostics: LispDiagnostics, form: ListForm, helpers: list[ListForm]) -> LocatedMap:
     for item in helpers:
-        diagnostics.add(item, "(spec …) uses no helpers", "Remove it.")
+        diagnostics.add(item, "(spec …) cannot use helpers", "Remove it.")
     spec = form.items[1] if len(form.items) == 2 else form
     if not isinstance(spec, MapForm):
-        diagnostics.fail(spec, "(spec …) takes one map", 'Write (spec {:name "…" :body {…}}).')
+        diagnostics.fail(spec, "(spec …) takes exactly one map", 'Write (spec {:name "…" :body {…}}).')
     return literal_map(diagnostics, spec)

@@ -1,4 +1,4 @@
-"""Expressions: forms to text of the expression language, and to values of the spec."""
+"""Compile forms to the expression language, and to values of the spec."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from nerve.text.sexpr.forms import map_key_text
 from nerve.text.source import LocatedList, LocatedMap
 
 MAX_EXPRESSION_CHARS: Final = 4_000
-"""Characters of one expression; the expression language reads a little more."""
+"""Maximum length of an expression, slightly below that of the expression language."""
 MAX_TOTAL_EXPRESSION_CHARS: Final = 1 << 20
-"""Characters of all expressions of a workflow: helpers are written out wherever they are used."""
+"""Maximum total length of the expressions of a workflow, because helpers are inlined."""
 SLOT_PATTERN: Final = re.compile("\0([0-9]+)(=?)\0")
-"""A parameter of a helper: its number, and whether its value is compared there."""
+"""A parameter slot of a helper: its number, and whether its value is compared."""
 WORKFLOW_ID_SYMBOL: Final = "@workflow-id"
 CONSTANT_TEXTS: Final = {None: "null", True: "true", False: "false"}
 
 SpecialForm = Callable[[LispProgram, ListForm, Env], str]
 SPECIAL_FORMS: Final[dict[str, SpecialForm]] = {}
-"""Forms of an expression that are no functions of values."""
+"""Expression forms that are not functions of values."""
 
 
 def register_special_form(*names: str) -> Callable[[SpecialForm], SpecialForm]:
-    def add(write: SpecialForm) -> SpecialForm:
-        SPECIAL_FORMS.update(dict.fromkeys(names, write))
-        return write
+    def add(compiler: SpecialForm) -> SpecialForm:
+        SPECIAL_FORMS.update(dict.fromkeys(names, compiler))
+        return compiler
 
     return add
 
 
 def compile_expression(program: LispProgram, form: Form, env: Env) -> str:
-    """The text of an expression, as long as a workflow may have it."""
+    """Return the text of an expression; reject it if the total length exceeds the limit."""
     compiled = compile_expression_text(program, form, env)
     program.expression_chars += len(compiled)
     if program.expression_chars > MAX_TOTAL_EXPRESSION_CHARS:
         program.diagnostics.fail(
-            form, "the expressions are too long altogether", "Use let instead of helpers."
+            form, "The expressions of the workflow are too long in total", "Use let instead of helpers."
         )
     return compiled
 
@@ -65,7 +65,7 @@ def compile_expression_text(program: LispProgram, form: Form, env: Env) -> str:
     if len(compiled) > MAX_EXPRESSION_CHARS:
         fix = "Use let, or a template with ~a."
         program.diagnostics.fail(
-            form, f"the expression is longer than {MAX_EXPRESSION_CHARS} characters", fix
+            form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", fix
         )
     return compiled
 
@@ -101,12 +101,11 @@ def compile_name(program: LispProgram, form: Symbol, env: Env) -> str:
         return "run.label"
     if form.name not in env.names:
         fix = (
-            f"{suggest_form_names(form.name, [*env.names, WORKFLOW_ID_SYMBOL])} Text belongs in double "
-            "quotes."
+            f"{suggest_form_names(form.name, [*env.names, WORKFLOW_ID_SYMBOL])} Put strings in double quotes."
         )
         if form.name in ("input", "iteration"):
             fix = f"Write ({form.name}), and in :args (({form.name}))."
-        program.diagnostics.fail(form, f"unknown name '{truncate_name(form.name)}'", fix)
+        program.diagnostics.fail(form, f"Unknown name '{truncate_name(form.name)}'", fix)
     reference = env.names[form.name]
     return (
         SLOT_PATTERN.sub("\0\\1=\0", reference) if env.compared and reference.startswith("\0") else reference
@@ -135,14 +134,14 @@ def compile_call(program: LispProgram, form: ListForm, env: Env) -> str:
 
 
 def argument_env(env: Env, function: str, number: int) -> Env:
-    """Where an argument stands: a condition in it is tested, or compared by its value."""
+    """Return the context of an argument: conditions in it are tested, or compared by value."""
     if function in ("and", "or") or (function == "if" and number):
         return env
     return env.for_comparison(function not in ("not", "if"))
 
 
 def call_arguments(form: ListForm) -> list[Form]:
-    """What a function is given; `(get x :key)` is `(get x "key")`."""
+    """Return the arguments of a call; `(get x :key)` becomes `(get x "key")`."""
     forms = list(form.items[1:])
     if form.head == "get" and len(forms) > 1 and isinstance(forms[1], Keyword):
         forms[1] = String(forms[1].name, forms[1].position)
@@ -151,8 +150,8 @@ def call_arguments(form: ListForm) -> list[Form]:
 
 def inline_helper(program: LispProgram, form: ListForm, helper: Helper | None, env: Env) -> str:
     if helper is None:
-        fix = "A helper calls only those above it, never itself."
-        program.diagnostics.fail(form, f"the helper '{form.head}' is not complete here", fix)
+        fix = "A helper can only call helpers above it."
+        program.diagnostics.fail(form, f"The helper '{form.head}' is not defined yet", fix)
     check_argument_count(
         program.diagnostics, form, len(form.items) - 1, helper.parameter_count, helper.parameter_count
     )
@@ -167,7 +166,7 @@ def inline_helper(program: LispProgram, form: ListForm, helper: Helper | None, e
     size = len(helper.text) + sum(len(argument_texts[slot]) for slot in slots)
     if size > 2 * MAX_EXPRESSION_CHARS:
         program.diagnostics.fail(
-            form, f"the expression is longer than {MAX_EXPRESSION_CHARS} characters", "Use let."
+            form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", "Use let."
         )
     return SLOT_PATTERN.sub(lambda match: argument_texts[match[1], match[2]], helper.text)
 
@@ -209,7 +208,7 @@ def require_role(program: LispProgram, form: Form) -> str:
 
 
 def compile_value(program: LispProgram, form: Form, env: Env) -> Any:
-    """A value of the spec: plain where it is a literal, with templates where it is computed."""
+    """Return a value of the spec: literals as plain data, other forms as templates."""
     match form:
         case String(constant):
             return escape_template(constant)
@@ -235,7 +234,7 @@ def compile_map_values(
 
 
 def compile_piece(program: LispProgram, form: Form, env: Env) -> Piece:
-    """A part of a text: plain where it is a literal."""
+    """Return a piece of a template: a literal as text, another form as a hole."""
     if isinstance(form, String):
         return form.value
     if isinstance(form, Number):
@@ -244,5 +243,5 @@ def compile_piece(program: LispProgram, form: Form, env: Env) -> Piece:
 
 
 def compile_text_value(program: LispProgram, form: Form, env: Env) -> str:
-    """A value of the spec that is always a text."""
+    """Return a value of the spec that is always a string."""
     return render_template([compile_piece(program, form, env)])

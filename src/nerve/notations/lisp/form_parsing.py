@@ -1,4 +1,4 @@
-"""The shape of a form: its positional parts, its options, its names."""
+"""Parse the parts of a form: positional parts, options and names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from nerve.notations.lisp.diagnostics import LispDiagnostics, closest_form_name
 from nerve.text.sexpr import Form, Keyword, ListForm, Number, String, Symbol, VectorForm, print_form
 
 MAX_NAME_CHARS = 128
-"""Characters of a name in the spec."""
+"""Maximum length of a name in the spec."""
 
 
 @dataclass(slots=True)
 class FormParts:
-    """What stands behind the head of a form."""
+    """The positional parts and the options of a form."""
 
     rest: list[Form] = field(default_factory=list)
     options: dict[str, Form] = field(default_factory=dict)
@@ -30,7 +30,7 @@ def split_form(
     least: int = 0,
     most: int | None = None,
 ) -> FormParts:
-    """Split a form; `least` to `most` positional parts are expected behind its head."""
+    """Split a form into parts; `least` to `most` positional parts must follow its head."""
     form_parts = FormParts()
     items = iter(form.items[1:])
     for item in items:
@@ -42,12 +42,12 @@ def split_form(
             diagnostics.fail(item, f":{item.name} has no value", f"Write (… :{item.name} VALUE).")
         if item.name not in options:
             diagnostics.add_unknown_name(
-                item, f"option of ({form.head} …)", item.name, options, "It takes none."
+                item, f"option of ({form.head} …)", item.name, options, "It has no options."
             )
             if (word := closest_form_name(item.name, options)) is not None:
                 form_parts.options.setdefault(word, value)
         elif item.name in form_parts.options:
-            diagnostics.add(item, f":{item.name} is there twice", "Remove one.")
+            diagnostics.add(item, f":{item.name} is duplicated", "Remove one.")
         else:
             form_parts.options[item.name] = value
     check_argument_count(diagnostics, form, len(form_parts.rest), least, most)
@@ -57,44 +57,44 @@ def split_form(
 def check_argument_count(
     diagnostics: LispDiagnostics, form: ListForm, count: int, least: int, most: int | None
 ) -> None:
-    """Refuse a form with too few or too many parts."""
+    """Reject a form with too few or too many parts."""
     if least <= count and (most is None or count <= most):
         return
     expected = f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
     noun = "argument" if expected == "1" else "arguments"
-    fix = "Add what is missing." if count < least else "Remove what is too much."
-    diagnostics.fail(form, f"({form.head} …) takes {expected} {noun}, not {count}", fix)
+    fix = "Add the missing arguments." if count < least else "Remove the extra arguments."
+    diagnostics.fail(form, f"({form.head} …) takes {expected} {noun}, got {count}", fix)
 
 
 def require_form_name(diagnostics: LispDiagnostics, form: Form, what: str) -> str:
-    """A name: a symbol or a string."""
+    """Return a name, which is a symbol or a string."""
     name = form.name if isinstance(form, Symbol) else form.value if isinstance(form, String) else None
     if name is None:
         diagnostics.fail(
-            form, f"expected {what}, found {preview_form(form)}", "A name is a symbol or a string."
+            form, f"Expected {what}, found {preview_form(form)}", "A name is a symbol or a string."
         )
     if not 0 < len(name) <= MAX_NAME_CHARS:
-        message = f"{what} must have 1 to {MAX_NAME_CHARS} characters, not {len(name)}"
+        message = f"Expected 1 to {MAX_NAME_CHARS} characters for {what}, got {len(name)}"
         diagnostics.fail(form, message, "Give it another name.")
     return name
 
 
 def require_symbol(diagnostics: LispDiagnostics, form: Form, what: str) -> str:
     if not isinstance(form, Symbol):
-        diagnostics.fail(form, f"expected {what}, found {preview_form(form)}", "It must be a symbol.")
+        diagnostics.fail(form, f"Expected {what}, found {preview_form(form)}", "It must be a symbol.")
     return require_form_name(diagnostics, form, what)
 
 
 def require_string(diagnostics: LispDiagnostics, form: Form, what: str) -> str:
     if not isinstance(form, String):
         diagnostics.fail(
-            form, f"expected {what}, found {preview_form(form)}", "Put strings in double quotes."
+            form, f"Expected {what}, found {preview_form(form)}", "Put strings in double quotes."
         )
     return form.value
 
 
 def require_names(diagnostics: LispDiagnostics, form: Form, what: str) -> list[tuple[str, Form]]:
-    """The names in a list or vector, each with its form."""
+    """Return the names in a list or vector, each with its form."""
     return [
         (require_form_name(diagnostics, item, what), item)
         for item in require_items(diagnostics, form, f"a list of {what}")
@@ -103,27 +103,27 @@ def require_names(diagnostics: LispDiagnostics, form: Form, what: str) -> list[t
 
 def require_items(diagnostics: LispDiagnostics, form: Form, what: str) -> tuple[Form, ...]:
     if not isinstance(form, ListForm | VectorForm):
-        diagnostics.fail(form, f"expected {what}, found {preview_form(form)}", "Put it in parentheses.")
+        diagnostics.fail(form, f"Expected {what}, found {preview_form(form)}", "Put it in parentheses.")
     return form.items
 
 
 def require_form_seconds(diagnostics: LispDiagnostics, form: Form) -> float:
     if not isinstance(form, Number) or form.value < 0:
         diagnostics.fail(
-            form, f"expected seconds, found {preview_form(form)}", "Write a number such as 30 or 1.5."
+            form, f"Expected seconds, found {preview_form(form)}", "Write a number such as 30 or 1.5."
         )
     return form.value
 
 
 def require_count(diagnostics: LispDiagnostics, form: Form, least: int = 1) -> int:
     if not isinstance(form, Number) or not isinstance(form.value, int) or form.value < least:
-        message = f"expected a whole number from {least} on, found {preview_form(form)}"
+        message = f"Expected an integer of at least {least}, found {preview_form(form)}"
         diagnostics.fail(form, message, "Write a number such as 3.")
     return form.value
 
 
 def preview_form(form: Form) -> str:
-    """The beginning of a form, for messages."""
+    """Return the start of a form, for messages."""
     if isinstance(form, String):
         form = String(form.value[:40])
     text = " ".join(print_form(form, 10**9)[:50].split())

@@ -1,4 +1,4 @@
-"""The full form: JSON values as Lisp literals, `(spec {:name "x" :body {…}})`."""
+"""The full form: the spec as Lisp literals, `(spec {:name "x" :body {…}})`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", re.ASCII)
 
 
 NameResolver = Callable[[Form], str | None]
-"""The template of a form that is a name in sight or is computed; None of any other."""
+"""Returns the template of a visible name or a call; None for another form."""
 
 
 def literal_value(
     diagnostics: LispDiagnostics, form: Form, resolve_name: NameResolver = lambda form: None
 ) -> Any:
-    """The JSON value of a literal, with the places of all its parts."""
+    """Return the JSON value of a literal, with positions."""
     if (template := resolve_name(form)) is not None:
         return template
     match form:
@@ -50,8 +50,8 @@ def literal_value(
         case Symbol(name):
             diagnostics.add(form, f"'{name}' is not a value", "Put strings in double quotes.")
         case _:
-            fix = "A list of values is written [a b c], an object {:key value}."
-            diagnostics.add(form, f"expected a value, found {preview_form(form)}", fix)
+            fix = "Write a list as [a b c] and an object as {:key value}."
+            diagnostics.add(form, f"Expected a value, found {preview_form(form)}", fix)
     return None
 
 
@@ -66,14 +66,14 @@ def literal_map(
 
 
 def write_document(data: Mapping[str, Any]) -> str:
-    """The full form of a spec."""
+    """Return the full form of a spec."""
     return print_form(ListForm((Symbol("spec"), literal_form(data)))) + "\n"
 
 
 def literal_form(value: Any, depth: int = 1) -> Form:
-    """The literal of a JSON value."""
+    """Return the literal of a JSON value."""
     if depth > MAX_SEXPR_DEPTH + 1:
-        raise ValueError(f"a value nested more than {MAX_SEXPR_DEPTH} deep cannot be written")
+        raise ValueError(f"Cannot write Lisp: nested deeper than {MAX_SEXPR_DEPTH} levels")
     match value:
         case None | bool():
             return Constant(value)
@@ -87,10 +87,10 @@ def literal_form(value: Any, depth: int = 1) -> Form:
             )
         case list() | tuple():
             return VectorForm(tuple(literal_form(item, depth + 1) for item in value))
-    raise ValueError(f"a {type(value).__name__} cannot be written as a literal")
+    raise ValueError(f"Cannot write Lisp: unsupported type {type(value).__name__}")
 
 
 def literal_key(key: object) -> Keyword | String:
     if not isinstance(key, str):
-        raise ValueError(f"the key {key!r} is not a string")
+        raise ValueError(f"Cannot write Lisp: a key must be a string, got {key!r}")
     return Keyword(key) if PLAIN_KEY.fullmatch(key) else String(key)

@@ -1,4 +1,4 @@
-"""The functions of expressions: a closed list, each written as text of the expression language."""
+"""The functions of Lisp expressions, each compiled to the expression language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Texts = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class ExpressionFunction:
-    """How many arguments it takes, and how it is written with the texts of them."""
+    """A function: its number of arguments, and the renderer of a call."""
 
     min_arguments: int
     max_arguments: int | None
@@ -42,16 +42,16 @@ def render_get(arguments: Texts) -> str:
 
 
 def chain_operator(operator: str) -> ExpressionFunction:
-    """A comparison of each value with the next."""
+    """Return a function that compares each argument with the next."""
 
-    def write(arguments: Texts) -> str:
+    def render(arguments: Texts) -> str:
         return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(arguments))})"
 
-    return ExpressionFunction(2, None, write)
+    return ExpressionFunction(2, None, render)
 
 
 def join_texts(arguments: Texts) -> str:
-    """Values as one text, each as `~a` writes it: nothing for nil, JSON for lists and objects."""
+    """Concatenate values as `~a` formats them: nil as nothing, lists and objects as JSON."""
     value_text = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
     return f'[{", ".join(arguments)}].map((v) => {value_text}).join("")'
 
@@ -63,7 +63,7 @@ FUNCTIONS: Final = {
     "*": infix_operator("*"),
     "/": infix_operator("/"),
     "mod": ExpressionFunction(
-        2, 2, lambda given: f"((({given[0]}) % ({given[1]}) + ({given[1]})) % ({given[1]}))"
+        2, 2, lambda args: f"((({args[0]}) % ({args[1]}) + ({args[1]})) % ({args[1]}))"
     ),
     "=": chain_operator("==="),
     "!=": infix_operator("!==", 2, 2),
@@ -71,18 +71,18 @@ FUNCTIONS: Final = {
     ">": chain_operator(">"),
     "<=": chain_operator("<="),
     ">=": chain_operator(">="),
-    "not": ExpressionFunction(1, 1, lambda given: f"(!{given[0]})"),
+    "not": ExpressionFunction(1, 1, lambda args: f"(!{args[0]})"),
     "and": infix_operator("&&", 1),
     "or": infix_operator("||", 1),
     "if": ExpressionFunction(2, 3, render_conditional),
     "get": ExpressionFunction(2, 3, render_get),
-    "count": ExpressionFunction(1, 1, lambda given: f"Object.keys({given[0]}).length"),
-    "concat": ExpressionFunction(0, None, lambda given: f"[{', '.join(f'...{item}' for item in given)}]"),
+    "count": ExpressionFunction(1, 1, lambda args: f"Object.keys({args[0]}).length"),
+    "concat": ExpressionFunction(0, None, lambda args: f"[{', '.join(f'...{item}' for item in args)}]"),
     "join": method_call("join", 2),
     "contains": method_call("includes", 2),
     "lower": method_call("toLowerCase"),
     "upper": method_call("toUpperCase"),
     "trim": method_call("trim"),
-    "json": ExpressionFunction(1, 1, lambda given: f"JSON.stringify({given[0]})"),
-    "parse-json": ExpressionFunction(1, 1, lambda given: f"JSON.parse({given[0]})"),
+    "json": ExpressionFunction(1, 1, lambda args: f"JSON.stringify({args[0]})"),
+    "parse-json": ExpressionFunction(1, 1, lambda args: f"JSON.parse({args[0]})"),
 }

@@ -31,26 +31,26 @@ from nerve.text.source import LocatedList, LocatedMap
 
 ROLE_OPTIONS: Final = ("agent-kind", "handle-ref", "model")
 PROMPT_OPTIONS: Final = {"fallback": "fallback", "tools": "tools", "max-turns": "max_turns"}
-"""What a role says for every prompt that it answers."""
+"""Role options that apply to every prompt of the role."""
 INPUT_OPTIONS: Final = tuple(InputSpec.model_fields)
 LIMIT_OPTIONS: Final = {name.replace("_", "-"): name for name in LimitsSpec.model_fields}
 
 
 def section_entries(program: LispProgram, form: ListForm, shape: str) -> list[ListForm]:
-    """The lists in a section."""
+    """Return the lists of a section; reject other forms."""
     lists: list[ListForm] = []
     for item in form.items[1:]:
         if isinstance(item, ListForm) and item.items:
             lists.append(item)
         else:
             program.diagnostics.fail(
-                item, f"expected {shape}, found {preview_form(item)}", "Put it in parentheses."
+                item, f"Expected {shape}, found {preview_form(item)}", "Put it in parentheses."
             )
     return lists
 
 
 def compile_metadata(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
-    """The label is the description too, unless there is one."""
+    """Compile the metadata; the label is the default of the description."""
     fields = LocatedMap((), form.position)
     for item in section_entries(program, form, "(key value)"):
         key = require_form_name(program.diagnostics, item.items[0], "a key")
@@ -71,7 +71,7 @@ def compile_roles(program: LispProgram, form: ListForm, data: LocatedMap) -> Non
     for item in section_entries(program, form, '(name :agent-kind "…")'):
         name = require_form_name(program.diagnostics, item.items[0], "the name of a role")
         if name in program.roles:
-            program.diagnostics.add(item, f"the role '{name}' is duplicated", "Rename one.")
+            program.diagnostics.add(item, f"The role '{name}' is duplicated", "Rename one.")
         program.roles[name] = Role(None, name, None)
         options = split_form(program.diagnostics, item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0).options
         role_options = {
@@ -109,7 +109,7 @@ def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> No
     for item in section_entries(program, form, "(name :type string)"):
         name = require_form_name(program.diagnostics, item.items[0], "the name of an input")
         if name in program.inputs:
-            program.diagnostics.add(item, f"the input '{name}' is duplicated", "Rename one.")
+            program.diagnostics.add(item, f"The input '{name}' is duplicated", "Rename one.")
         declared = LocatedMap((), item.position)
         program.inputs.set_at(name, declared, item.position)
         program.inputs.key_positions[name] = item.items[0].position
@@ -131,31 +131,33 @@ def compile_limits(program: LispProgram, form: ListForm, data: LocatedMap) -> No
 
 
 def compile_helper(program: LispProgram, form: ListForm) -> None:
-    """`(defn name (parameter …) EXPR)`: it is written out wherever it is called."""
+    """Compile `(defn name (parameter …) EXPR)`, which is inlined where it is called."""
     if len(form.items) > 1 and isinstance(form.items[1], ListForm) and form.items[1].head:
         words = [item.name if isinstance(item, Symbol) else "…" for item in form.items[1].items]
         fix = f"Write (defn {words[0]} ({' '.join(words[1:])}) EXPR)."
-        program.diagnostics.fail(form.items[1], "the name of a helper stands before its parameters", fix)
+        program.diagnostics.fail(form.items[1], "The name of a helper must precede its parameters", fix)
     check_argument_count(program.diagnostics, form, len(form.items) - 1, 3, 3)
     name = require_symbol(program.diagnostics, form.items[1], "the name of a helper")
     if name in program.helpers or name in {*FUNCTIONS, *SPECIAL_FORMS, *STEPS, *BLOCK_FORMS}:
-        program.diagnostics.fail(form.items[1], f"'{name}' is there already", "Give the helper another name.")
+        program.diagnostics.fail(
+            form.items[1], f"'{name}' is already defined", "Give the helper another name."
+        )
     program.helpers[name] = None
     parameter_forms = require_items(program.diagnostics, form.items[2], "the parameters of a helper")
     names = [require_symbol(program.diagnostics, item, "a parameter") for item in parameter_forms]
     if len(set(names)) < len(names):
-        program.diagnostics.fail(form.items[2], "a parameter is there twice", "Rename one.")
+        program.diagnostics.fail(form.items[2], "Duplicate parameter", "Rename one.")
     slots = {name: f"\0{number}\0" for number, name in enumerate(names)}
     try:
         text = compile_expression(program, form.items[3], Env(ChainMap(slots), None))
     except FormRejected:
-        # What calls it is not to be told about it as well.
+        # Defined all the same, so that its callers do not report it again.
         text = "null"
     program.helpers[name] = Helper(len(names), text)
 
 
 def explicit_tags(forms: list[ListForm]) -> set[str]:
-    """Every name that stands behind `:tag` in a send-prompt."""
+    """Return every tag that a send-prompt sets with `:tag`."""
     tag_names: set[str] = set()
     rest: list[Form] = list(forms)
     while rest:
@@ -169,7 +171,7 @@ def explicit_tags(forms: list[ListForm]) -> set[str]:
 
 
 def explicit_ids(forms: Sequence[Form]) -> set[str]:
-    """Every id that stands in the map of a node."""
+    """Return every id in the map of a node."""
     ids: set[str] = set()
     rest = list(forms)
     while rest:

@@ -1,4 +1,4 @@
-"""Steps: the forms of a body that become a node each."""
+"""Compile steps, the forms of a body that become one node each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ StepCompiler = Callable[[LispProgram, ListForm, Env], LocatedMap]
 
 
 def fill_message_template(program: LispProgram, form: Form, arguments: Sequence[Piece]) -> str:
-    """A `~a` template filled with the texts of its arguments."""
+    """Return a `~a` template filled with its arguments."""
     template_text = require_string(program.diagnostics, form, "a template")
     try:
         return fill_template(template_text, arguments)
@@ -51,7 +51,7 @@ def fill_message_template(program: LispProgram, form: Form, arguments: Sequence[
 
 
 def compile_inline_text(program: LispProgram, form_parts: FormParts, env: Env) -> str:
-    """The template and the arguments that follow it, as one text."""
+    """Return a template form filled with the arguments that follow it."""
     arguments = [compile_piece(program, item, env) for item in form_parts.rest[1:]]
     return fill_message_template(program, form_parts.rest[0], arguments)
 
@@ -62,7 +62,7 @@ def compile_send_prompt(program: LispProgram, form: ListForm, env: Env) -> Locat
     if agent is None or text is None:
         missing = ":agent" if agent is None else ":template"
         program.diagnostics.fail(
-            form, f"(send-prompt …) without {missing}", 'Write :agent ROLE :template "…".'
+            form, f"{missing} of (send-prompt …) is missing", 'Write :agent ROLE :template "…".'
         )
     name = require_role(program, agent)
     args_form = form_parts.option("args")
@@ -90,7 +90,7 @@ def compile_prompt_args(program: LispProgram, form: Form, env: Env) -> LocatedMa
 
 
 def put_recipient(program: LispProgram, prompt_node: LocatedMap, name: str, form: Form) -> None:
-    """Put whom the prompt is for."""
+    """Set the agent, thread and options of a prompt from its role."""
     role = program.roles.get(name)
     if role is None:
         return
@@ -104,7 +104,7 @@ def put_recipient(program: LispProgram, prompt_node: LocatedMap, name: str, form
 
 
 def put_limits(program: LispProgram, step: LocatedMap, form_parts: FormParts) -> LocatedMap:
-    """Put what the step may spend."""
+    """Set the limits of a step."""
     if (limits_form := form_parts.option("limits")) is not None:
         step.set_at(
             "limits",
@@ -145,7 +145,7 @@ def compile_retract(program: LispProgram, form: ListForm, env: Env) -> LocatedMa
 def compile_fact_node(
     program: LispProgram, form: ListForm, fact_form: Form, env: Env, options: list[str]
 ) -> LocatedMap:
-    """A node about a fact or a signal."""
+    """Compile an assert or retract of a fact or a signal."""
     fact_node = make_node(form.head, form.position)
     if not isinstance(fact_form, ListForm) or fact_form.head != "signal":
         return fact_node.set_at(
@@ -169,7 +169,7 @@ def compile_log(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
 
 
 def compile_result(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    """The output of a body that ends here."""
+    """Compile `(result EXPR)`, the output of a body."""
     [value_form] = split_form(program.diagnostics, form, least=1, most=1).rest
     return compile_transform(program, value_form, env)
 
@@ -183,7 +183,7 @@ def compile_goto(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
 
 
 def compile_terminal(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    """`(terminal)` inside something else: the machine ends there."""
+    """Compile `(terminal)` inside another form: the machine ends there."""
     split_form(program.diagnostics, form, most=0)
     return make_node("goto", form.position)
 
@@ -233,7 +233,7 @@ def compile_environment(program: LispProgram, form: Form, env: Env) -> LocatedMa
 def require_map(program: LispProgram, form: Form) -> MapForm:
     if not isinstance(form, MapForm):
         program.diagnostics.fail(
-            form, f"expected a map, found {preview_form(form)}", "Write {:name value …}."
+            form, f"Expected a map, found {preview_form(form)}", "Write {:name value …}."
         )
     return form
 
@@ -269,14 +269,14 @@ def compile_run_workflow(program: LispProgram, form: ListForm, env: Env) -> Loca
 
 
 def compile_spec_node(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    """`(node {:kind …})`: a node of the spec as it is; names in sight and what is computed are filled in."""
+    """Compile `(node {:kind …})`, a literal node of the spec with names and calls filled in."""
     [map_form] = split_form(program.diagnostics, form, least=1, most=1).rest
 
-    def named(form: Form) -> str | None:
+    def resolve(form: Form) -> str | None:
         is_computed = isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names)
         return render_hole(compile_expression(program, form, env)) if is_computed else None
 
-    return literal_map(program.diagnostics, require_map(program, map_form), named)
+    return literal_map(program.diagnostics, require_map(program, map_form), resolve)
 
 
 def compile_transform(program: LispProgram, form: Form, env: Env, **values: Any) -> LocatedMap:

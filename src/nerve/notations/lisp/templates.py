@@ -1,4 +1,4 @@
-"""Texts of the spec: literals that must not be read as templates, and `~a` templates."""
+"""Strings of the spec: escaped literals, and `~a` templates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIRECTIVE_PATTERN: Final = re.compile(r"~(.?)", re.DOTALL)
 
 
 class TemplateMismatch(ValueError):
-    """A template that does not go with its arguments, and how to mend it."""
+    """A template does not match its arguments."""
 
     def __init__(self, message: str, fix: str) -> None:
         super().__init__(message)
@@ -24,7 +24,7 @@ class TemplateMismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """The place of a template that an expression fills."""
+    """A hole of a template that an expression fills."""
 
     expression: str
 
@@ -33,7 +33,7 @@ class Hole:
 
 
 Piece = str | Hole
-"""A plain text, or a hole."""
+"""Plain text or a hole."""
 
 
 def render_hole(expression: str) -> str:
@@ -41,17 +41,17 @@ def render_hole(expression: str) -> str:
 
 
 def quote_expression_string(text: str) -> str:
-    """A string literal of the expression language."""
+    """Return a string literal of the expression language."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def escape_template(text: str) -> str:
-    """A template that gives this very text."""
+    """Return a template that renders to a text."""
     return text.replace("{{", "\\{{")
 
 
 def escape_before_hole(text: str) -> str:
-    """The same in front of a hole, whose braces must not run together with the end of the text."""
+    """Escape text before a hole, so that its last characters do not merge with the braces of the hole."""
     ending = UNSAFE_BEFORE_HOLE.search(text)
     if ending is None:
         return escape_template(text)
@@ -62,19 +62,19 @@ def escape_before_hole(text: str) -> str:
 
 
 def render_template(pieces: Sequence[Piece]) -> str:
-    """The template of some pieces."""
-    done, text = [], ""
+    """Return the template of some pieces."""
+    parts, text = [], ""
     for piece in pieces:
         if isinstance(piece, str):
             text += piece
         else:
-            done += [escape_before_hole(text), str(piece)]
+            parts += [escape_before_hole(text), str(piece)]
             text = ""
-    return "".join([*done, escape_template(text)])
+    return "".join([*parts, escape_template(text)])
 
 
 def escape_prompt_variables(template: str) -> str:
-    """The template of a prompt in which `$1` and `$ARGUMENTS` are nothing but text."""
+    """Escape `$1` and `$ARGUMENTS` in a prompt template, so that they stay literal text."""
     return VARIABLE_PATTERN.sub(lambda match: escape_variable(match) if match["name"] else match[0], template)
 
 
@@ -83,17 +83,17 @@ def escape_variable(match: re.Match[str]) -> str:
 
 
 def fill_template(source: str, arguments: Sequence[Piece]) -> str:
-    """A `~a` template with its arguments in it; `~~` is a tilde."""
+    """Fill a `~a` template with its arguments; `~~` is a tilde."""
     texts = DIRECTIVE_PATTERN.split(source)
     directives = texts[1::2]
     for directive in directives:
         if directive not in ("a", "~"):
             raise TemplateMismatch(
-                f"'~{directive}' is unknown in a template", "Write ~a for a value, ~~ for a tilde."
+                f"Unknown directive '~{directive}' in a template", "Write ~a for a value, ~~ for a tilde."
             )
     if (placeholder_count := directives.count("a")) != len(arguments):
-        message = f"the template has {placeholder_count} ~a, but {len(arguments)} arguments are given"
-        raise TemplateMismatch(message, "Give one for each ~a.")
+        message = f"The template has {placeholder_count} ~a, got {len(arguments)} arguments"
+        raise TemplateMismatch(message, "Pass one argument for each ~a.")
     rest, pieces = iter(arguments), list[Piece](texts)
     pieces[1::2] = ["~" if directive == "~" else next(rest) for directive in directives]
     return render_template(pieces)

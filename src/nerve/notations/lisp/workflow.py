@@ -1,4 +1,4 @@
-"""`(workflow NAME …)`: a machine of its states."""
+"""Compile `(workflow NAME …)` to a machine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ WORKFLOW_FORMS: Final = (*SECTIONS, "defn", "state")
 
 
 def compile_workflow(diagnostics: LispDiagnostics, form: ListForm, helpers: Sequence[ListForm]) -> LocatedMap:
-    """The spec of a workflow, as far as it could be read."""
+    """Return the spec of a workflow, without the parts that have problems."""
     program, data = LispProgram(diagnostics), LocatedMap((), form.position)
     if len(form.items) < 2:
-        diagnostics.fail(form, "(workflow …) without a name", "Write (workflow NAME (state …) …).")
+        diagnostics.fail(form, "The name of (workflow …) is missing", "Write (workflow NAME (state …) …).")
     data.set_at(
         "name",
         require_form_name(diagnostics, form.items[1], "the name of a workflow"),
@@ -42,25 +42,25 @@ def compile_workflow(diagnostics: LispDiagnostics, form: ListForm, helpers: Sequ
 
 
 def group_sections(program: LispProgram, form: ListForm) -> dict[str, list[ListForm]]:
-    """The forms of a workflow by their heads."""
+    """Return the forms of a workflow by head."""
     forms_by_head: dict[str, list[ListForm]] = {name: [] for name in WORKFLOW_FORMS}
     for item in form.items[2:]:
         if isinstance(item, ListForm) and item.head in forms_by_head:
             forms_by_head[item.head].append(item)
         elif isinstance(item, ListForm) and item.head in ("define", "defun"):
             fix = "Write (defn f (x) EXPR)."
-            program.diagnostics.add(item, f"a helper is defined by (defn …), not by ({item.head} …)", fix)
+            program.diagnostics.add(item, f"A helper must be defined with (defn …), got ({item.head} …)", fix)
         elif isinstance(item, ListForm) and item.head:
             program.diagnostics.add_unknown_name(item, "form in a workflow", item.head, WORKFLOW_FORMS)
         else:
-            fix = f"There is: {', '.join(f'({name} …)' for name in WORKFLOW_FORMS)}."
-            program.diagnostics.add(item, f"expected a form of a workflow, found {preview_form(item)}", fix)
+            fix = f"Available: {', '.join(f'({name} …)' for name in WORKFLOW_FORMS)}."
+            program.diagnostics.add(item, f"Expected a form of a workflow, found {preview_form(item)}", fix)
     return forms_by_head
 
 
 def compile_section(program: LispProgram, forms: Sequence[ListForm], data: LocatedMap) -> None:
     for item in forms[1:]:
-        program.diagnostics.add(item, f"({item.head} …) is there twice", "Put all of it into one.")
+        program.diagnostics.add(item, f"({item.head} …) is duplicated", "Merge them into one.")
     for item in forms[:1]:
         try:
             SECTIONS[item.head](program, item, data)
@@ -69,9 +69,9 @@ def compile_section(program: LispProgram, forms: Sequence[ListForm], data: Locat
 
 
 def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListForm]) -> LocatedMap:
-    """States follow each other as they stand in the text, unless a goto says otherwise."""
+    """Compile the machine; a state is followed by the next in the text, unless a goto leaves it."""
     if not forms and not program.diagnostics.problems:
-        program.diagnostics.add(form, "a workflow needs a state", "Add (state NAME BODY …).")
+        program.diagnostics.add(form, "A workflow must have at least one state", "Add (state NAME BODY …).")
     state_forms = named_states(program, forms)
     program.tags = explicit_tags([item for _, item in state_forms])
     program.used_ids = explicit_ids([item for _, item in state_forms])
@@ -79,7 +79,7 @@ def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListFo
     for number, (name, item) in enumerate(state_forms):
         following = state_forms[number + 1][0] if number + 1 < len(state_forms) else None
         states.append_at(compile_state(program, name, item, following), item.position)
-    # Those that nobody waits for must not be taken for each other either.
+    # Prompts without a wait still need distinct tags.
     for number, prompt in program.untagged_prompts:
         prompt.set_at("tag", f"_prompt_{number}", prompt.position)
     return make_node("machine", form.position, states=states)
@@ -90,12 +90,14 @@ def named_states(program: LispProgram, forms: Sequence[ListForm]) -> list[tuple[
     for item in forms:
         try:
             if len(item.items) < 2:
-                program.diagnostics.fail(item, "(state …) without a name", "Write (state NAME BODY …).")
+                program.diagnostics.fail(
+                    item, "The name of (state …) is missing", "Write (state NAME BODY …)."
+                )
             name = require_form_name(program.diagnostics, item.items[1], "the name of a state")
         except FormRejected:
             continue
         if name in program.states:
-            program.diagnostics.add(item.items[1], f"the state '{name}' is duplicated", "Rename one.")
+            program.diagnostics.add(item.items[1], f"The state '{name}' is duplicated", "Rename one.")
         program.states.add(name)
         state_forms.append((name, item))
     return state_forms
@@ -107,10 +109,10 @@ def compile_state(program: LispProgram, name: str, form: ListForm, following: st
     ends = [item for item in forms if is_terminal_form(item)]
     if ends and ends[0] is not forms[-1]:
         program.diagnostics.add(
-            ends[0], "(terminal) must stand last in its state", "Nothing behind it is done."
+            ends[0], "(terminal) must be the last form of its state", "Remove the forms after it."
         )
     if any(len(item.items) > 1 for item in ends):
-        program.diagnostics.add(ends[0], "(terminal) takes nothing", "Write (terminal).")
+        program.diagnostics.add(ends[0], "(terminal) takes no arguments", "Write (terminal).")
     rest = [item for item in forms if not is_terminal_form(item)]
     if rest:
         state_map.set_at(
@@ -129,13 +131,13 @@ def is_terminal_form(form: Form) -> TypeGuard[ListForm]:
 
 
 def refuse_deep_nesting(diagnostics: LispDiagnostics, form: ListForm, data: LocatedMap) -> None:
-    """Refuse what could not be written down in the full form."""
+    """Reject a workflow that is nested too deeply for the full form."""
     rest: list[tuple[Any, int]] = [(data, 1)]
     while rest:
         value, depth = rest.pop()
         if depth > MAX_SEXPR_DEPTH:
             diagnostics.fail(
-                form, f"the workflow is nested more than {MAX_SEXPR_DEPTH} deep", "Use states instead."
+                form, f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels", "Use states instead."
             )
         if isinstance(value, LocatedMap):
             rest.extend((item, depth + 1) for item in value.values() if isinstance(item, dict | list))

@@ -1,4 +1,4 @@
-"""YAML with Markdown prompts: `steps:` is a chain, `nodes:` a graph, `body:` the spec itself."""
+"""YAML with Markdown prompts: `steps:` is a chain, `nodes:` is a graph, `body:` is the spec itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORM_READERS = {"steps": read_steps, "nodes": read_nodes}
 
 
 def read_document(text: str, file: str = "<text>") -> Document:
-    """A workflow written in YAML; `Unreadable` says everything that is wrong with its shape."""
+    """Parse a workflow in YAML; raises `InvalidDefinition` with every structural problem."""
     source = load_yaml(text, file)
     diagnostics = YamlDiagnostics(file)
     data = read_yaml_spec(diagnostics, source)
@@ -35,9 +35,9 @@ def read_document(text: str, file: str = "<text>") -> Document:
 def read_yaml_spec(diagnostics: YamlDiagnostics, source: object) -> LocatedMap:
     if not isinstance(source, LocatedMap):
         what = (
-            "the file is empty"
+            "The file is empty"
             if source is None
-            else f"a workflow must be a mapping, not {describe_yaml_value(source)}"
+            else f"A workflow must be a mapping, got {describe_yaml_value(source)}"
         )
         diagnostics.add(getattr(source, "position", None), what, "Start with 'name: …'.")
         return LocatedMap()
@@ -46,7 +46,7 @@ def read_yaml_spec(diagnostics: YamlDiagnostics, source: object) -> LocatedMap:
         diagnostics.check_keys(source, (*(forms or (*FORM_READERS, "body")), *WORKFLOW_KEYS))
         forms = present_forms(source)
     if len(forms) > 1:
-        message = f"a workflow has either {' or '.join(forms)}"
+        message = f"A workflow must have only one of {', '.join(forms)}"
         diagnostics.add(source.key_positions.get(forms[1]), message, "Remove all but one.")
         return LocatedMap()
     if forms == ["body"]:

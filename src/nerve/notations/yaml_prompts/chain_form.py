@@ -1,4 +1,4 @@
-"""`steps:`, a chain of prompts: one Markdown file a step, one after the other."""
+"""The `steps:` form: a chain of prompts with one Markdown file per step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STEP_KEYS = ("step", "clearContext", "id", *NODE_KEYS, *AGENT_KEYS)
 KEY_HINTS = {
     "inputs": "Write 'args' for values that this prompt sees as {{ args.name }}.",
     "depends_on": "Steps run one after the other; write 'nodes' instead of 'steps' for a graph.",
-    "prompt": "A step names a Markdown file; write 'nodes' instead of 'steps' for prompts in place.",
+    "prompt": "A step names a Markdown file; write 'nodes' instead of 'steps' for inline prompts.",
     "clear_context": "Write clearContext.",
 }
 
 
 def read_steps(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
-    """The workflow that a file with `steps:` stands for."""
+    """Return the spec of a file with `steps:`."""
     used_ids: set[str] = set()
     fix = "Add at least one '- step: name'."
     return read_list_workflow(
@@ -41,11 +41,11 @@ def read_steps(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
 def read_step(
     diagnostics: YamlDiagnostics, used_ids: set[str], item: Any, position: Position | None
 ) -> LocatedMap:
-    """One step as a prompt."""
+    """Return the prompt node of a step."""
     prompt_node = LocatedMap({"kind": "prompt"}, position)
     if not isinstance(item, LocatedMap):
         diagnostics.add(
-            position, f"a step must be a mapping, not {describe_yaml_value(item)}", "Write '- step: name'."
+            position, f"A step must be a mapping, got {describe_yaml_value(item)}", "Write '- step: name'."
         )
         return prompt_node
     diagnostics.check_keys(item, STEP_KEYS, KEY_HINTS)
@@ -61,7 +61,7 @@ def read_step(
 
 
 def read_prompt_name(diagnostics: YamlDiagnostics, item: LocatedMap, key: str) -> str | None:
-    """The name of a prompt file, if it can only be one in its folder."""
+    """Return the name of a prompt file; report a name that is not a plain file name."""
     name = diagnostics.require_text(item, key, "Name a Markdown file in the folder 'steps', without '.md'.")
     try:
         return check_file_name(name) if name is not None else None
@@ -75,7 +75,7 @@ def read_prompt_name(diagnostics: YamlDiagnostics, item: LocatedMap, key: str) -
 
 
 def unique_step_id(name: str, used_ids: set[str]) -> str:
-    """The name, with a number behind it if it is taken."""
+    """Return the name, with a number appended if it is already used."""
     candidate, number = name, 1
     while candidate in used_ids:
         number += 1
@@ -89,10 +89,10 @@ def put_thread(diagnostics: YamlDiagnostics, item: LocatedMap, prompt_node: Loca
     if value is None:
         return
     if not isinstance(value, bool):
-        message = f"'clearContext' must be true or false, not {describe_yaml_value(value)}"
+        message = f"'clearContext' must be true or false, got {describe_yaml_value(value)}"
         diagnostics.add(value_position(item, "clearContext"), message, "Write true or false, without quotes.")
     elif value and "thread" in item:
-        message = "a step has either 'clearContext: true' or a 'thread'"
+        message = "'clearContext: true' and 'thread' exclude each other"
         diagnostics.add(item.key_positions.get("clearContext"), message, "Remove one of the two.")
     elif "thread" not in item:
         put_from_origin(prompt_node, "thread", "fresh" if value else "shared", item, "clearContext")
@@ -101,7 +101,7 @@ def put_thread(diagnostics: YamlDiagnostics, item: LocatedMap, prompt_node: Loca
 def put_step_on_error(
     diagnostics: YamlDiagnostics, item: LocatedMap, prompt_node: LocatedMap, used_ids: set[str]
 ) -> None:
-    """What a failure comes to: a word, or a step instead."""
+    """Set the error policy of a step: a keyword, or a step to run instead."""
     value = item.get("on_error")
     if isinstance(value, LocatedMap) and "kind" not in value:
         value = read_step(diagnostics, used_ids, value, value.position)

@@ -1,4 +1,4 @@
-"""`nodes:`, a graph: prompts, commands, shell scripts and gates that depend on each other."""
+"""The `nodes:` form: a graph of prompts, commands, shell scripts and gates."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SCRIPT_VARIABLES = {
     "WORKFLOW_ID": "{{ run.id }}",
     "ARTIFACTS_DIR": "{{ run.artifacts }}",
 }
-"""What a script may use as environment variables: the same names as in prompts."""
+"""Environment variables of scripts, with the same names as in prompts."""
 USED_VARIABLE_PATTERN = re.compile(rf"\$\{{?({'|'.join(SCRIPT_VARIABLES)})\b")
 
 
 def read_nodes(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
-    """The workflow that a file with `nodes:` stands for."""
+    """Return the spec of a file with `nodes:`."""
     fix = "Add at least one '- id: name' with a prompt or a bash script."
     return read_list_workflow(diagnostics, source, "nodes", "graph", partial(read_node, diagnostics), fix)
 
@@ -42,20 +42,20 @@ def read_nodes(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
 def read_node(
     diagnostics: YamlDiagnostics, item: Any, position: Position | None, requires_id: bool = True
 ) -> LocatedMap:
-    """One node of the graph."""
+    """Return the spec of a node."""
     node_map = LocatedMap((), position)
     if not isinstance(item, LocatedMap):
         diagnostics.add(
-            position, f"a node must be a mapping, not {describe_yaml_value(item)}", "Write '- id: name'."
+            position, f"A node must be a mapping, got {describe_yaml_value(item)}", "Write '- id: name'."
         )
         return node_map
     diagnostics.check_keys(item, node_keys(node_actions(item)))
     actions = node_actions(item)
     if requires_id:
-        diagnostics.require_text(item, "id", "Give the node a name of its own.")
+        diagnostics.require_text(item, "id", "Give the node a unique name.")
     if len(actions) != 1:
-        has = f"has {' and '.join(actions)}" if actions else "does nothing"
-        diagnostics.add(position, f"the node {has}", f"Give it exactly one of: {', '.join(ACTIONS)}.")
+        state = f"has {' and '.join(actions)}" if actions else "has no action"
+        diagnostics.add(position, f"The node {state}", f"Give it exactly one of: {', '.join(ACTIONS)}.")
         return node_map
     copy_values(item, node_map, ["id"] if item.get("id") is not None else [])
     put_dependencies(item, node_map)
@@ -70,7 +70,7 @@ def node_actions(item: LocatedMap) -> list[str]:
 
 
 def node_keys(actions: list[str]) -> list[str]:
-    """The keys that a node may have; all there are if it is not clear what it does."""
+    """Return the valid keys of a node; the keys of all actions if its action is not clear."""
     kinds = actions if len(actions) == 1 else [*ACTIONS]
     own = [key for kind in kinds for key in ACTIONS[kind].keys]
     return list(dict.fromkeys(["id", "depends_on", *kinds, *NODE_KEYS, *own]))
@@ -115,19 +115,19 @@ def read_command_action(
 
 
 def put_agent_options(diagnostics: YamlDiagnostics, item: LocatedMap, node_map: LocatedMap) -> None:
-    """Which agent a prompt is for. Nodes may run side by side, so each has a conversation of its own."""
+    """Set the agent options. Nodes may run in parallel, so each has its own conversation by default."""
     copy_values(item, node_map, [key for key in AGENT_KEYS if item.get(key) is not None])
     context = item.get("context", "fresh")
     if context not in ("fresh", "shared"):
-        message = f"'context' must be fresh or shared, not {describe_yaml_value(context)}"
+        message = f"'context' must be fresh or shared, got {describe_yaml_value(context)}"
         diagnostics.add(
             value_position(item, "context"),
             message,
-            "Write 'thread: name' for a conversation of another name.",
+            "Write 'thread: name' for a named conversation.",
         )
     elif "context" in item and "thread" in item:
         diagnostics.add(
-            item.key_positions.get("context"), "a node has either 'context' or a 'thread'", "Remove one."
+            item.key_positions.get("context"), "'context' and 'thread' exclude each other", "Remove one."
         )
     elif "thread" not in item:
         put_from_origin(node_map, "thread", context, item, "context")
@@ -178,7 +178,7 @@ def read_gate_action(diagnostics: YamlDiagnostics, item: LocatedMap, node_map: L
         fix = f"Write the question, or a mapping with {', '.join(GATE_KEYS)}."
         diagnostics.add(
             value_position(item, key),
-            f"'{key}' must be a question, not {describe_yaml_value(gate_value)}",
+            f"'{key}' must be a question, got {describe_yaml_value(gate_value)}",
             fix,
         )
 
@@ -186,7 +186,7 @@ def read_gate_action(diagnostics: YamlDiagnostics, item: LocatedMap, node_map: L
 def read_approval_action(
     diagnostics: YamlDiagnostics, item: LocatedMap, node_map: LocatedMap, key: str
 ) -> None:
-    """A gate with two answers; a rejection ends the run, unless the workflow continues with it."""
+    """Read a gate with two answers; a rejection cancels the run unless `on_reject` is `continue`."""
     read_gate_action(diagnostics, item, node_map, key)
     position = value_position(item, key)
     after = item.get("on_reject", "cancel")
@@ -194,7 +194,7 @@ def read_approval_action(
         fix = "Write 'on_reject: continue', and give the nodes after it a 'when'."
         diagnostics.add(
             value_position(item, "on_reject"),
-            f"'on_reject' must be cancel or continue, not {describe_yaml_value(after)}",
+            f"'on_reject' must be cancel or continue, got {describe_yaml_value(after)}",
             fix,
         )
     if "choices" not in node_map and "form" not in node_map:
@@ -207,7 +207,7 @@ def read_approval_action(
 
 
 class NodeAction(NamedTuple):
-    """What a node can be: how it is read, and which keys it may have beside those of every node."""
+    """An action of a node: its reader, and its keys in addition to those of every node."""
 
     read: Callable[[YamlDiagnostics, LocatedMap, LocatedMap, str], None]
     keys: tuple[str, ...] = ()

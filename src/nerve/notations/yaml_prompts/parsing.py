@@ -1,4 +1,4 @@
-"""The shape of the dialects: located values looked at, and problems collected."""
+"""Shared parsing of the YAML forms: located values, keys and problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_PROVIDER = "claude"
 
 
 class YamlDiagnostics:
-    """One document while it is read, and what is wrong with it so far."""
+    """Collects the problems of one document."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -33,7 +33,7 @@ class YamlDiagnostics:
     def check_keys(
         self, source: LocatedMap, known: Collection[str], hints: dict[str, str] | None = None
     ) -> None:
-        """Tell of every key that is not known here, and read on as if it were the one that was meant."""
+        """Report unknown keys; parsing continues with the suggested keys."""
         for key in [key for key in source if key not in known]:
             position, hint = source.key_positions.get(key), (hints or {}).get(key)
             if hint is not None:
@@ -45,13 +45,15 @@ class YamlDiagnostics:
                 del source[key]
 
     def require_text(self, source: LocatedMap, key: str, fix: str) -> str | None:
-        """A text that must be there and not be empty."""
+        """Return a required non-empty string, or None after adding a problem."""
         value = source.get(key)
         if key not in source:
             self.add(source.position, f"'{key}' is missing", fix)
         elif not isinstance(value, str):
             self.add(
-                value_position(source, key), f"'{key}' must be a text, not {describe_yaml_value(value)}", fix
+                value_position(source, key),
+                f"'{key}' must be a string, got {describe_yaml_value(value)}",
+                fix,
             )
         elif not value.strip():
             self.add(value_position(source, key), f"'{key}' is empty", fix)
@@ -61,19 +63,19 @@ class YamlDiagnostics:
 
 
 def value_position(source: LocatedMap, key: str) -> Position | None:
-    """Where the value of a key stands."""
+    """Return the position of the value of a key."""
     return getattr(source.get(key), "position", None) or source.value_positions.get(key) or source.position
 
 
 def copy_values(source: LocatedMap, target: LocatedMap, keys: Iterable[str]) -> None:
-    """Take values over as they are, with their places."""
+    """Copy values unchanged, with their positions."""
     for key in keys:
         if key in source:
             put_from_origin(target, key, source[key], source, key)
 
 
 def put_from_origin(target: LocatedMap, key: str, value: Any, source: LocatedMap, origin: str) -> None:
-    """Set a value that was made of what the source has as `origin`."""
+    """Set a value with the position of the source key it derives from."""
     target.set_at(key, value, source.value_positions.get(origin) or value_position(source, origin))
     if origin in source.key_positions:
         target.key_positions[key] = source.key_positions[origin]
@@ -94,13 +96,13 @@ def describe_yaml_value(value: Any) -> str:
 
 
 def read_header(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
-    """What every workflow says of itself."""
+    """Read the keys that every workflow has."""
     data = LocatedMap((), source.position)
     diagnostics.require_text(source, "name", "Add a name: letters, digits, '-' and '_'.")
     diagnostics.require_text(source, "description", "Say what the workflow does, and when to use it.")
     for key in ("provider", "model"):
         if source.get(key) is not None:
-            diagnostics.require_text(source, key, f"Name a {key}, or leave the line out.")
+            diagnostics.require_text(source, key, f"Name a {key}, or remove the line.")
     copied_keys = [key for key in WORKFLOW_KEYS if key != "inputs" and source.get(key) is not None]
     copy_values(source, data, copied_keys)
     data.setdefault("provider", DEFAULT_PROVIDER)
@@ -110,13 +112,13 @@ def read_header(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedMap:
 
 
 def read_declared_inputs(diagnostics: YamlDiagnostics, source: LocatedMap) -> Any:
-    """The declared inputs; one may be declared by its type alone."""
+    """Return the declared inputs; an input may be declared by its type alone."""
     raw_inputs = source["inputs"]
     if not isinstance(raw_inputs, LocatedMap):
-        fix = "Write 'name: string', one a line, or 'name:' with type, description, required and default."
+        fix = "Write 'name: string', one per line, or 'name:' with type, description, required and default."
         diagnostics.add(
             value_position(source, "inputs"),
-            f"'inputs' must be a mapping, not {describe_yaml_value(raw_inputs)}",
+            f"'inputs' must be a mapping, got {describe_yaml_value(raw_inputs)}",
             fix,
         )
         return LocatedMap()
@@ -130,7 +132,7 @@ def read_declared_inputs(diagnostics: YamlDiagnostics, source: LocatedMap) -> An
         elif not isinstance(value, LocatedMap):
             close = did_you_mean_hint(value, INPUT_TYPES) if isinstance(value, str) else ""
             message = (
-                f"the input '{name}' must be a type or a mapping, not {describe_yaml_value(value)}{close}"
+                f"The input '{name}' must be a type or a mapping, got {describe_yaml_value(value)}{close}"
             )
             diagnostics.add(
                 value_position(raw_inputs, name),
@@ -142,7 +144,7 @@ def read_declared_inputs(diagnostics: YamlDiagnostics, source: LocatedMap) -> An
 
 
 def put_policies(diagnostics: YamlDiagnostics, source: LocatedMap, target: LocatedMap) -> None:
-    """What every step may carry, with the short forms written out."""
+    """Copy the policies of a step, with short forms expanded."""
     for key in NODE_KEYS:
         value = source.get(key)
         if value is None or key == "on_error":
@@ -152,7 +154,7 @@ def put_policies(diagnostics: YamlDiagnostics, source: LocatedMap, target: Locat
                 value = LocatedMap({"attempts": value}, value_position(source, key))
             case "retry", _ if not isinstance(value, LocatedMap):
                 message = (
-                    f"'retry' must be a number of attempts or a mapping, not {describe_yaml_value(value)}"
+                    f"'retry' must be a number of attempts or a mapping, got {describe_yaml_value(value)}"
                 )
                 diagnostics.add(value_position(source, key), message, "Write 'retry: 3'.")
                 continue
@@ -164,7 +166,7 @@ def put_policies(diagnostics: YamlDiagnostics, source: LocatedMap, target: Locat
 
 
 def read_expectations(diagnostics: YamlDiagnostics, source: LocatedMap) -> LocatedList:
-    """What must be there after a step; a text is a file in the artifacts of the run."""
+    """Return the expectations of a step; a string names a file in the artifacts of the run."""
     raw = source["expect"]
     position = value_position(source, "expect")
     items = raw if isinstance(raw, LocatedList) else LocatedList().append_at(raw, position)
@@ -172,28 +174,32 @@ def read_expectations(diagnostics: YamlDiagnostics, source: LocatedMap) -> Locat
     for number, item in enumerate(items):
         where = getattr(item, "position", None) or items.value_positions.get(number) or position
         if isinstance(item, str):
-            if why := explain_outside_path(item):
-                diagnostics.add(where, f"the file {item!r} {why}", "Name a file in the artifacts of the run.")
+            if reason := explain_outside_path(item):
+                diagnostics.add(
+                    where, f"The file {item!r} {reason}", "Name a file in the artifacts of the run."
+                )
             item = LocatedMap({"file": "{{ run.artifacts }}/" + item}, where)
         elif not isinstance(item, LocatedMap):
             fix = "Write a file name, or a mapping with file, command, condition or schema."
-            diagnostics.add(where, f"'expect' has a file or a check, not {describe_yaml_value(item)}", fix)
+            diagnostics.add(
+                where, f"'expect' must be a file or a check, got {describe_yaml_value(item)}", fix
+            )
         expectations.append_at(item, where)
     return expectations
 
 
 def explain_outside_path(name: str) -> str:
-    """Why a relative file name would not stay in its folder, or nothing."""
+    """Return why a file name is not inside its folder, or an empty string."""
     parts = re.split(r"[/\\]", name)
     if not name.strip() or len(name) > 512:
-        return "has no sensible length"
+        return "must have 1 to 512 characters"
     if name[0] in "/\\~" or ".." in parts or re.match(r"[A-Za-z]:", name):
         return "leads out of the artifacts"
     return ""
 
 
 def step_slug(name: str) -> str:
-    """A name as an id: letters, digits, '_' and '-', and a letter first."""
+    """Return a name as an id: letters, digits, '_' and '-', starting with a letter."""
     result = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
     return result if result[:1].isalpha() else f"step-{result}".rstrip("-")
 
@@ -204,7 +210,7 @@ ItemReader = Callable[[Any, Position | None], LocatedMap]
 def read_list_workflow(
     diagnostics: YamlDiagnostics, source: LocatedMap, key: str, kind: str, item: ItemReader, fix: str
 ) -> LocatedMap:
-    """The workflow that a file stands for whose body is the list under a key."""
+    """Return the spec of a workflow whose body is the list under a key."""
     data = read_header(diagnostics, source)
     body = LocatedMap({"kind": kind}, source.key_positions.get(key) or source.position)
     put_from_origin(body, "steps", read_items(diagnostics, source, key, item, fix), source, key)
@@ -214,16 +220,16 @@ def read_list_workflow(
 def read_items(
     diagnostics: YamlDiagnostics, source: LocatedMap, key: str, item: ItemReader, fix: str
 ) -> LocatedList:
-    """What the list under a key stands for; `fix` says how to begin one."""
+    """Return the nodes of the list under a key; `fix` shows how to write one."""
     raw, position = source.get(key), value_position(source, key)
     steps = LocatedList((), position)
     if isinstance(raw, LocatedMap) and raw:
         first = next(iter(raw)).lstrip("-")
-        message = f"'{key}' must be a list, not a mapping"
-        diagnostics.add(position, message, f"Write '- {first}', with a dash and a blank before each.")
+        message = f"'{key}' must be a list, got a mapping"
+        diagnostics.add(position, message, f"Write '- {first}', with a dash and a space before each.")
         return steps
     if not isinstance(raw, LocatedList) or not raw:
-        what = "is empty" if raw in (None, []) else f"must be a list, not {describe_yaml_value(raw)}"
+        what = "is empty" if raw in (None, []) else f"must be a list, got {describe_yaml_value(raw)}"
         diagnostics.add(position, f"'{key}' {what if key in source else 'is missing'}", fix)
         return steps
     for number, entry in enumerate(raw):

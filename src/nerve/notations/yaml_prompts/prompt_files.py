@@ -1,4 +1,4 @@
-"""Prompts from files: their texts put into a document, and what is wrong inside them."""
+"""Load prompt files into a document and check them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from nerve.spec.scope import EXPRESSION_NAMES
 from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position, Problem
 
 PROMPT_SCOPE_NAMES = EXPRESSION_NAMES - {"output"}
-LITERAL_BRACES_FIX = "Write \\{{ for braces that are meant as they are."
+LITERAL_BRACES_FIX = "Write \\{{ for literal braces."
 CHILD_KEYS = ("body", "then", "otherwise", "default", "on_error", "on_timeout")
-"""The keys under which a node has another."""
+"""Keys of a node that contain another node."""
 CHILD_LIST_KEYS = ("steps", "branches", "states")
-"""The keys under which it has a list of them."""
+"""Keys of a node that contain a list of nodes."""
 
 
 def attach_prompts(
@@ -28,10 +28,10 @@ def attach_prompts(
     project: Path | None = None,
     stored_texts: Mapping[str, str] | None = None,
 ) -> list[Problem]:
-    """Put the text of its file into every prompt that has only a file's name; says what is wrong with them.
+    """Inline the text of every prompt file that the document names; return the problems.
 
-    Without a folder it is the one that the document's own file belongs to. What is `kept` by the name of
-    a prompt counts more than its file.
+    `folder` defaults to the project folder of the document's file. A text in `stored_texts`, by the name of
+    the prompt, takes precedence over the file.
     """
     if folder is None:
         folder, project = project_of_file(Path(document.file))
@@ -46,25 +46,27 @@ def attach_prompts(
 
 
 def prompt_texts(document: Document) -> dict[str, str]:
-    """The texts that were put in from files, by the names of the prompts."""
+    """Return the texts that were loaded from files, by prompt name."""
     prompt_nodes = iter_nodes(document.data.get("body"))
     return {node["file"]: node["text"] for node in prompt_nodes if node.get("file") in document.prompts}
 
 
 def iter_nodes(node: object) -> Iterator[LocatedMap]:
-    """A node, or a state, and all below it."""
+    """Yield a node or state and all its descendants."""
     if not isinstance(node, LocatedMap):
         return
     yield node
-    below = [node.get(key) for key in CHILD_KEYS]
-    below += [item for key in CHILD_LIST_KEYS if isinstance(items := node.get(key), list) for item in items]
-    below += cases.values() if isinstance(cases := node.get("cases"), LocatedMap) else ()
-    for child in below:
+    children = [node.get(key) for key in CHILD_KEYS]
+    children += [
+        item for key in CHILD_LIST_KEYS if isinstance(items := node.get(key), list) for item in items
+    ]
+    children += cases.values() if isinstance(cases := node.get("cases"), LocatedMap) else ()
+    for child in children:
         yield from iter_nodes(child)
 
 
 class PromptLoader:
-    """One document while its prompts are looked up; each file is read once."""
+    """Loads the prompts of one document; each file is read once."""
 
     def __init__(
         self, document: Document, folder: Path, project: Path, stored_texts: Mapping[str, str]
@@ -88,14 +90,14 @@ class PromptLoader:
             self.document.prompts[name] = str(prompt.path)
 
     def find(self, name: str, position: Position) -> PromptFile | None:
-        """The prompt, or None and a problem."""
+        """Return the prompt, or None after adding a problem."""
         try:
             prompt = self.load(name)
         except FileRefused as error:
             self.add_problem(position, f"Step prompt not found: {name[:200]}.md: {error}")
         except OSError as error:
-            why = explain_open_error(Path(error.filename or name), error).message
-            self.add_problem(position, f"the prompt {name}.md cannot be used: {why}")
+            reason = explain_open_error(Path(error.filename or name), error).message
+            self.add_problem(position, f"Cannot use the prompt {name}.md: {reason}")
         except InvalidDefinition as error:
             self.problems.extend(error.problems)
         else:
@@ -111,10 +113,10 @@ class PromptLoader:
         return find_prompt(self.folder, name, self.project)
 
     def not_found_problem(self, name: str) -> tuple[str, str]:
-        """What is said of a prompt that there is not, and the fix."""
+        """Return the message about a missing prompt, and the fix."""
         message = f"Step prompt not found: {name}.md"
         if name.endswith(".md"):
-            return message, f"Leave '.md' out: {name.removesuffix('.md')}."
+            return message, f"Omit '.md': {name.removesuffix('.md')}."
         close = did_you_mean_hint(name, prompt_names(self.folder, self.project))
         return message + close, f"Create {self.folder / 'steps' / name}.md."
 
@@ -122,16 +124,16 @@ class PromptLoader:
         self.problems.append(Problem(self.document.file, position, message, fix))
 
     def is_valid(self, prompt: PromptFile) -> bool:
-        """Whether a prompt can be filled in; what is wrong is told with the place in its own file."""
-        wrong = list(prompt_problems(prompt, self.inputs, self.ids))
-        self.problems.extend(wrong)
-        return not any(problem.severity == "error" for problem in wrong)
+        """Whether a prompt is a valid template; problems are reported with positions in the prompt file."""
+        problems = list(prompt_problems(prompt, self.inputs, self.ids))
+        self.problems.extend(problems)
+        return not any(problem.severity == "error" for problem in problems)
 
 
 def prompt_problems(prompt: PromptFile, inputs: Iterable[str], ids: Iterable[str]) -> Iterator[Problem]:
     file = str(prompt.path)
     if not prompt.text.strip():
-        yield Problem(file, Position(), "the prompt is empty", "Write what the agent should do.")
+        yield Problem(file, Position(), "The prompt is empty", "Write what the agent should do.")
     try:
         compile_prompt(
             prompt.text, PROMPT_SCOPE_NAMES, inputs=inputs, hyphens=[id for id in ids if "-" in id]
@@ -147,4 +149,10 @@ def prompt_problems(prompt: PromptFile, inputs: Iterable[str], ids: Iterable[str
         yield Problem(file, Position(error.line, error.column), error.message, fix)
     for offset, name, suggestion in find_misspelt_variables(prompt.text):
         position = Position().at_offset(prompt.text, offset)
-        yield Problem(file, position, f"${name} stays as it is", f"Did you mean ${suggestion}?", "warning")
+        yield Problem(
+            file,
+            position,
+            f"${name} is not a variable and stays unchanged",
+            f"Did you mean ${suggestion}?",
+            "warning",
+        )

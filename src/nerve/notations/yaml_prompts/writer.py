@@ -1,4 +1,4 @@
-"""The full form: the spec itself, written as readable YAML."""
+"""Write the spec itself, the full form, as readable YAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from nerve.text.yaml_reader import MAX_DEPTH, MAX_INTEGER, parse_scalar
 
 _MAX_KEY_CHARS = 1000
-"""YAML reads a key of more than 1024 characters only behind a question mark."""
+"""YAML requires a question mark before a key of more than 1024 characters."""
 _PLAIN_PATTERN = re.compile(r"""[A-Za-z_/](?:[A-Za-z0-9_ .,/()'"+=<>!?$&|*@;^~%`{}\[\]-]|:(?=[^\s]))*""")
 _KEY_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _INVISIBLE = re.compile(
@@ -20,14 +20,14 @@ _INVISIBLE = re.compile(
 
 
 def write_document(data: Mapping[str, Any]) -> str:
-    """The full form of a spec; `ValueError` for what YAML cannot carry."""
+    """Return the full form of a spec; raises `ValueError` for values that YAML cannot represent."""
     return "".join(f"{line}\n" for line in _mapping_lines(data, 1)) if data else "{}\n"
 
 
 def _value_lines(value: Any, depth: int) -> list[str]:
-    """A value, its first line to stand behind a key or a dash, the others with their own indentation."""
+    """Return the lines of a value; the first follows a key or a dash, the others are indented."""
     if depth > MAX_DEPTH and isinstance(value, Mapping | list | tuple):
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels, which YAML files here may not be")
+        raise ValueError(f"Cannot write YAML: nested deeper than {MAX_DEPTH} levels")
     match value:
         case Mapping() if value:
             return list(_mapping_lines(value, depth))
@@ -41,7 +41,7 @@ def _value_lines(value: Any, depth: int) -> list[str]:
 def _mapping_lines(value: Mapping[str, Any], depth: int) -> Iterator[str]:
     for key, item in value.items():
         if not isinstance(key, str):
-            raise ValueError(f"a key must be a text, not {key!r}")
+            raise ValueError(f"Cannot write YAML: a key must be a string, got {key!r}")
         name = key if _KEY_PATTERN.fullmatch(key) and parse_scalar(key) == key else _quote_text(key)
         lines = _value_lines(item, depth + 1)
         if len(name) > _MAX_KEY_CHARS:
@@ -77,7 +77,7 @@ def _format_atom(value: Any) -> str:
             return "{}"
         case list() | tuple():
             return "[]"
-    raise ValueError(f"{value!r} cannot be written as YAML")
+    raise ValueError(f"Cannot write YAML: unsupported value {value!r}")
 
 
 def _text_lines(value: str) -> list[str]:
@@ -100,15 +100,15 @@ def _reads_back(value: str) -> bool:
 
 
 def _is_block_literal(value: str) -> bool:
-    """Whether a text can stand as it is below a `|`."""
+    """Whether a text can be written unchanged as a `|` block."""
     visible = not _INVISIBLE.search(value) and all(letter >= " " or letter in "\n\t" for letter in value)
     return visible and value[0] not in " \t\n" and not re.search(r"^[ \t]+$|^\t", value, re.MULTILINE)
 
 
 def _quote_text(value: str) -> str:
-    """A text in quotes: single ones if that saves escapes."""
+    """Return a quoted string, in single quotes if that avoids escapes."""
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError("half a surrogate pair cannot be written as YAML")
+        raise ValueError("Cannot write YAML: unpaired surrogate")
     double = json.dumps(value, ensure_ascii=False)
     double = _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", double)
     if (

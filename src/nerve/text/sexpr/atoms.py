@@ -47,13 +47,13 @@ def parse_atom(token: str, position: Position) -> Form:
 def parse_atom_name(token: str, start: int) -> str:
     if len(token) - start > MAX_SYMBOL_CHARS:
         raise AtomError(
-            f"a name of {len(token) - start} characters", f"A name has at most {MAX_SYMBOL_CHARS}."
+            f"A name of {len(token) - start} characters", f"A name has at most {MAX_SYMBOL_CHARS}."
         )
     match = SYMBOL_PATTERN.match(token, start)
     if match is None or match.end() < len(token):
         at = match.end() if match else start
         if at == len(token):
-            raise AtomError("a colon without a name", "Write :name.")
+            raise AtomError("A colon without a name", "Write :name.")
         raise AtomError(
             f"{token[at]!r} is not allowed in a name", CHARACTER_FIXES.get(token[at], TEXT_FIX), at
         )
@@ -70,7 +70,7 @@ def parse_atom_number(token: str) -> int | float:
             return value
     elif len(token) < 20 and abs(int(token)) <= MAX_INTEGER:
         return int(token)
-    raise AtomError(f"the number {token[:40]} is too large", "Put numbers beyond ±2^53 in double quotes.")
+    raise AtomError(f"The number {token[:40]} is too large", "Put numbers beyond ±2^53 in double quotes.")
 
 
 def unescape_string(text: str) -> str:
@@ -91,5 +91,5 @@ def resolve_escape(match: re.Match[str]) -> str:
         return chr(code)
     if escape not in ESCAPES:
         fix = "Escapes: " + " ".join(f"\\{known}" for known in ESCAPES) + " \\uXXXX."
-        raise AtomError(f"unknown escape \\{escape}", fix, match.start())
+        raise AtomError(f"Unknown escape \\{escape}", fix, match.start())
     return ESCAPES[escape]

@@ -36,7 +36,7 @@ def read_single_form(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_
     forms = read_forms(text, file, depth=depth)
     if len(forms) != 1:
         position = forms[1].position if forms else Position()
-        raise InvalidDefinition([Problem(file, position, f"expected one form, found {len(forms) or 'none'}")])
+        raise InvalidDefinition([Problem(file, position, f"Expected one form, found {len(forms) or 'none'}")])
     return forms[0]
 
 
@@ -106,18 +106,18 @@ class SexprReader:
         if len(self.text) > MAX_SEXPR_BYTES or len(self.text.encode("utf-8", "replace")) > MAX_SEXPR_BYTES:
             self.fail(
                 Position(),
-                f"the text is longer than {MAX_SEXPR_BYTES // 1024} KiB",
+                f"The text is longer than {MAX_SEXPR_BYTES // 1024} KiB",
                 "Split it, or use prompt files.",
             )
         if self.text.startswith("```"):
-            self.fail(Position(), "this is a block of Markdown", "Remove the lines with ```.")
+            self.fail(Position(), "This is a block of Markdown", "Remove the lines with ```.")
         if self.text.startswith("\ufeff"):
-            self.fail(Position(), "the text starts with a byte order mark", "Save it as UTF-8 without one.")
+            self.fail(Position(), "The text starts with a byte order mark", "Save it as UTF-8 without one.")
         if match := FORBIDDEN_CHARACTER.search(self.text):
             position = Position().at_offset(self.text, match.start())
             code = ord(match[0])
             self.fail(
-                position, f"the character U+{code:04X} is not text", f"Is it UTF-8? Else write \\u{code:04x}."
+                position, f"The character U+{code:04X} is not text", f"Is it UTF-8? Else write \\u{code:04x}."
             )
 
     def read_token(self, offset: int) -> int:
@@ -148,10 +148,10 @@ class SexprReader:
 
     def report_missing_space(self, token: str, position: Position, end: int) -> None:
         if token[0] == '"' and self.text[end] == ":":
-            self.fail(position, "this is JSON syntax", "Write {:key value}, without commas.")
+            self.fail(position, "This is JSON syntax", "Write {:key value}, without commas.")
         if token[0] == '"' and "\n" in token:
             self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
-        self.add_problem(position, f"missing space after {token[:40]}", "Add one.")
+        self.add_problem(position, f"Missing space after {token[:40]}", "Add one.")
 
     def count_lines(self, start: int, end: int) -> None:
         lines = self.text.count("\n", start, end)
@@ -171,7 +171,7 @@ class SexprReader:
     def open_bracket(self, bracket: str, position: Position) -> None:
         if len(self.stack) > self.max_depth:
             self.fail(
-                position, f"brackets are nested more than {self.max_depth} deep", "Use states or helpers."
+                position, f"Brackets are nested more than {self.max_depth} deep", "Use states or helpers."
             )
         first = position.line > self.last_content_line
         if first and self.stack[-1].should_close_before(position):
@@ -191,7 +191,7 @@ class SexprReader:
         if CLOSING_BRACKETS[opened.bracket] != bracket:
             at = f"{opened.position.line}:{opened.position.column}"
             expected = CLOSING_BRACKETS[opened.bracket]
-            message = f"expected '{expected}' for the '{opened.bracket}' at {at}, found '{bracket}'"
+            message = f"Expected '{expected}' for the '{opened.bracket}' at {at}, found '{bracket}'"
             self.fail(position, message, "Change it.")
         self.stack.pop()
         self.closed_at = position
@@ -208,16 +208,16 @@ class SexprReader:
         for key, value in zip(items[::2], items[1::2], strict=False):
             if not isinstance(key, Keyword | String):
                 self.add_problem(
-                    key.position, "a map key must be a keyword or a string", 'Write :key or "key".'
+                    key.position, "A map key must be a keyword or a string", 'Write :key or "key".'
                 )
             elif map_key_text(key) in pairs:
                 self.add_problem(
-                    key.position, f"the key '{map_key_text(key)[:40]}' is duplicated", "Remove one."
+                    key.position, f"The key '{map_key_text(key)[:40]}' is duplicated", "Remove one."
                 )
             else:
                 pairs[map_key_text(key)] = (key, value)
         if len(items) % 2:
-            self.add_problem(items[-1].position, "a key without a value", "Write a map as {:key value …}.")
+            self.add_problem(items[-1].position, "A key without a value", "Write a map as {:key value …}.")
         return MapForm(tuple(pairs.values()), position)
 
     def add_string(self, token: str, position: Position) -> None:
@@ -243,12 +243,12 @@ class SexprReader:
     def fail_unclosed_string(self, position: Position) -> NoReturn:
         """Report an unclosed string; drop later problems, because strings and code are swapped after it."""
         self.problems = [problem for problem in self.problems if problem.position < position]
-        self.fail(position, "the string is never closed", "Add a '\"'; write \\\" inside a string.")
+        self.fail(position, "The string is never closed", "Add a '\"'; write \\\" inside a string.")
 
     def add_form(self, form: Form) -> None:
         self.form_count += 1
         if self.form_count > MAX_FORMS:
-            self.fail(form.position, f"the text has more than {MAX_FORMS} forms", "Split it.")
+            self.fail(form.position, f"The text has more than {MAX_FORMS} forms", "Split it.")
         self.stack[-1].items.append(form)
 
     def add_problem(self, position: Position, message: str, fix: str = "") -> None:
