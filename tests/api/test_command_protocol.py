@@ -55,7 +55,7 @@ async def at_gate(api: Api, workflow: str = "ask") -> str:
 
 @pytest.mark.requirement("S0-60")
 @pytest.mark.requirement("S1-34")
-def test_the_names_of_the_commands_are_those_of_the_seeds() -> None:
+def test_the_command_names_match_the_seeds() -> None:
     upper = ["EXECUTE_WORKFLOW", "LIST_WORKFLOWS", "GET_WORKFLOW_RUN", "LIST_WORKFLOW_RUNS", "ANSWER_GATE",
              "CANCEL_WORKFLOW"]  # fmt: skip
     lower = ["start_workflow", "stop_workflow", "pause_workflow", "resume_workflow", "workflow_status",
@@ -67,16 +67,16 @@ def test_the_names_of_the_commands_are_those_of_the_seeds() -> None:
 
 @pytest.mark.requirement("C-03")
 @pytest.mark.requirement("S0-61")
-async def test_every_command_is_understood_in_either_case(api: Api) -> None:
+async def test_every_command_is_case_insensitive(api: Api) -> None:
     for kind in CommandType:
         for name in (kind.value.upper(), kind.value.lower(), kind.value.title()):
             reply = await handle_command(api, {"type": name, "params": {"run_id": "nobody"}})
-            assert "there is no command" not in reply.get("error", "")
+            assert "Unknown command" not in reply.get("error", "")
 
 
 @pytest.mark.requirement("S0-57")
 @pytest.mark.requirement("S1-35")
-async def test_a_run_is_started_at_once_or_waited_for(api: Api) -> None:
+async def test_a_run_is_started_with_and_without_wait(api: Api) -> None:
     for name in ("EXECUTE_WORKFLOW", "start_workflow"):
         begun = await do(api, name, workflow_id="hello", input="you", session_id="default")
         assert begun["workflow_id"] == "hello"
@@ -89,7 +89,7 @@ async def test_a_run_is_started_at_once_or_waited_for(api: Api) -> None:
 
 
 @pytest.mark.requirement("D0-15")
-async def test_waiting_for_a_run_ends_at_its_gate(api: Api) -> None:
+async def test_wait_returns_at_a_gate(api: Api) -> None:
     told = await do(api, "execute_workflow", workflow_id="ask", wait=True)
     assert told["state"] == "waiting"
     assert (told["gate"]["prompt"], told["gate"]["choices"]) == ("Go on?", ["yes", "no"])
@@ -97,7 +97,7 @@ async def test_waiting_for_a_run_ends_at_its_gate(api: Api) -> None:
 
 
 @pytest.mark.requirement("S0-59")
-async def test_the_time_of_the_end_is_the_same_in_a_list_and_of_one_run(api: Api) -> None:
+async def test_the_end_time_is_the_same_in_list_and_detail(api: Api) -> None:
     run_id = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
     (listed,) = (await do(api, "LIST_WORKFLOW_RUNS"))["runs"]
     one = (await do(api, "GET_WORKFLOW_RUN", run_id=run_id))["run"]
@@ -106,7 +106,7 @@ async def test_the_time_of_the_end_is_the_same_in_a_list_and_of_one_run(api: Api
 
 @pytest.mark.requirement("S0-59")
 @pytest.mark.requirement("S1-36")
-async def test_workflows_runs_and_one_run_are_told(api: Api) -> None:
+async def test_workflows_runs_and_one_run_are_returned(api: Api) -> None:
     listed = (await do(api, "LIST_WORKFLOWS"))["workflows"]
     assert listed == (await do(api, "list_workflows"))["workflows"]
     assert (listed[0]["id"], listed[0]["description"]) == ("hello", "Greets.")
@@ -168,7 +168,7 @@ async def test_a_run_is_paused_resumed_and_ended(api: Api) -> None:
 
 @pytest.mark.requirement("S0-58")
 @pytest.mark.requirement("S1-36")
-async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
+async def test_errors_have_the_wording_of_the_seeds_and_a_code(api: Api) -> None:
     ended = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
     cases = [
         ("EXECUTE_WORKFLOW", {"workflow_id": "nobody"}, "Workflow 'nobody' not found", "not_found"),
@@ -181,10 +181,10 @@ async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
         ("EXECUTE_WORKFLOW", {}, "Missing required parameter: workflow_id", "bad_request"),
         ("LIST_WORKFLOW_RUNS", {"state": "asleep"}, "Unknown state 'asleep'", "bad_request"),
         ("EXECUTE_WORKFLOW", {"workflow": "x"},
-         "EXECUTE_WORKFLOW does not take 'workflow'. Did you mean 'workflow_id'?", "bad_request"),
+         "Unknown parameter 'workflow' for EXECUTE_WORKFLOW. Did you mean 'workflow_id'?", "bad_request"),
         ("LIST_WORKFLOWS", {"session_id": "other"}, "Session 'other' not found", "not_found"),
         ("START_WORKFLO", {},
-         "there is no command 'START_WORKFLO'. Did you mean 'START_WORKFLOW'?", "bad_request"),
+         "Unknown command 'START_WORKFLO'. Did you mean 'START_WORKFLOW'?", "bad_request"),
     ]  # fmt: skip
     for name, params, text, code in cases:
         reply = await handle_command(api, {"type": name, "params": params, "request_id": 7})
@@ -194,7 +194,7 @@ async def test_errors_have_the_words_of_the_seeds_and_a_code(api: Api) -> None:
         assert (await handle_command(api, command))["code"] == "bad_request"  # type: ignore[arg-type]
 
 
-async def test_a_subscription_has_many_replies_on_a_connection_that_stays_open(api: Api) -> None:
+async def test_a_subscription_streams_replies_on_an_open_connection(api: Api) -> None:
     run = await at_gate(api)
     command = {"type": "SUBSCRIBE_WORKFLOW", "params": {"run_id": run}, "request_id": "s"}
     assert (await handle_command(api, command))["code"] == "bad_request"
@@ -227,7 +227,7 @@ async def test_a_subscription_has_many_replies_on_a_connection_that_stays_open(a
         {"after": 1.5},
     ],
 )
-async def test_a_subscription_to_what_cannot_be_has_one_reply(api: Api, params: dict[str, Any]) -> None:
+async def test_an_invalid_subscription_has_one_reply(api: Api, params: dict[str, Any]) -> None:
     run = await at_gate(api)
     command = {"type": "subscribe_workflow", "params": {"run_id": run} | params, "request_id": 1}
     [reply] = [reply async for reply in stream_replies(api, command)]
@@ -247,7 +247,7 @@ async def test_a_subscription_to_what_cannot_be_has_one_reply(api: Api, params: 
         ("ANSWER_GATE", {"run_id": "x", "answer": 1, "reason": []}),
     ],
 )
-async def test_what_a_command_is_given_is_read_as_the_operation_does(
+async def test_command_parameters_are_validated_like_the_operation(
     api: Api, type: str, params: dict[str, Any]
 ) -> None:
     reply = await handle_command(api, {"type": type, "params": params})
@@ -256,12 +256,12 @@ async def test_what_a_command_is_given_is_read_as_the_operation_does(
     assert api.session.list_workflow_runs() == []
 
 
-def test_an_error_that_only_sounds_like_one_about_what_is_taken_is_told_as_it_is() -> None:
+def test_an_error_with_a_similar_text_is_not_rewritten() -> None:
     error = ApiError("refused", "no", "It takes: patience.")
     assert with_command_names(error, {"type": "LIST_WORKFLOWS"}) is error
 
 
-async def test_what_a_command_is_not_given_may_be_null(api: Api) -> None:
+async def test_omitted_command_parameters_may_be_null(api: Api) -> None:
     nothing = dict.fromkeys(("input", "params", "wait", "key"))
     assert (await do(api, "start_workflow", workflow_id="hello", **nothing))["status"] == "started"
     reply = await handle_command(api, {"type": "LIST_WORKFLOWS", "params": None})
@@ -269,7 +269,7 @@ async def test_what_a_command_is_not_given_may_be_null(api: Api) -> None:
     assert (await handle_command(api, {"type": "LIST_WORKFLOWS", "params": []}))["code"] == "bad_request"
 
 
-def test_who_may_give_a_command_is_what_the_operation_says() -> None:
+def test_a_command_requires_the_scope_of_its_operation() -> None:
     scopes = {
         name: required_command_scope({"type": name})
         for name in ("execute_workflow", "ANSWER_GATE", "list_workflows", "?")
@@ -307,7 +307,7 @@ async def test_the_handler_raises_value_errors(handler: WorkflowHandler) -> None
 
 @pytest.mark.requirement("S0-56")
 @pytest.mark.requirement("C-10")
-async def test_the_sink_of_the_handler_hears_of_every_run_in_order(api: Api) -> None:
+async def test_the_event_sink_of_the_handler_receives_events_in_order(api: Api) -> None:
     seen: list[str] = []
 
     class Slow:
@@ -321,7 +321,7 @@ async def test_the_sink_of_the_handler_hears_of_every_run_in_order(api: Api) -> 
     assert seen == ["workflow_started", "workflow_completed"]
 
 
-async def test_commands_go_to_the_session_that_is_named() -> None:
+async def test_commands_use_the_named_session() -> None:
     async with Session("one") as one, Session("two") as two:
         with_workflows(one)
         handler = WorkflowHandler(Registry(one, two))
@@ -329,7 +329,7 @@ async def test_commands_go_to_the_session_that_is_named() -> None:
         assert len((await handler.list_workflows({}))["workflows"]) == 5
 
 
-async def test_a_run_that_is_over_is_not_told_as_stopped(api: Api) -> None:
+async def test_a_finished_run_is_not_reported_as_stopped(api: Api) -> None:
     run = (await do(api, "EXECUTE_WORKFLOW", workflow_id="hello", wait=True))["run_id"]
     for name in ("CANCEL_WORKFLOW", "stop_workflow"):
         told = await do(api, name, run_id=run)

@@ -21,7 +21,7 @@ def made(before: str, after: str, reused: int, ran: int, cut_off: int) -> CrashR
         made("a b", "", reused=2, ran=0, cut_off=0),
     ],
 )
-def test_sound(account: CrashReport) -> None:
+def test_consistent_reports(account: CrashReport) -> None:
     assert account.is_consistent
     assert "no settled step ran twice" in account.format_lines()[-1]
 
@@ -36,6 +36,6 @@ def test_sound(account: CrashReport) -> None:
         made("a b", "c", reused=2, ran=2, cut_off=0),
     ],
 )
-def test_not_sound(account: CrashReport) -> None:
+def test_inconsistent_reports(account: CrashReport) -> None:
     assert not account.is_consistent
     assert "A SETTLED STEP RAN TWICE" in account.format_lines()[-1]

@@ -29,7 +29,7 @@ def agent(project: Path):
 
 @pytest.mark.parametrize(("text", "line", "message", "fix"), BROKEN)
 @pytest.mark.parametrize("arguments", [["check"], ["check", "ask"], ["run", "ask"], ["doctor", "--quiet"]])
-def test_a_broken_agent_file_is_one_error_with_its_place_and_its_fix(
+def test_a_broken_agent_file_is_one_error_with_location_and_fix(
     do, agent, arguments, text, line, message, fix
 ) -> None:
     agent(text)
@@ -42,19 +42,19 @@ def test_a_broken_agent_file_is_one_error_with_its_place_and_its_fix(
     assert "Agent not found" not in said
 
 
-def test_a_broken_file_under_another_name_is_the_agent_whose_name_it_has(do, agent) -> None:
+def test_a_broken_file_is_reported_for_the_agent_name_inside_it(do, agent) -> None:
     agent("---\nname: dev\nprovider: 5\n---\n", ".nerve/agents/someone.md")
     done = do("run", "ask")
     assert done.err == ".nerve/agents/someone.md:3:11: 'provider' must be a text. Put quotes around it.\n"
 
 
-def test_a_broken_file_is_not_passed_over_for_one_that_it_shadows(do, agent) -> None:
+def test_a_broken_file_is_not_skipped_in_favour_of_a_shadowed_file(do, agent) -> None:
     agent("---\nname: dev\nprovider: 5\n---\n")
     agent("---\nname: dev\nprovider: command\n---\n", ".claude/agents/dev.md")
     assert do("run", "ask").err.startswith(".nerve/agents/dev.md:3:11:")
 
 
-def test_a_broken_file_that_is_shadowed_stops_nobody(do, agent, project) -> None:
+def test_a_broken_shadowed_file_does_not_block_runs(do, agent, project) -> None:
     (project / ".nerve/config.json").write_text(
         '{"providers": {"robot": {"kind": "scripted", "answers": ["done"]}}}'
     )
@@ -65,7 +65,9 @@ def test_a_broken_file_that_is_shadowed_stops_nobody(do, agent, project) -> None
 
 
 @pytest.mark.parametrize("key", ["provider", "fallback"])
-def test_a_wrong_provider_of_an_agent_file_is_named_with_its_place_and_what_was_meant(do, agent, key) -> None:
+def test_an_unknown_provider_in_an_agent_file_is_reported_with_location_and_suggestion(
+    do, agent, key
+) -> None:
     front = {"provider": "provider: scriptd", "fallback": "provider: robot\nfallback: scriptd"}[key]
     agent(f"---\nname: dev\n{front}\n---\nx\n")
     Path(".nerve/config.json").write_text('{"providers": {"robot": {"kind": "scripted", "answers": []}}}')
@@ -82,7 +84,7 @@ def test_a_wrong_provider_of_an_agent_file_is_named_with_its_place_and_what_was_
     assert f"○ agent dev: {told}{why}" in do("doctor").out
 
 
-def test_a_provider_of_an_agent_file_that_is_not_installed_is_told_with_how_to_get_it(
+def test_a_missing_provider_of_an_agent_file_is_reported_with_the_install_command(
     do, agent, monkeypatch
 ) -> None:
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
@@ -91,7 +93,7 @@ def test_a_provider_of_an_agent_file_that_is_not_installed_is_told_with_how_to_g
     assert do("run", "ask").err == f".nerve/agents/dev.md:3:11: {told}\n"
 
 
-def test_a_wrong_provider_of_a_workflow_is_named_with_its_place_and_what_was_meant(do, project) -> None:
+def test_an_unknown_provider_in_a_workflow_is_reported_with_location_and_suggestion(do, project) -> None:
     two = "body: {kind: sequence, steps: [{kind: prompt, id: a, text: x}, {kind: prompt, id: b, text: x}]}"
     (project / "ask.yaml").write_text(f"name: ask\ndescription: d\nprovider: scriptd\n{two}\n")
     told = "ask.yaml:3:11: Agent not found: scriptd. Did you mean 'scripted'?"
@@ -105,7 +107,7 @@ def test_the_doctor_lists_the_agents_of_a_project(do, agent) -> None:
     assert "✓ agents: dev\n" in do("doctor").out
 
 
-def test_the_agent_that_routes_is_looked_at(do, project) -> None:
+def test_the_router_agent_is_checked(do, project) -> None:
     file = project / ".nerve/config.json"
     file.write_text(
         '{"providers": {"robot": {"kind": "scripted", "answers": ["WORKFLOW: shout"]}},\n "router": "robt"}'
@@ -116,7 +118,7 @@ def test_the_agent_that_routes_is_looked_at(do, project) -> None:
     assert told in do("route", "loudly please").err
     file.write_text(file.read_text().replace("robt", "robot"))
     assert "router" not in do("check").out
-    assert "✓ router: the agent 'robot' decides\n" in do("doctor").out
+    assert "✓ router: agent 'robot' selects the workflow\n" in do("doctor").out
     assert do("route", "loudly please").out == "shout  loudly please\n"
     file.write_text("{}")
-    assert "○ router: the words of texts decide, no agent  → Name one" in do("doctor").out
+    assert "○ router: no agent configured, keywords select the workflow  → Set an agent" in do("doctor").out

@@ -30,17 +30,17 @@ def test_a_project_without_errors_says_so(do, project) -> None:
     assert do("check").out == "3 workflows, no problems\n"
 
 
-def test_a_provider_of_the_configuration_that_is_not_there_is_an_error(do, project) -> None:
+def test_an_unknown_provider_in_the_configuration_is_an_error(do, project) -> None:
     file = project / ".nerve/config.json"
     file.write_text('{"providers": {\n  "robot": {"kind": "script"}}}')
     done = do("check")
     assert done.code == 1
-    assert ".nerve/config.json:2:21: there is no provider 'script'. Did you mean 'scripted'?" in done.out
+    assert ".nerve/config.json:2:21: Unknown provider 'script'. Did you mean 'scripted'?" in done.out
     file.write_text('{"providers": {"robot": {"kind": "scripted", "answers": ["no"]}, "llm": {}}}')
     assert do("check").code == 0
 
 
-def test_every_problem_has_its_place_and_its_fix(do, project) -> None:
+def test_every_problem_has_a_location_and_a_fix(do, project) -> None:
     (project / "bad.json").write_text(BAD)
     (project / "bad.yaml").write_text("name: x\ndescription: d\nsteps:\n  - stp: plan\n")
     done = do("check", "bad.json", "bad.yaml", "shout")
@@ -66,7 +66,7 @@ def test_problems_as_one_json_object(do, project) -> None:
     }
 
 
-def test_all_files_of_the_project_are_checked_also_those_that_cannot_be_read(do, project) -> None:
+def test_all_files_of_the_project_are_checked_including_invalid_ones(do, project) -> None:
     (project / ".nerve/workflows/torn.json").write_text('{"name": ')
     (project / ".archon/workflows").mkdir(parents=True)
     (project / ".archon/workflows/shout.yaml").write_text(
@@ -79,8 +79,8 @@ def test_all_files_of_the_project_are_checked_also_those_that_cannot_be_read(do,
 
 
 @pytest.mark.parametrize("verb", [["check"], ["show"], ["convert", "--to", "json"]])
-def test_what_is_not_there_and_what_is_python_is_refused(verb, do) -> None:
-    for target, message in (("nothing", "there is no file and no workflow"), ("flows.py", "is Python")):
+def test_missing_and_python_targets_are_refused(verb, do) -> None:
+    for target, message in (("nothing", "File or workflow 'nothing' not found"), ("flows.py", "is Python")):
         done = do(verb[0], target, *verb[1:])
         assert (done.code, done.out) == (2, "")
         assert message in done.err
@@ -96,18 +96,20 @@ def test_an_empty_folder_has_no_workflows(do, tmp_path, monkeypatch) -> None:
     )
     done = do("run", "greet")
     assert done.code == 2
-    assert "there is no file and no workflow 'greet'. There are none; make a project with" in done.err
+    assert "File or workflow 'greet' not found. The project has no workflows. Create one with" in done.err
     assert "nerve init" in done.err
 
 
-def test_a_configuration_that_is_wrong_is_a_problem(do, project) -> None:
+def test_an_invalid_configuration_is_a_problem(do, project) -> None:
     (project / ".nerve/config.json").write_text('{"enabeld": true}')
     done = do("check")
     assert done.code == 1
     assert done.out.startswith(".nerve/config.json:1:2: Unknown key 'enabeld' in the configuration")
 
 
-def test_looking_executes_nothing_opens_no_connection_and_writes_nothing(do, project, monkeypatch) -> None:
+def test_static_commands_execute_nothing_open_no_connection_and_write_nothing(
+    do, project, monkeypatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("touched the world")
 
@@ -135,7 +137,7 @@ def test_a_workflow_is_shown_as_a_tree(do) -> None:
     assert do("show", "ship", "--tree").out == done.out
 
 
-def test_a_workflow_is_shown_as_a_diagram_and_as_data(do) -> None:
+def test_a_workflow_is_shown_as_a_diagram_and_as_json(do) -> None:
     assert do("show", "ship", "--mermaid").out.startswith("flowchart TD\n")
     told = json.loads(do("show", "ship", "--json").out)
     assert (told["name"], told["notation"], told["tree"]["kind"]) == ("ship", "json", "workflow")
@@ -143,7 +145,7 @@ def test_a_workflow_is_shown_as_a_diagram_and_as_data(do) -> None:
     assert do("show", "ship", "--json", "--mermaid").code == 2
 
 
-def test_the_steps_of_a_json_file_are_called_as_it_calls_them(do, project: Path) -> None:
+def test_the_steps_of_a_json_file_keep_the_kind_names_of_the_file(do, project: Path) -> None:
     steps = [
         {"id": "test", "type": "agent", "agent": "tester", "next": "ok"},
         {"id": "ok", "type": "condition", "condition": "context.test.success", "then": "ask", "else": "end"},
@@ -159,7 +161,7 @@ def test_the_steps_of_a_json_file_are_called_as_it_calls_them(do, project: Path)
     ]
 
 
-def test_a_workflow_with_errors_is_shown_if_its_shape_is_right(do, project) -> None:
+def test_a_workflow_with_errors_is_shown_if_its_structure_is_valid(do, project) -> None:
     (project / "odd.json").write_text(BAD.replace("comand", "command"))
     done = do("show", "odd.json")
     assert done.code == 0
@@ -187,29 +189,29 @@ def test_a_converted_workflow_is_the_same_workflow(source, to, do, project) -> N
     assert hashed(done.out, to) == hashed(path.read_text(), own)
 
 
-def test_steps_are_written_as_steps_and_what_they_cannot_say_is_said(do, project) -> None:
+def test_steps_are_converted_to_steps_and_unsupported_features_are_reported(do, project) -> None:
     done = do("convert", str(EXAMPLES / "workflows/json/feature-dev.json"), "--to", "json")
     assert (done.code, done.err) == (0, "")
     assert "steps" in json.loads(done.out)
     done = do("convert", "ship", "--to", "json")
     assert "body" in json.loads(done.out)
-    assert done.err.startswith("nerve: steps cannot say it: ")
-    assert done.err.endswith("nerve: so it is written in the full form.\n")
+    assert done.err.startswith("nerve: Steps cannot express ")
+    assert done.err.endswith("nerve: Wrote the full form instead.\n")
 
 
 def test_prompts_stay_in_their_files(do) -> None:
     file = EXAMPLES / "projects/feature-development/.archon/workflows/feature-development.yaml"
     done = do("convert", str(file), "--to", "lisp")
-    assert "its prompts stay in their files (create-pr.md, implement.md, plan.md)" in done.err
+    assert "Prompts stay in their files (create-pr.md, implement.md, plan.md)" in done.err
 
 
-def test_a_file_is_written_or_the_reason_is_said(do, project) -> None:
+def test_a_file_is_written_or_the_error_is_reported(do, project) -> None:
     done = do("convert", "shout", "--to", "lisp", "--output", "shout.lisp")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert do("run", "shout.lisp").out == "loud\n"
     done = do("convert", "shout", "--to", "lisp", "--output", "no/where.lisp")
     assert (done.code, done.out) == (2, "")
-    assert "no/where.lisp cannot be written: No such file or directory." in done.err
+    assert "Cannot write no/where.lisp: No such file or directory." in done.err
     assert "json" in do("convert", "shout", "--to", "xml").err
 
 
@@ -222,7 +224,7 @@ def test_the_examples_have_no_errors_and_can_be_shown(file, do) -> None:
         assert do("show", str(file)).code == 0
 
 
-def test_errors_are_told_before_notes(do, project) -> None:
+def test_errors_are_listed_before_notes(do, project) -> None:
     step = '{"id": "a", "type": "agent", "agent": "claude", "next": "b"}'
     (project / "odd.json").write_text(f'{{"id": "odd", "steps": [{step}]}}')
     first, *others = do("check", "odd.json", "--quiet").out.splitlines()
@@ -231,7 +233,7 @@ def test_errors_are_told_before_notes(do, project) -> None:
     assert all(": note: " in line for line in others)
 
 
-def test_a_workflow_that_is_called_without_a_needed_input_is_an_error(do, project) -> None:
+def test_calling_a_workflow_without_a_required_input_is_an_error(do, project) -> None:
     folder = project / ".nerve/workflows"
     folder.mkdir(parents=True, exist_ok=True)
     kid = {

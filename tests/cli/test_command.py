@@ -10,14 +10,14 @@ import pytest
 import nerve as package
 
 
-def test_help_names_every_verb(nerve) -> None:
+def test_help_lists_every_command(nerve) -> None:
     done = nerve("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for verb in ("run", "resume", "runs", "check", "show", "convert", "demo"):
         assert f" {verb} " in done.stdout
 
 
-def test_nothing_at_all_is_help(nerve) -> None:
+def test_no_arguments_print_the_help(nerve) -> None:
     assert nerve().stdout == nerve("--help").stdout
 
 
@@ -25,7 +25,7 @@ def test_version(nerve) -> None:
     assert nerve("--version").stdout == f"{package.__version__}\n"
 
 
-def test_help_imports_no_verb_and_no_store() -> None:
+def test_help_imports_no_command_and_no_store() -> None:
     code = "import sys, nerve.cli\ntry: nerve.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
     assert "nerve.cli" in loaded
@@ -34,7 +34,7 @@ def test_help_imports_no_verb_and_no_store() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["version", "runs", "facts", "schema --json", "status"])
-def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
+def test_a_closed_output_is_not_an_error(arguments: str, tmp_path: Path) -> None:
     code = f"import nerve.cli; nerve.cli.main({arguments.split()!r})"
     shell = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code]
     done = subprocess.run(shell, cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -42,7 +42,7 @@ def test_a_closed_output_is_no_error(arguments: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", ["version", "runs", "runs --json", "facts", "schema --json", "--help"])
-def test_an_output_that_takes_no_more_is_one_line_and_exit_code_1(arguments: str, tmp_path: Path) -> None:
+def test_a_full_output_device_is_one_line_and_exit_code_1(arguments: str, tmp_path: Path) -> None:
     code = f"import nerve.cli; nerve.cli.main({arguments.split()!r})"
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-c", code]
@@ -54,7 +54,7 @@ def test_an_output_that_takes_no_more_is_one_line_and_exit_code_1(arguments: str
     assert done.stderr.count("\n") == 1
 
 
-def test_errors_are_not_told_on_standard_output_where_standard_error_is_closed(tmp_path: Path) -> None:
+def test_errors_are_not_printed_on_stdout_if_stderr_is_closed(tmp_path: Path) -> None:
     code = "import nerve.cli; nerve.cli.main(['status', 'gone', '--json'])"
     shell = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, code]
     done = subprocess.run(shell, cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60)
@@ -80,7 +80,7 @@ main()
 @pytest.mark.parametrize(
     "at", ["nerve.cli", "cyclopts", "nerve.cli.inspect", "pydantic", "nerve.spec.models"]
 )
-def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) -> None:
+def test_ctrl_c_during_import_exits_quietly(at: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PRESSED, at]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
@@ -106,7 +106,7 @@ def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) ->
         ),
         (
             ["run", "x", "-label"],
-            "nerve: Unknown option: -label. What is no option stands behind --. See: nerve run --help",
+            'nerve: Unknown option: -label. Put values that start with "-" after "--". See: nerve run --help',
         ),
         (
             ["run", "x", "--limit", "foo=3"],
@@ -116,7 +116,7 @@ def test_ctrl_c_while_it_is_imported_ends_it_quietly(at: str, tmp_path: Path) ->
         (["demo", "--resume", "nowhere"], "nerve: nowhere has no journal.db"),
         (
             ["demo", "--resume", "nowhere", "--crash"],
-            "nerve: --resume goes on with a run and --crash starts one",
+            "nerve: --resume and --crash cannot be used together",
         ),
     ],
 )

@@ -22,7 +22,7 @@ from nerve.ui.sanitize import sanitize_text
 SOURCES = Path(__file__).parents[2] / "src/nerve"
 
 
-def test_every_verb_is_there_with_an_example_that_begins_with_it() -> None:
+def test_every_command_is_registered_with_a_matching_example() -> None:
     everything = {**CLI_COMMANDS, **{f"workflow {name}": verb for name, verb in WORKFLOW_COMMANDS.items()}}
     for name, verb in everything.items():
         assert verb.example.startswith(f"nerve {name}")
@@ -30,7 +30,7 @@ def test_every_verb_is_there_with_an_example_that_begins_with_it() -> None:
     assert set(WORKFLOW_COMMANDS) <= set(workflow_app)
 
 
-def test_the_help_lists_every_command_under_what_it_is_for(do) -> None:
+def test_the_help_lists_every_command_in_its_group(do) -> None:
     help = do("--help").out
     assert "nerve without a command opens the Commander" in help
     titles = re.findall(r"╭─ ([A-Za-z ]+) ─", help)
@@ -70,7 +70,7 @@ PURE = {
 
 
 @pytest.mark.parametrize("arguments", PURE.values(), ids=PURE)
-def test_as_json_there_is_one_value_on_standard_output_and_quietly_nothing_beside_it(arguments, do) -> None:
+def test_json_prints_one_value_and_quiet_prints_nothing_else(arguments, do) -> None:
     done = do(*arguments, "--json")
     assert done.out.count("\n") == 1
     assert done.json is not None
@@ -114,9 +114,7 @@ OPENING = {
 
 @pytest.mark.parametrize("arguments", OPENING.values(), ids=OPENING)
 @pytest.mark.parametrize("link", [".nerve", ".nerve/nerve.db"])
-def test_a_store_that_leads_elsewhere_is_opened_by_no_verb(
-    arguments, link, do, project: Path, tmp_path_factory
-) -> None:
+def test_no_command_opens_a_symlinked_store(arguments, link, do, project: Path, tmp_path_factory) -> None:
     """A project may come from anywhere, and have a link to the store of another."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     if link != ".nerve":
@@ -133,21 +131,21 @@ def test_a_store_that_leads_elsewhere_is_opened_by_no_verb(
 
 
 @pytest.mark.parametrize("arguments", [*OPENING.values(), ["serve"]], ids=[*OPENING, "serve"])
-def test_a_folder_in_the_place_of_the_store_is_not_taken_for_no_runs(arguments, do, project: Path) -> None:
+def test_a_folder_at_the_store_path_is_an_error(arguments, do, project: Path) -> None:
     (project / ".nerve/nerve.db").mkdir(parents=True)
     done = do(*arguments)
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("nerve: .nerve/nerve.db is no file. Move it away, or name another store. ")
+    assert done.err.startswith("nerve: .nerve/nerve.db is not a file. Move it, or select another store. ")
 
 
-def test_a_file_in_the_place_of_the_folder_of_the_store_is_not_taken_for_no_runs(
+def test_a_file_at_the_path_of_the_store_folder_is_an_error(
     do, tmp_path_factory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
     Path(".nerve").touch()
     done = do("runs")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("nerve: .nerve is no folder. Move it away, ")
+    assert done.err.startswith("nerve: .nerve is not a folder. Move it, ")
 
 
 def damaged(kind: str, file: Path) -> None:
@@ -169,13 +167,13 @@ def damaged(kind: str, file: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "told", "fix"),
     [
-        ("folder", "is no file", "Move it away"),
-        ("text", "file is not a database", "Put a copy of it in its place."),
+        ("folder", "is not a file", "Move it"),
+        ("text", "file is not a database", "Restore it from a backup."),
         ("newer", "has version 999", "Update Nerve."),
         ("another", "is the database of another program", "Use another file."),
     ],
 )
-def test_what_is_wrong_with_a_store_is_said_by_the_doctor_and_by_whoever_looks(
+def test_a_damaged_store_is_reported_by_doctor_and_by_reading_commands(
     kind: str, told: str, fix: str, do, project: Path
 ) -> None:
     damaged(kind, project / ".nerve/nerve.db")
@@ -188,17 +186,15 @@ def test_what_is_wrong_with_a_store_is_said_by_the_doctor_and_by_whoever_looks(
     assert "nerve" in listed.json["error"]["fix"]
 
 
-def test_the_doctor_says_that_a_store_may_not_be_written_to(
-    do, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctor_reports_a_read_only_store(do, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests may run as a user who may do everything."""
     assert do("run", "shout").code == 0
     monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("nerve.db"))
     assert "✗ store: " in (told := do("doctor", "--quiet")).out
-    assert ".nerve/nerve.db may not be written to by this user  → Give this user the right to" in told.out
+    assert ".nerve/nerve.db is not writable by this user  → Change its permissions" in told.out
 
 
-def test_the_doctor_says_that_a_store_leads_elsewhere(do, project: Path, tmp_path_factory) -> None:
+def test_the_doctor_reports_a_symlinked_store(do, project: Path, tmp_path_factory) -> None:
     (project / ".nerve").mkdir(exist_ok=True)
     (project / ".nerve/nerve.db").symlink_to(tmp_path_factory.mktemp("elsewhere") / "nerve.db")
     assert re.search(r"store.*nerve\.db is a symbolic link", do("doctor").out)
@@ -218,7 +214,7 @@ def test_every_command_that_a_message_names_exists() -> None:
     assert named <= known, named - known
 
 
-def test_every_operation_of_the_api_can_be_asked_for() -> None:
+def test_every_api_operation_has_a_command() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in (SOURCES / "cli").glob("*.py"))
     missing = {name for name in OPERATIONS if f"client.{name}(" not in text}
     assert missing == {"definitions", "sessions", "threads"}
@@ -227,7 +223,7 @@ def test_every_operation_of_the_api_can_be_asked_for() -> None:
 # -- runs --------------------------------------------------------------------------------------
 
 
-def test_start_goes_on_until_the_run_waits_and_answer_until_it_ends(do) -> None:
+def test_start_returns_when_the_run_waits_and_answer_when_it_ends(do) -> None:
     done = do("start", "asking", "--label", "c1")
     assert (done.code, done.out) == (4, "")
     assert "at gate 'colour': Which colour?" in done.err
@@ -248,8 +244,8 @@ def test_the_outcome_of_a_start_is_one_json_object(do) -> None:
 
 
 def test_inputs_have_the_declared_types_and_unknown_ones_are_refused(do) -> None:
-    assert "must be an integer, not 'x'" in do("start", "ship", "--count=x").err
-    assert "has no input or option 'cuont'. Did you mean --count? Its inputs: --count" in (
+    assert "must be an integer, got 'x'" in do("start", "ship", "--count=x").err
+    assert "Unknown input or option 'cuont' for workflow 'ship'. Did you mean --count? Inputs: --count" in (
         do("start", "ship", "--cuont=1").err
     )
     done = do("start", "ship", "it", "--count=2", "--with", "nodes.py", "--answer", "approve=yes", "--json")
@@ -263,14 +259,14 @@ def test_a_start_without_its_agent_starts_nothing(do) -> None:
     assert do("runs").out.startswith("No runs yet")
 
 
-def test_python_is_started_and_what_it_prints_is_no_result(do) -> None:
+def test_output_printed_by_python_code_is_not_part_of_the_result(do) -> None:
     done = do("start", "flows.py:greet", "--answer", "answer=Ann", "--json")
     assert done.json["state"] in ("waiting", "completed")
     assert "noise" in done.err
 
 
 @pytest.mark.parametrize("verb", [["answer", "Ann"], ["approve"], ["reject"], ["fork"]])
-def test_a_run_whose_code_is_not_there_says_how_to_name_it_and_stays_as_it_is(verb: list[str], do) -> None:
+def test_a_run_without_its_code_names_the_missing_file_and_does_not_change(verb: list[str], do) -> None:
     run = do("start", "flows.py:greet", "--json").json["run_id"]
     done = do(verb[0], run, *verb[1:])
     assert (done.code, "Name the file with its code: --with flows.py" in done.err) == (2, True)
@@ -286,14 +282,14 @@ def test_a_child_is_answered_through_the_run_that_called_it(do) -> None:
     assert (done.code, done.out) == (0, "child said green\n")
 
 
-def test_approve_and_reject_say_the_choice_and_guess_nothing(do) -> None:
+def test_approve_and_reject_select_the_choice_and_do_not_guess(do) -> None:
     do("start", "ship", "it", "--count=1", "--with", "nodes.py", "--label", "one")
     done = do("reject", "one", "--with", "nodes.py")
     assert done.code == 3
     do("start", "asking", "--label", "two")
     done = do("approve", "two")
     assert (done.code, done.out) == (2, "")
-    assert "gate 'colour' takes any text. Answer with: nerve answer" in done.err
+    assert "Gate 'colour' takes any text. Answer with: nerve answer" in done.err
 
 
 def test_a_gate_is_answered_by_the_number_of_a_choice(do) -> None:
@@ -312,7 +308,7 @@ def test_pause_stop_and_resume_by_label(do) -> None:
     assert do("stop", "p").code == 0
 
 
-def test_a_failed_run_is_tried_again_and_forked(do, project: Path) -> None:
+def test_a_failed_run_is_retried_and_forked(do, project: Path) -> None:
     (project / ".nerve/workflows/flaky.yaml").write_text(
         "name: flaky\ndescription: Fails\nbody: {kind: sequence, steps: ["
         '{kind: bash, id: one, command: "echo x >> effects"},'
@@ -327,12 +323,12 @@ def test_a_failed_run_is_tried_again_and_forked(do, project: Path) -> None:
     assert "(completed, started 20" in do("fork", "f").err  # both runs are called so, and both are over
     done = do("fork", run, "--at", "/two", "--json")
     assert done.json["state"] == "completed"
-    assert "--override x is not of the form" in do("fork", run, "--override", "x").err
+    assert "--override must be PATH:NAME=VALUE, got 'x'" in do("fork", run, "--override", "x").err
     done = do("fork", run, "--at", "/two", "--limit", "steps=1", "--json")
     assert (done.code, "steps=1" in done.json["error"]) == (1, True)
 
 
-def test_looking_at_a_run(do) -> None:
+def test_commands_that_show_a_run(do) -> None:
     run = do("start", "shout", "--json").json["run_id"]
     done = do("status", run[:13])
     assert re.search(r"└─ ✓ say +loud +\(\d\.\ds\)", done.out)
@@ -353,7 +349,7 @@ def test_looking_at_a_run(do) -> None:
 @pytest.mark.parametrize(
     "verb", ["watch", "status", "events", "logs", "approve", "pause", "stop", "retry", "skip", "fork"]
 )
-def test_a_run_that_is_not_there_is_one_clear_error(verb: str, do) -> None:
+def test_an_unknown_run_is_one_clear_error(verb: str, do) -> None:
     done = do(verb, "gone")
     assert (done.code, done.out) == (2, "")
     assert done.err == "nerve: Workflow run 'gone' not found. See the list: nerve runs [not_found]\n"
@@ -363,18 +359,18 @@ def test_a_run_that_is_not_there_is_one_clear_error(verb: str, do) -> None:
 
 @pytest.mark.parametrize("verb", ["status", "events", "logs", "watch", "pause", "stop", "fork", "approve"])
 @pytest.mark.parametrize(("name", "said"), [("", "is empty"), ("x" * 999, "has more than 256 characters")])
-def test_a_name_that_no_run_can_have_is_one_clear_error(verb: str, name: str, said: str, do) -> None:
+def test_an_invalid_run_name_is_one_clear_error(verb: str, name: str, said: str, do) -> None:
     told = do(verb, name)
     assert (told.code, told.out) == (2, "")
     assert told.err == f"nerve: The name of the run {said}. See the list: nerve runs [bad_request]\n"
 
 
-def test_a_number_beyond_its_bounds_is_said_without_the_words_of_a_validator(do) -> None:
+def test_an_out_of_range_number_is_reported_without_validator_jargon(do) -> None:
     assert do("start", "shout", "--label", "v1").code == 0
     assert do("events", "v1", "--after", "-1").err.startswith("nerve: events: 'after' is less than 0. ")
 
 
-def test_a_gate_is_listed_with_its_workflow_for_how_long_it_is_open_and_how_it_is_answered(do) -> None:
+def test_a_gate_is_listed_with_workflow_age_and_answer_command(do) -> None:
     run = do("start", "asking", "--json").json["run_id"]
     [gate] = do("gates", "--json").json
     assert (gate["workflow"], gate["run_id"]) == ("asking", run)
@@ -414,7 +410,7 @@ def test_a_definition_stays_defined_and_its_run_is_found_by_its_label(do, projec
     assert do("run", "hi", "--json").json["state"] == "completed"
 
 
-def test_a_definition_keeps_the_prompts_beside_its_file(do, project: Path) -> None:
+def test_a_definition_keeps_the_prompts_next_to_its_file(do, project: Path) -> None:
     folder = project / "elsewhere"
     (folder / "steps").mkdir(parents=True)
     (folder / "steps/plan.md").write_text("Plan $ARGUMENTS")
@@ -429,7 +425,7 @@ def test_a_definition_keeps_the_prompts_beside_its_file(do, project: Path) -> No
     assert "skipped" not in done.err
 
 
-def test_a_definition_that_the_project_refuses_is_called_by_its_file(do, project: Path) -> None:
+def test_a_refused_definition_is_reported_with_its_file(do, project: Path) -> None:
     (project / "hi.lisp").write_text('(workflow "hi there" (state start (log "hi")))')
     assert do("workflow", "define", "hi.lisp").code == 0
     (project / "ho.lisp").write_text('(workflow "hi  There" (state start (log "ho")))')
@@ -438,14 +434,14 @@ def test_a_definition_that_the_project_refuses_is_called_by_its_file(do, project
     assert "ho.lisp:1:" in done.err
 
 
-def test_a_bad_definition_is_said_with_its_place(do, project: Path) -> None:
+def test_a_bad_definition_is_reported_with_its_location(do, project: Path) -> None:
     (project / "bad.yaml").write_text("name: bad\nbody: {kind: nothing}\n")
     done = do("workflow", "define", "bad.yaml")
     assert (done.code, done.out) == (2, "")
     assert "bad.yaml:2:" in done.err
 
 
-def test_workflows_are_listed_with_their_steps_and_what_cannot_be_read(do, project: Path) -> None:
+def test_workflows_are_listed_with_their_steps_and_invalid_files(do, project: Path) -> None:
     done = do("workflow", "list")
     assert "shout  Says it loudly\n  Steps: say\n" in done.out
     assert do("workflow", "reload").out == "Reloaded 4 workflow(s).\n"
@@ -466,7 +462,7 @@ def test_a_text_is_routed(do) -> None:
 
 
 @pytest.mark.parametrize("start", [[], ["--start"]])
-def test_what_is_asked_back_is_told_with_the_ways_on_and_the_reason(start: list[str], do) -> None:
+def test_a_router_question_is_printed_with_start_commands_and_reason(start: list[str], do) -> None:
     done = do("route", "says another", *start)
     assert done.code == 0
     first, *ways = done.out.splitlines()
@@ -479,10 +475,10 @@ def test_what_is_asked_back_is_told_with_the_ways_on_and_the_reason(start: list[
     assert "shout  shout loudly\n" in do("route", "shout loudly").out
 
 
-def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_project_runs_without_changes(do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert do("init", "fresh", "--json").json["written"][0] == ".nerve/config.json"
     monkeypatch.chdir(tmp_path / "fresh")
-    assert do("init").out == "This is a project already.\n"
+    assert do("init").out == "The project already exists.\n"
     assert do("check").out == "1 workflow, no problems\n"
     done = do("run", "greet", "Ann", "--answer", "well=yes")
     assert (done.code, done.out.splitlines()[0]) == (
@@ -493,11 +489,11 @@ def test_a_new_project_runs_as_it_is(do, tmp_path: Path, monkeypatch: pytest.Mon
         done = do("new", f"next-{notation}", "--to", notation)
         assert done.out == f".nerve/workflows/next-{notation}.{notation}\n"
     assert do("check").out == "4 workflows, no problems\n"
-    assert "is there already" in do("new", "next-yaml").err
-    assert "cannot be the name of a workflow" in do("new", "../up").err
+    assert "already exists" in do("new", "next-yaml").err
+    assert "Invalid workflow name" in do("new", "../up").err
 
 
-def test_turns_of_unknown_cost_are_not_told_as_nothing_spent(do, project: Path) -> None:
+def test_turns_of_unknown_cost_are_not_reported_as_zero_cost(do, project: Path) -> None:
     (project / ".nerve/config.json").write_text(
         '{"providers": {"robot": {"kind": "scripted", "answers": ["done"]}}}'
     )
@@ -507,13 +503,13 @@ def test_turns_of_unknown_cost_are_not_told_as_nothing_spent(do, project: Path) 
     assert "today: 1 turn of unknown cost\n" in do("status").out
 
 
-def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) -> None:
+def test_the_doctor_reports_missing_and_wrong_items(do, project: Path) -> None:
     done = do("doctor", "--json")
     found = {each["name"]: each for each in done.json["findings"]}
     assert (done.code, done.json["ok"]) == (0, True)
     assert (found["store"]["state"], found["server"]["fix"]) == ("missing", "nerve serve")
     assert found["workflows"]["told"] == "asking, parent, ship, shout"
-    assert do("doctor", "--quiet").out == "Nothing is wrong.\n"
+    assert do("doctor", "--quiet").out == "No problems found.\n"
     (project / ".nerve/config.json").write_text('{"providers": {"me": {"kind": "claud"}}}')
     done = do("doctor", "--quiet")
     assert done.code == 1
@@ -522,15 +518,15 @@ def test_the_doctor_says_what_is_missing_and_what_is_wrong(do, project: Path) ->
     assert "✗ configuration: .nerve/config.json:1" in do("doctor").out
 
 
-def test_schemas_and_the_version_for_programs(do) -> None:
+def test_schemas_and_version_as_json(do) -> None:
     assert json.loads(do("schema").out)["title"] == "A Nerve workflow, full form"
     assert json.loads(do("schema", "openapi").out)["openapi"].startswith("3.1")
     assert set(json.loads(do("schema", "start").out)) == {"asks", "tells"}
-    assert "there is no schema 'x'. There are: workflow, " in do("schema", "x").err
+    assert "Unknown schema 'x'. Available: workflow, " in do("schema", "x").err
     assert set(do("version", "--json").json) == {"nerve", "python", "platform"}
 
 
-def test_completion_can_be_made_for_every_shell() -> None:
+def test_completion_is_generated_for_every_shell() -> None:
     for shell in ("bash", "zsh", "fish"):
         script = app.generate_completion(shell=shell)
         assert "approve" in script
@@ -547,17 +543,17 @@ def test_completion_can_be_made_for_every_shell() -> None:
         ("\x9b", "\\x9b"),
     ],
 )
-def test_text_of_others_cannot_move_the_cursor_or_turn_a_line_round(text: str, shown: str) -> None:
+def test_untrusted_text_cannot_move_the_cursor_or_reverse_a_line(text: str, shown: str) -> None:
     assert sanitize_text(text) == shown
 
 
 # -- old runs ----------------------------------------------------------------------------------
 
 
-def test_gc_says_what_would_go_and_does_it_when_told_to(project: Path, do) -> None:
+def test_gc_lists_old_runs_and_deletes_them_with_yes(project: Path, do) -> None:
     assert do("start", "shout").code == 0
     [run] = do("runs", "--json").json
-    assert do("gc").out == "No run is that old.\n"
+    assert do("gc").out == "No old runs.\n"
     with closing(SqliteStore(project / ".nerve/nerve.db")) as store:
         row = store.run(run["run_id"])
         assert row is not None
@@ -568,21 +564,21 @@ def test_gc_says_what_would_go_and_does_it_when_told_to(project: Path, do) -> No
     done = do("gc")
     assert run["run_id"] in done.out
     assert "1 runs would be deleted" in done.out
-    assert done.err == "Nothing was changed. Do it with: --yes\n"
+    assert done.err == "Nothing was changed. To delete, add --yes\n"
     assert do("gc", "--json").json["runs"] == 1
-    assert do("gc", "--older-than", "8w", "--yes").out == "No run is that old.\n"
+    assert do("gc", "--older-than", "8w", "--yes").out == "No old runs.\n"
     assert "1 runs deleted" in do("gc", "--yes", "--quiet").out
     assert do("runs", "--json").json == []
 
 
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "1y", "1h"])
-def test_gc_refuses_what_is_no_time_or_too_short(text: str, do) -> None:
+def test_gc_refuses_invalid_and_too_short_durations(text: str, do) -> None:
     for option in ("--older-than", "--output-older-than"):
         done = do("gc", f"{option}={'-1h' if option != '--older-than' and text == '1h' else text}")
         assert (done.code, f"{option} " in done.err, "older_than" in done.err) == (2, True, False)
 
 
-def test_a_paused_run_with_a_gate_is_said_to_be_paused(do) -> None:
+def test_a_paused_run_with_a_gate_is_reported_as_paused(do) -> None:
     do("start", "asking", "--label", "a")
     do("pause", "a")
     done = do("watch", "a")
@@ -591,7 +587,7 @@ def test_a_paused_run_with_a_gate_is_said_to_be_paused(do) -> None:
     assert "at gate 'colour': Which colour?" in done.err
 
 
-def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None:
+def test_gates_and_workflows_are_found_by_prefix(do, project: Path) -> None:
     do("start", "ship", "it", "--count=1", "--label", "v", "--with", "nodes.py")
     assert do("approve", "v", "--gate", "app", "--with", "nodes.py").code == 0
     do("run", "shout")
@@ -600,7 +596,7 @@ def test_gates_and_workflows_are_named_by_a_beginning(do, project: Path) -> None
     assert (done.code, "'sh' is ambiguous: ship, shout" in done.err) == (2, True)
     assert do("runs", "--workflow", "sh", "--json").json["error"]["code"] == "conflict"
     assert do("runs", "--workflow", "nothing").out == "No runs.\n"
-    assert "is no file" in do("runs", "--store", str(project)).err
+    assert "is not a file" in do("runs", "--store", str(project)).err
 
 
 @pytest.mark.parametrize("verb", ["status", "logs", "events", "watch"])
@@ -614,7 +610,7 @@ def test_the_name_of_a_workflow_means_its_newest_run(verb: str, do, project: Pat
     assert (missing.code, "'shot' not found" in missing.err) == (2, True)
 
 
-def test_a_misspelt_option_of_a_run_is_not_taken_for_an_input(do, project: Path) -> None:
+def test_a_misspelled_option_is_not_treated_as_an_input(do, project: Path) -> None:
     done = do("run", "shout", "--anwser=x=y")
     assert (done.code, "Did you mean --answer?" in done.err) == (2, True)
 
@@ -639,7 +635,7 @@ def test_the_bash_script_completes_the_names_of_workflows(verb: str, project: Pa
     assert done.stdout == "shout\n", done.stderr
 
 
-def test_shell_completion_of_a_project_that_cannot_be_read_offers_nothing(do, project: Path) -> None:
+def test_shell_completion_of_an_unreadable_project_offers_nothing(do, project: Path) -> None:
     (project / ".nerve/nerve.db").mkdir()
     done = do("__complete", "status", "")
     assert (done.code, done.err) == (0, "")

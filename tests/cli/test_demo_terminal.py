@@ -16,7 +16,7 @@ def clean(text: str) -> str:
 
 @pytest.mark.requirement("S1-09")
 @pytest.mark.requirement("S1-10")
-def test_a_person_is_asked_and_asked_again(scratch) -> None:
+def test_the_user_is_prompted_again_after_a_wrong_answer(scratch) -> None:
     with Terminal("demo") as terminal:
         shown = clean(terminal.until(QUESTION))
         for line in (
@@ -36,25 +36,23 @@ def test_a_person_is_asked_and_asked_again(scratch) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--crash"]])
-def test_ctrl_c_says_that_the_folder_is_gone(arguments, scratch) -> None:
+def test_ctrl_c_reports_that_the_folder_was_removed(arguments, scratch) -> None:
     with Terminal("demo", *arguments) as terminal:
         terminal.until(QUESTION)
         terminal.interrupt()
         assert terminal.end() == 130
         said = " ".join(clean(terminal.shown).split())
-        assert said.endswith(
-            "Interrupted. The folder is removed and the run with it; --keep would keep both."
-        )
+        assert said.endswith("Interrupted. The folder and the run were removed. Use --keep to keep them.")
         assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
     assert not list(scratch.iterdir())
 
 
-def test_an_interrupted_run_goes_on_with_the_command_it_names(scratch) -> None:
+def test_an_interrupted_demo_resumes_with_the_printed_command(scratch) -> None:
     with Terminal("demo", "--keep") as terminal:
         terminal.until("● dev[2]")
         terminal.interrupt()
         assert terminal.end() == 130
-        command = "".join(clean(terminal.shown).split("Go on with: ")[1].split("\r\n"))
+        command = "".join(clean(terminal.shown).split("Resume with: ")[1].split("\r\n"))
         program, arguments = command.split(" -m nerve ")
         assert program == sys.executable
     with Terminal(*arguments.split()) as terminal:

@@ -24,12 +24,12 @@ def change(store: Path, statement: str) -> None:
         db.execute(statement)
 
 
-def test_a_whole_store_is_well(do, store: Path) -> None:
+def test_an_intact_store_passes(do, store: Path) -> None:
     done = do("doctor", "--deep")
     assert done.code == 0
     assert "✓ store in depth: 4 runs with " in done.out
     assert "store in depth" not in do("doctor").out
-    assert do("doctor", "--deep", "--quiet").out == "Nothing is wrong.\n"
+    assert do("doctor", "--deep", "--quiet").out == "No problems found.\n"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_affected_run_is_named_with_a_fix(do, store: Path, statement: str, t
     assert [each["name"] for each in wrong] == [f"run {run}"]
     assert told in wrong[0]["told"]
     assert wrong[0]["fix"] == "Restore the file from a backup."
-    assert do("doctor", "--quiet").out == "Nothing is wrong.\n"
+    assert do("doctor", "--quiet").out == "No problems found.\n"
 
 
 def test_a_finished_run_that_is_listed_as_open_is_named(do, store: Path) -> None:
@@ -61,13 +61,13 @@ def test_a_finished_run_that_is_listed_as_open_is_named(do, store: Path) -> None
     assert "has state 'running', but its journal has 'completed'" in done.out
 
 
-def test_an_older_layout_is_brought_up_to_date_first(do, store: Path) -> None:
+def test_an_older_store_version_must_be_migrated_first(do, store: Path) -> None:
     change(store, "PRAGMA user_version = 5")
     done = do("doctor", "--deep")
-    assert "○ store in depth: the layout of version 5 cannot be checked in depth" in done.out
+    assert "○ store in depth: store version 5 is too old for a deep check" in done.out
 
 
-def test_it_works_while_a_process_has_the_store(do, store: Path, project: Path) -> None:
+def test_the_check_works_while_another_process_owns_the_store(do, store: Path, project: Path) -> None:
     code = (
         "import sys; from nerve.store.sqlite import SqliteStore\n"
         "store = SqliteStore('.nerve/nerve.db'); print('open', flush=True); sys.stdin.read()"
@@ -84,7 +84,7 @@ def test_it_works_while_a_process_has_the_store(do, store: Path, project: Path) 
         owner.communicate()
 
 
-def test_what_a_damaged_log_has_lost_is_said_until_it_was_looked_at(do, store: Path, project: Path) -> None:
+def test_lost_events_are_reported_until_the_loss_file_is_removed(do, store: Path, project: Path) -> None:
     code = (
         "import os; from nerve.store.sqlite import SqliteStore\n"
         "from nerve.testing.store_contract import append\n"

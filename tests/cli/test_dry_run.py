@@ -29,7 +29,7 @@ def test_leaves_are_stubs_and_gates_take_their_first_choice(do, project) -> None
     assert not (project / ".nerve/nerve.db").exists()
 
 
-def test_a_rejection_cancels_a_walk(do, project) -> None:
+def test_a_rejection_cancels_a_dry_run(do, project) -> None:
     gate = "{kind: gate, id: sure, choices: [yes-do, reject], reject: [reject], on_error: skip}"
     file = flow(project, f"{{kind: sequence, steps: [{gate}, {{kind: bash, id: ship, command: echo}}]}}")
     done = do("run", file, "--dry-run", "--answer", "sure=reject")
@@ -39,7 +39,7 @@ def test_a_rejection_cancels_a_walk(do, project) -> None:
 
 
 @pytest.mark.parametrize("folder", [".nerve", ".archon"])
-def test_a_walk_stores_nothing(folder, do, project) -> None:
+def test_a_dry_run_stores_nothing(folder, do, project) -> None:
     file = project / folder / "workflows/deep.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
@@ -51,7 +51,7 @@ def test_a_walk_stores_nothing(folder, do, project) -> None:
     assert sorted(project.rglob("*")) == before
 
 
-def test_the_walk_as_one_json_object(do) -> None:
+def test_a_dry_run_as_one_json_object(do) -> None:
     done = do("run", "ship", "hello", "--count=3", "--dry-run", "--json", "--answer", "approve=no")
     told = done.json
     assert done.code == 3
@@ -63,14 +63,14 @@ def test_inputs_are_checked_and_code_is_not_executed(do) -> None:
     assert do("run", "ship", "--dry-run").code == 2
     done = do("run", "flows.py:greet", "--dry-run")
     assert (done.code, done.out) == (2, "")
-    assert "has no dry run" in done.err
+    assert "A dry run cannot execute Python code" in done.err
 
 
-def test_workflows_that_are_called_are_walked_into(do) -> None:
+def test_called_workflows_are_simulated(do) -> None:
     assert traced(do("run", "parent", "--dry-run")) == [{"gate": "Which colour?", "answer": "approve"}]
 
 
-def test_waits_are_over_at_once_and_checks_are_believed(do, project) -> None:
+def test_waits_end_at_once_and_checks_pass(do, project) -> None:
     file = flow(
         project,
         "{kind: sequence, steps: [{kind: wait, seconds: 3600},"
@@ -93,22 +93,22 @@ def test_waits_are_over_at_once_and_checks_are_believed(do, project) -> None:
         "{kind: machine, states: [{name: l, body: {kind: bash, id: b, command: x}, next: [{to: l}]}]}",
     ],
 )
-def test_what_goes_round_is_walked_once_and_that_is_said(body, do, project) -> None:
+def test_loops_run_once_with_a_note(body, do, project) -> None:
     done = do("run", flow(project, body), "--dry-run")
     assert done.code == 0
     assert [entry["call"] for entry in traced(done)] == ["b"]
-    assert "is walked once" in done.err
+    assert "runs once" in done.err
     assert "'l'" in done.err
 
 
-def test_answers_that_are_left_let_it_go_round_again(do, project) -> None:
+def test_remaining_answers_let_a_loop_repeat(do, project) -> None:
     body = "{kind: loop, id: l, until: \"given == 'yes'\", body: {kind: gate, id: ok, prompt: OK?}}"
     done = do("run", flow(project, body), "--dry-run", "--answer", "ok=no", "--answer", "ok=yes")
     assert [entry["answer"] for entry in traced(done)] == ["no", "yes"]
     assert done.err == ""
 
 
-def test_what_depends_on_a_real_answer_is_said_and_walked_on(do, project) -> None:
+def test_steps_that_depend_on_a_real_answer_are_noted_and_the_run_continues(do, project) -> None:
     body = (
         "{kind: sequence, steps: [{kind: bash, id: plan, command: x},"
         " {kind: map, id: m, over: steps.plan.output.items, body: {kind: call, id: each, target: worker}},"
@@ -122,7 +122,7 @@ def test_what_depends_on_a_real_answer_is_said_and_walked_on(do, project) -> Non
     assert done.code == 0
     assert [entry["call"] for entry in traced(done)] == ["plan", "worker", "aye", "first", "last"]
     for name in ("m", "q", "t", "last"):
-        assert f"'{name}' depends on what an agent really says" in done.err
+        assert f"'{name}' depends on a real agent answer" in done.err
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_depends_on_a_real_answer_is_said_and_walked_on(do, project) -> Non
     ],
     ids=lambda path: path.name,
 )
-def test_the_examples_can_be_walked_without_any_agent(file, do) -> None:
+def test_the_examples_have_a_dry_run_without_agents(file, do) -> None:
     done = do("run", str(file), "add a login", "--dry-run", "--json")
     assert (done.code, done.json["state"]) == (0, "completed")
     assert done.json["trace"]

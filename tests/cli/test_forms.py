@@ -31,7 +31,7 @@ def release(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("release")
-def test_where_nobody_can_be_asked_the_fields_and_the_command_are_told(do) -> None:
+def test_without_a_terminal_the_fields_and_the_command_are_printed(do) -> None:
     done = do("run", "release")
     assert done.code == 4
     told = done.err.splitlines()
@@ -57,7 +57,7 @@ def test_open_gates_are_listed_with_their_fields_and_the_command_that_answers(do
 
 
 @pytest.mark.usefixtures("release")
-def test_an_answer_that_does_not_fit_is_refused_before_anything_starts(do) -> None:
+def test_an_invalid_answer_is_refused_before_the_run_starts(do) -> None:
     wrong = do("run", "release", "--answer", "which=3")
     assert wrong.code == 2
     assert "--answer which=3: Invalid answer: 3 is not of type 'object'." in wrong.err
@@ -65,7 +65,7 @@ def test_an_answer_that_does_not_fit_is_refused_before_anything_starts(do) -> No
 
 
 @pytest.mark.usefixtures("release")
-def test_at_a_terminal_the_fields_are_shown_and_a_wrong_answer_is_asked_again() -> None:
+def test_a_terminal_prompt_shows_the_fields_and_repeats_after_a_wrong_answer() -> None:
     asked = 'Answer (such as {"version": "…"}): '
     with Terminal("run", "release") as terminal:
         shown = terminal.until(asked)
@@ -77,7 +77,7 @@ def test_at_a_terminal_the_fields_are_shown_and_a_wrong_answer_is_asked_again() 
         assert "shipped 5" in terminal.shown
 
 
-def test_open_gates_are_listed_with_what_they_ask_about(do, project: Path) -> None:
+def test_open_gates_are_listed_with_their_input_preview(do, project: Path) -> None:
     flow = "name: judge\nbody: {kind: gate, id: ok, prompt: 'Approve?', choices: [approve, reject]}\n"
     (project / ".nerve/workflows/judge.yaml").write_text(flow)
     do("run", "judge", "the summary")

@@ -28,14 +28,14 @@ def hostile(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("option", ["--tree", "--mermaid"])
-def test_a_workflow_that_is_shown(evil: str, do, option: str) -> None:
+def test_output_of_show_is_sanitized(evil: str, do, option: str) -> None:
     done = do("show", evil, option)
     assert "ask" in done.out
     assert hostile(done.out + done.err) == []
 
 
 @pytest.mark.parametrize("verb", ["runs", "status", "gates", "logs", "watch"])
-def test_a_run_that_is_told_of(evil: str, do, verb: str) -> None:
+def test_output_about_a_run_is_sanitized(evil: str, do, verb: str) -> None:
     do("start", evil)
     [run] = do("runs", "--json").json
     done = do(verb, *([run["run_id"]] if verb in ("status", "logs", "watch") else []))
@@ -43,7 +43,7 @@ def test_a_run_that_is_told_of(evil: str, do, verb: str) -> None:
     assert hostile(done.out + done.err) == []
 
 
-def test_a_label_or_a_description_is_one_line_of_a_list(do, project: Path) -> None:
+def test_a_label_or_description_stays_on_one_line(do, project: Path) -> None:
     source = {**WORKFLOW, "description": "d\n  0 forged waiting"}
     (project / ".nerve/workflows/evil.json").write_text(json.dumps(source))
     do("start", "evil", "--label", "a\n  1 forged waiting\u2028  2 forged")
@@ -55,7 +55,7 @@ def test_a_label_or_a_description_is_one_line_of_a_list(do, project: Path) -> No
     assert not [line for line in lines if line.split()[:1] in (["0"], ["1"], ["2"])]
 
 
-def test_no_colour_of_ours_is_written_out(evil: str, do) -> None:
+def test_colour_codes_of_the_program_are_not_escaped(evil: str, do) -> None:
     do("start", evil)
     [run] = do("runs", "--json").json
     out = do("status", run["run_id"]).out
@@ -72,7 +72,7 @@ def echo(evil: str, project: Path) -> str:
     return "echo"
 
 
-def test_a_result_in_a_terminal_and_as_it_is_in_a_pipe(echo: str, do) -> None:
+def test_a_result_is_sanitized_in_a_terminal_and_unchanged_in_a_pipe(echo: str, do) -> None:
     with Terminal("run", echo, f"x{EVIL}") as terminal:
         assert terminal.end() == 0
     [run] = do("runs", "--json").json
@@ -87,7 +87,7 @@ def test_a_result_in_a_terminal_and_as_it_is_in_a_pipe(echo: str, do) -> None:
     assert hostile(told.out) == []
 
 
-def test_a_gate_that_is_asked_in_a_terminal(evil: str, do) -> None:
+def test_a_gate_prompt_is_sanitized(evil: str, do) -> None:
     with Terminal("run", evil) as terminal:
         terminal.until("or the answer:")
         terminal.type("1")
@@ -96,14 +96,14 @@ def test_a_gate_that_is_asked_in_a_terminal(evil: str, do) -> None:
 
 
 @pytest.mark.parametrize("verb", [("workflow", "list"), ("runs",), ("status", "{run}"), ("watch", "{run}")])
-def test_no_label_begins_a_line(evil: str, do, verb: tuple[str, ...]) -> None:
+def test_a_label_cannot_start_a_line(evil: str, do, verb: tuple[str, ...]) -> None:
     do("start", evil, "--label", "first\nFORGED")
     [run] = do("runs", "--json").json
     done = do(*(word.format(run=run["run_id"]) for word in verb))
     assert not [line for line in done.out.splitlines() if line.strip().startswith("FORGED")]
 
 
-def test_what_is_wrong_with_a_file(evil: str, do, project: Path) -> None:
+def test_problems_of_a_file_are_sanitized(evil: str, do, project: Path) -> None:
     (project / ".nerve/workflows/bad.yaml").write_text('name: bad\nbody: {kind: "no\\e]0;x\\a\\N\\u202e"}\n')
     for verb in ("check", "show", "run"):
         done = do(verb, "bad") if verb == "check" else do(verb, ".nerve/workflows/bad.yaml")

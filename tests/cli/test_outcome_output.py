@@ -7,7 +7,9 @@ import pytest
 from cli.processes import done
 
 
-def test_no_line_of_a_gate_looks_like_one_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_prompt_cannot_imitate_an_outcome_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = 'name: w\ndescription: d\nnodes:\n  - {id: g, gate: "Well?\\n✓ run 1 completed"}\n'
     (tmp_path / "w.yaml").write_text(text)

@@ -38,7 +38,7 @@ def same(text: str) -> str:
     return text
 
 
-def test_every_command_says_what_the_page_shows(do, example) -> None:
+def test_every_command_prints_what_the_page_shows(do, example) -> None:
     blocks = [block for kind, block in FENCE.findall(PAGE) if kind == "console"]
     commands = [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
     assert len(commands) == 17
@@ -49,7 +49,7 @@ def test_every_command_says_what_the_page_shows(do, example) -> None:
         assert same(said) == same(shown), line
 
 
-def test_every_verb_option_and_exit_code_is_on_the_page() -> None:
+def test_every_command_option_and_exit_code_is_on_the_page() -> None:
     workflow, server = (
         (f"workflow {name}" for name in WORKFLOW_COMMANDS),
         (f"server {name}" for name in SERVER_COMMANDS),

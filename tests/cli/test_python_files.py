@@ -11,7 +11,9 @@ from nerve import Session
 from nerve.cli.python_files import register_python_file
 
 
-def test_a_file_is_executed_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edited_file_is_executed_without_stale_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "path", sys.path[:])
     file = tmp_path / "edited_at_once.py"
@@ -28,7 +30,7 @@ def test_a_workflow_of_a_python_file_runs_by_its_name(do, project: Path) -> None
     assert (again.code, again.out) == (0, "noise\nBo {}\n")
 
 
-def test_an_unknown_name_beside_a_python_file_gets_one_error_and_leaves_nothing_behind(do, project) -> None:
+def test_an_unknown_name_with_a_python_file_is_one_error_and_creates_no_store(do, project) -> None:
     done = do("run", "gret", "--with", "flows.py")
     assert (done.code, done.out) == (2, "")
     assert "'gret'" in done.err
@@ -37,7 +39,7 @@ def test_an_unknown_name_beside_a_python_file_gets_one_error_and_leaves_nothing_
 
 
 @pytest.mark.parametrize("verb", ["gates", "status"])
-def test_the_command_that_a_list_of_gates_prints_answers_a_gate_of_python_code(verb, do, project) -> None:
+def test_the_printed_answer_command_answers_a_gate_of_python_code(verb, do, project) -> None:
     do("start", "greet", "--with", "flows.py")
     line = next(line for line in do(verb).out.splitlines() if "nerve answer" in line)
     words = shlex.split(line[line.index("nerve answer") :])
@@ -46,7 +48,7 @@ def test_the_command_that_a_list_of_gates_prints_answers_a_gate_of_python_code(v
     assert (answered.code, answered.out) == (0, "Ann {}\n")
 
 
-def test_the_command_that_answers_a_gate_of_a_child_run_names_the_file_of_its_parent(do, project) -> None:
+def test_the_answer_command_of_a_child_gate_names_the_file_of_the_parent(do, project) -> None:
     (project / "nested.py").write_text(
         "def register(session):\n"
         "    @session.workflow\n"
@@ -60,7 +62,7 @@ def test_the_command_that_answers_a_gate_of_a_child_run_names_the_file_of_its_pa
     assert "--with nested.py" in do("gates").out
 
 
-def test_an_answer_without_the_file_of_a_run_names_the_file(do, project) -> None:
+def test_an_answer_without_the_python_file_names_the_missing_file(do, project) -> None:
     run = do("start", "greet", "--with", "flows.py", "--json").json["run_id"]
     done = do("answer", run, "Ann")
     assert done.code == 2

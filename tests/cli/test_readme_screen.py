@@ -27,7 +27,7 @@ def drawn(progress: DemoProgress) -> str:
     return console.file.getvalue()
 
 
-async def test_it_is_the_screen_of_a_real_run_that_settled_every_step_once(nerve) -> None:
+async def test_the_readme_screen_matches_a_real_run_that_settled_every_step_once(nerve) -> None:
     output = nerve("demo", "--crash", "--yes", "--keep").stdout.splitlines()
     project = ScratchProject(Path(output[-1].removeprefix("Kept: ")))
     async with Session("demo", store=project.journal_file) as session:

@@ -10,24 +10,24 @@ from cli.processes import Process
 
 
 def run_of(said) -> str:
-    return said.err.split("Go on with: nerve resume ")[1].split()[0]
+    return said.err.split("Resume with: nerve resume ")[1].split()[0]
 
 
-def test_a_run_is_found_by_the_beginning_of_its_id(do) -> None:
+def test_a_run_is_found_by_a_prefix_of_its_id(do) -> None:
     run = run_of(do("run", "asking"))
     assert do("resume", run[:13], "--answer", "colour=red").out == "red\n"
 
 
 @pytest.mark.parametrize("way", [(), ("--with-changes",)])
-def test_an_answer_to_no_gate_is_refused_before_the_run_goes_on(way, do) -> None:
+def test_an_answer_to_an_unknown_gate_is_refused_before_the_run_resumes(way, do) -> None:
     run = run_of(do("run", "asking"))
     done = do("resume", run, *way, "--answer", "color=red")
     assert (done.code, done.out) == (2, "")
-    assert "there is no gate 'color'. Did you mean 'colour'? Gates: colour." in done.err
+    assert "unknown gate 'color'. Did you mean 'colour'? Gates: colour." in done.err
     assert do("resume", run, "--answer", "colour=red").out == "red\n"
 
 
-def test_a_run_that_is_over_says_its_result_again(do) -> None:
+def test_resuming_a_finished_run_prints_its_result_again(do) -> None:
     run = do("run", "shout", "--json").json["run_id"]
     done = do("resume", run)
     assert (done.code, done.out) == (0, "loud\n")
@@ -37,7 +37,7 @@ def test_a_run_that_is_over_says_its_result_again(do) -> None:
     ("run", "message"),
     [("nothing", "Workflow run 'nothing' not found. See the list: nerve runs"), ("", "'' is ambiguous: ")],
 )
-def test_a_run_must_be_named_so_that_one_is_meant(run, message, do) -> None:
+def test_a_run_name_must_match_exactly_one_run(run, message, do) -> None:
     do("run", "shout")
     do("run", "shout")
     done = do("resume", run)
@@ -45,23 +45,23 @@ def test_a_run_must_be_named_so_that_one_is_meant(run, message, do) -> None:
     assert message in done.err
 
 
-def test_without_a_store_there_is_nothing_to_go_on_with(do, project) -> None:
+def test_resume_without_a_store_reports_run_not_found(do, project) -> None:
     done = do("resume", "x")
     assert (done.code, done.err) == (
         2,
-        "nerve: there are no runs: .nerve/nerve.db does not exist. See: nerve resume --help\n",
+        "nerve: Run 'x' not found: .nerve/nerve.db does not exist. See: nerve resume --help\n",
     )
     assert not (project / ".nerve/nerve.db").exists()
 
 
-def test_a_run_goes_on_as_it_was_started_although_its_file_has_changed(do, project) -> None:
+def test_a_run_resumes_with_its_original_definition_after_the_file_changed(do, project) -> None:
     run = run_of(do("run", "asking"))
     file = project / ".nerve/workflows/asking.yaml"
     file.write_text(file.read_text() + "    - {kind: transform, expression: \"'new ' + given\"}\n")
     assert do("resume", run, "--answer", "colour=red").out == "red\n"
 
 
-def test_a_run_goes_on_with_the_file_as_it_is_today(do, project) -> None:
+def test_with_changes_resumes_with_the_current_file(do, project) -> None:
     run = run_of(do("run", "asking"))
     file = project / ".nerve/workflows/asking.yaml"
     file.write_text(file.read_text() + "    - {kind: transform, expression: \"'new ' + given\"}\n")
@@ -77,7 +77,7 @@ def test_a_run_of_a_python_workflow_needs_its_file(do) -> None:
     assert do("resume", run, "--with", "flows.py", "--answer", "gate=Bob").out == "noise\nBob {}\n"
 
 
-def test_a_run_whose_agent_is_missing_is_not_touched(do) -> None:
+def test_a_run_with_a_missing_agent_is_not_changed(do) -> None:
     run = run_of(do("run", "ship", "hello", "--count=3", "--with", "nodes.py"))
     before = listed(do)
     for options in ([], ["--with-changes"]):
@@ -90,12 +90,12 @@ def test_a_run_whose_agent_is_missing_is_not_touched(do) -> None:
     assert (done.code, json.loads(done.out)["said"]) == (0, "told hello")
 
 
-def test_a_run_that_is_over_needs_nobody(do) -> None:
+def test_a_finished_run_needs_no_agent(do) -> None:
     run = do("run", "ship", "hello", "--count=3", "--with", "nodes.py", "--answer", "approve=yes", "--json")
     assert do("resume", run.json["run_id"]).code == 0
 
 
-def test_a_held_run_is_exit_code_4_and_names_the_way_on(do, project) -> None:
+def test_a_held_run_is_exit_code_4_and_prints_the_resume_command(do, project) -> None:
     flow = project / "flow.py"
     text = "def register(s):\n    @s.workflow\n    async def f(ctx):\n        return await ctx.gate('A?')\n"
     flow.write_text(text)
@@ -109,7 +109,7 @@ def test_a_held_run_is_exit_code_4_and_names_the_way_on(do, project) -> None:
     assert (done.code, done.out) == (0, "y\n")
 
 
-def test_a_run_whose_file_is_gone_goes_on_and_finds_the_workflows_it_calls(do, project) -> None:
+def test_a_run_resumes_without_its_file_and_finds_called_workflows(do, project) -> None:
     steps = "{kind: gate, id: ask, prompt: A?}, {kind: workflow, id: w, workflow: shout}"
     (project / "here.yaml").write_text(
         f"name: here\ndescription: d\nbody: {{kind: sequence, steps: [{steps}]}}\n"
@@ -117,7 +117,7 @@ def test_a_run_whose_file_is_gone_goes_on_and_finds_the_workflows_it_calls(do, p
     run = run_of(do("run", "here.yaml"))
     (project / "here.yaml").unlink()
     assert do("resume", run, "--answer", "ask=x").out == "loud\n"
-    assert "name its file, --with FILE" in do("resume", run, "--with-changes").err
+    assert "Add its file: --with FILE" in do("resume", run, "--with-changes").err
 
 
 def test_a_run_in_doubt_stays_held(do, project) -> None:
@@ -137,7 +137,7 @@ def test_a_run_in_doubt_stays_held(do, project) -> None:
         assert 'is held (in doubt): /pay has effect="once"' in done.err
 
 
-def test_a_killed_run_goes_on_where_it_was(do, project) -> None:
+def test_a_killed_run_resumes_where_it_stopped(do, project) -> None:
     (project / "slow.yaml").write_text(
         "name: slow\ndescription: d\nbody: {kind: sequence, steps: ["
         "{kind: bash, id: one, command: 'echo one >> effects'},"
@@ -185,7 +185,7 @@ def test_runs_are_listed_with_the_newest_last(do) -> None:
     assert lines[3].endswith("colour: Which colour?")
 
 
-def test_runs_are_chosen_by_state_and_workflow(do) -> None:
+def test_runs_are_filtered_by_state_and_workflow(do) -> None:
     do("run", "shout")
     do("run", "asking")
     assert [run["workflow"] for run in json.loads(do("runs", "--state", "waiting", "--json").out)] == [
@@ -197,4 +197,4 @@ def test_runs_are_chosen_by_state_and_workflow(do) -> None:
     assert do("runs", "--state", "held").out == "No runs.\n"
     done = do("runs", "--state", "wating")
     assert (done.code, done.out) == (2, "")
-    assert "there is no state 'wating'. Did you mean 'waiting'? States: " in done.err
+    assert "Unknown state 'wating'. Did you mean 'waiting'? States: " in done.err

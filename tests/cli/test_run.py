@@ -30,7 +30,7 @@ def test_a_workflow_of_the_project_runs_and_prints_its_result(do, project) -> No
 
 
 @pytest.mark.requirement("S3-22")
-def test_progress_names_the_step_and_who_did_it(do, project) -> None:
+def test_progress_names_the_step_and_its_agent(do, project) -> None:
     (project / "two.yaml").write_text(
         "name: two\ndescription: d\nprovider: notifier\n"
         "nodes: [{id: plan, prompt: Plan it}, {id: build, bash: echo built, depends_on: [plan]}]\n"
@@ -40,7 +40,7 @@ def test_progress_names_the_step_and_who_did_it(do, project) -> None:
     assert "[build] ✓ built (0." in done.err
 
 
-def test_a_file_runs_and_a_text_is_printed_as_it_is(do, project) -> None:
+def test_a_file_runs_and_a_text_result_is_printed_unchanged(do, project) -> None:
     (project / "hello.lisp").write_text('(workflow hello (state start (action (log "hi"))) )')
     assert do("run", ".nerve/workflows/shout.yaml").out == "loud\n"
     assert do("run", "shout").code == 0
@@ -57,44 +57,48 @@ def test_the_outcome_as_one_json_object(do) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "name a workflow or a file to run"),
+        (["run"], "Missing argument: a workflow or a file to run"),
         (
             ["run", "ship"],
-            "needs the input 'count' (integer). Its inputs: --count (integer, required), --dry",
+            "needs the input 'count' (integer). Inputs: --count (integer, required), --dry",
         ),
-        (["run", "ship", "--count=many"], "the input 'count' must be an integer, not 'many'"),
-        (["run", "ship", "--count=1.5"], "the input 'count' must be an integer, not '1.5'"),
-        (["run", "ship", "--count"], "the input 'count' needs an integer: write --count=value"),
-        (["run", "ship", "--count=1", "--dry=maybe"], "the input 'dry' must be true or false, not 'maybe'"),
-        (["run", "ship", "--count=1", "--dev-tags={}"], "the input 'dev_tags' must be a JSON list, not '{}'"),
+        (["run", "ship", "--count=many"], "Input 'count' must be an integer, got 'many'"),
+        (["run", "ship", "--count=1.5"], "Input 'count' must be an integer, got '1.5'"),
+        (["run", "ship", "--count"], "Input 'count' must be an integer: use --count=value"),
+        (["run", "ship", "--count=1", "--dry=maybe"], "Input 'dry' must be true or false, got 'maybe'"),
+        (["run", "ship", "--count=1", "--dev-tags={}"], "Input 'dev_tags' must be a JSON list, got '{}'"),
         (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], not 'mid'"),
-        (["run", "ship", "--cuont=1"], "has no input or option 'cuont'. Did you mean --count? Its inputs:"),
-        (["run", "shout", "\udcff"], "the input is not valid Unicode"),
-        (["run", "ship", "--count=1", "--level=\udcff"], "the input is not valid Unicode"),
-        (["run", "ship", "--count=1", "--count=2"], "the input 'count' is given twice"),
-        (["run", "ship", "a", "b"], "Unexpected argument: b. Put an input of several words in quotes."),
-        (["run", "shout", "--x=1"], "workflow 'shout' has no input or option 'x'. It declares no inputs."),
-        (["run", "shot"], "there is no file and no workflow 'shot'. Did you mean 'shout'? There are: "),
-        (["run", "sh"], "'sh' can be ship, shout: write more of the name."),
-        (["run", "gone.json"], "there is no file gone.json. See"),
-        (["run", "float.py"], "there is no file float.py. See"),
-        (["run", "tea.yml"], "there is no file tea.yml. Did you mean 'tea.yaml'? See"),
-        (["run", "dir.yaml"], "dir.yaml is a folder: name a file in it. See"),
-        (["run", "dir.yml"], "there is no file dir.yml. See"),
-        (["run", "gone.py"], "there is no file gone.py."),
+        (
+            ["run", "ship", "--cuont=1"],
+            "Unknown input or option 'cuont' for workflow 'ship'. Did you mean --count? Inputs:",
+        ),
+        (["run", "shout", "\udcff"], "The input is not valid UTF-8"),
+        (["run", "ship", "--count=1", "--level=\udcff"], "The input is not valid UTF-8"),
+        (["run", "ship", "--count=1", "--count=2"], "Input 'count' is given twice"),
+        (["run", "ship", "a", "b"], "Unexpected argument: b. Quote an input that contains spaces."),
+        (
+            ["run", "shout", "--x=1"],
+            "Unknown input or option 'x' for workflow 'shout'. The workflow declares no inputs.",
+        ),
+        (["run", "shot"], "File or workflow 'shot' not found. Did you mean 'shout'? Workflows: "),
+        (["run", "sh"], "'sh' is ambiguous: ship, shout. Use a longer prefix."),
+        (["run", "gone.json"], "File not found: gone.json. See"),
+        (["run", "float.py"], "File not found: float.py. See"),
+        (["run", "tea.yml"], "File not found: tea.yml. Did you mean 'tea.yaml'? See"),
+        (["run", "dir.yaml"], "dir.yaml is a folder. Select a file in it. See"),
+        (["run", "dir.yml"], "File not found: dir.yml. See"),
+        (["run", "gone.py"], "File not found: gone.py."),
         (
             ["run", "flows.py"],
-            "say which workflow of flows.py is meant, as flows.py:NAME; it has greet, fail.",
+            "Select a workflow of the file: flows.py:NAME. It registers greet, fail.",
         ),
-        (["run", "flows.py:gret"], "flows.py has no workflow 'gret'. It has: greet, fail."),
-        (["run", "ship", "--count=1", "--answer", "yes"], "--answer yes names no gate"),
-        (["run", "ship", *READY, "--answer", "aprove=yes"], "no gate 'aprove'. Did you mean 'approve'?"),
-        (["run", "ship", *READY, "--answer", "approve=ok"], "the gate takes yes or no, not 'ok'"),
+        (["run", "flows.py:gret"], "Workflow 'gret' not found in flows.py. It registers: greet, fail."),
+        (["run", "ship", "--count=1", "--answer", "yes"], "--answer must be GATE=TEXT, got 'yes'"),
+        (["run", "ship", *READY, "--answer", "aprove=yes"], "unknown gate 'aprove'. Did you mean 'approve'?"),
+        (["run", "ship", *READY, "--answer", "approve=ok"], "the answer must be yes or no, got 'ok'"),
     ],
 )
-def test_what_cannot_be_run_is_said_in_one_line_before_anything_is_done(
-    arguments, message, do, project
-) -> None:
+def test_invalid_arguments_are_one_line_before_anything_starts(arguments, message, do, project) -> None:
     (project / "tea.yaml").touch()
     (project / "dir.yaml").mkdir()
     done = do(*arguments)
@@ -106,7 +110,7 @@ def test_what_cannot_be_run_is_said_in_one_line_before_anything_is_done(
     assert not (project / "effects").exists()
 
 
-def test_an_agent_that_is_not_there_is_said_with_its_place(do, project) -> None:
+def test_a_missing_agent_is_reported_with_its_location(do, project) -> None:
     done = do("run", "ship", "--count=3")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(".nerve/workflows/ship.json:13:46: Agent not found: notifier")
@@ -121,7 +125,7 @@ def test_the_configuration_gives_the_answers_of_a_scripted_agent(do, project) ->
         "name: plan\ndescription: d\nprovider: robot\nnodes: [{id: p, prompt: Plan}]\n"
     )
     assert do("run", "plan.yaml").out == "one, two\n"
-    assert "✓ provider robot: set up in the configuration, a scripted" in do("doctor").out
+    assert "✓ provider robot: configured, kind scripted" in do("doctor").out
 
 
 def test_a_refusal_is_one_json_object_too(do) -> None:
@@ -132,17 +136,17 @@ def test_a_refusal_is_one_json_object_too(do) -> None:
     assert done.json["error"]["details"]["problems"][0]["line"] == 13
 
 
-def test_names_of_options_can_be_inputs_and_two_hyphens_end_the_options(do) -> None:
+def test_inputs_can_have_option_names_and_two_hyphens_end_the_options(do) -> None:
     done = do("run", "ship", *READY, "--input", "label=x", "--answer", "approve=yes", "--", "--json")
     assert json.loads(done.out)["inputs"]["label"] == "x"
     assert json.loads(done.out)["said"] == "told --json"
 
 
-def test_without_an_answer_the_run_is_left_waiting_and_says_how_to_go_on(do, project) -> None:
+def test_without_an_answer_the_run_waits_and_prints_the_resume_command(do, project) -> None:
     done = do("run", "ship", "hello", *READY)
     assert (done.code, done.out) == (4, "")
     assert "at gate 'approve': Ship it? (yes or no)" in done.err
-    again = done.err.split("Go on with: nerve ")[1].split()
+    again = done.err.split("Resume with: nerve ")[1].split()
     assert again[2:] == ["--with", "nodes.py", "--answer", "approve=yes"]
     after = do(*again)
     assert after.code == 0
@@ -166,22 +170,22 @@ def test_a_rejection_is_exit_code_3_and_a_failure_1(do) -> None:
 
 
 @pytest.mark.requirement("S1-16")
-def test_a_python_file_registers_its_workflows_and_takes_any_input(do) -> None:
+def test_a_python_file_registers_its_workflows_and_accepts_any_input(do) -> None:
     done = do("run", "flows.py:greet", "--n=3", "--name=x", "--answer", "gate=Ann", "--json")
     assert done.json["result"] == "Ann {'n': 3, 'name': 'x'}"
     assert "noise" in done.err
 
 
-def test_a_python_file_that_cannot_be_executed_is_said_with_its_line(do, project) -> None:
+def test_a_failing_python_file_is_reported_with_its_line(do, project) -> None:
     (project / "bad.py").write_text("import os\nraise OSError('no luck')\n")
     (project / "worse.py").write_text("import os\ndef (\n")
     (project / "empty.py").write_text("")
     assert do("run", "bad.py").err.startswith("nerve: bad.py:2: OSError: no luck.")
     assert ":2: SyntaxError" in do("run", "worse.py").err
-    assert "empty.py has no function register(session)" in do("run", "empty.py").err
+    assert "empty.py does not define register(session)" in do("run", "empty.py").err
 
 
-def test_the_same_gate_is_answered_in_turn(do, project) -> None:
+def test_repeated_answers_are_used_in_order(do, project) -> None:
     (project / "twice.yaml").write_text(
         "name: twice\ndescription: d\nbody: {kind: loop, times: 2, accumulate: false,"
         " body: {kind: gate, id: ask, prompt: 'Again?'}}\n"
@@ -198,7 +202,7 @@ def test_gates_of_child_runs_are_answered_and_shown(do) -> None:
     assert done.code == 4
     assert "at gate 'colour': Which colour?" in done.err
     assert (
-        do(*done.err.split("Go on with: nerve ")[1].replace("TEXT", "blue").split()).out
+        do(*done.err.split("Resume with: nerve ")[1].replace("TEXT", "blue").split()).out
         == "child said blue\n"
     )
 
@@ -210,14 +214,16 @@ def test_gates_of_child_runs_are_answered_and_shown(do) -> None:
         ("curious", "Which one?", "this", "it is this"),
     ],
 )
-def test_an_agent_that_asks_is_left_waiting_and_answered(provider, asked, answer, said, do, project) -> None:
+def test_a_gate_opened_by_an_agent_waits_and_can_be_answered(
+    provider, asked, answer, said, do, project
+) -> None:
     text = (project / "plan.yaml").read_text().replace("careful", provider)
     (project / "plan.yaml").write_text(text)
     done = do("run", "plan.yaml", "--with", "careful.py")
     assert (done.code, done.out) == (4, "")
     assert f"at gate 'plan': {provider}" in done.err or "at gate 'plan': plan" in done.err
     assert asked in done.err
-    again = done.err.split("Go on with: nerve ")[1].replace("TEXT", answer).split()
+    again = done.err.split("Resume with: nerve ")[1].replace("TEXT", answer).split()
     assert again[-2:] == ["--answer", f"plan={answer}"]
     assert do(*again).out == f"{said}\n"
     done = do("run", "plan.yaml", "--with", "careful.py", "--answer", f"plan={answer}")
@@ -226,15 +232,15 @@ def test_an_agent_that_asks_is_left_waiting_and_answered(provider, asked, answer
     assert do("run", "plan.yaml", "--with", "careful.py", "--answer", "pln=x").code == 2
 
 
-def test_a_signal_that_is_waited_for_can_be_sent(do, project) -> None:
+def test_an_awaited_signal_can_be_sent_with_answer(do, project) -> None:
     (project / "wait.yaml").write_text(
         "name: waiting\ndescription: d\n"
         "body: {kind: wait, id: go, any: [{signal: start/now, key: '{{ run.label }}'}]}\n"
     )
     done = do("run", "wait.yaml", "--label", "f42")
     assert done.code == 4
-    assert "for the signal 'start/now' with the key 'f42'" in done.err
-    again = done.err.split("Go on with: nerve ")[1].replace("TEXT", "green").split()
+    assert "for signal 'start/now' with key 'f42'" in done.err
+    again = done.err.split("Resume with: nerve ")[1].replace("TEXT", "green").split()
     assert do(*again).out == "green\n"
 
 
@@ -245,14 +251,14 @@ def test_a_key_starts_one_run(do, project) -> None:
     assert do("run", "asking", "--key", "k").err.startswith("nerve: Key 'k' belongs to run")
 
 
-def test_another_store_is_named_in_the_way_on(do, project) -> None:
+def test_the_resume_command_names_another_store(do, project) -> None:
     done = do("run", "asking", "--store", "other.db")
     assert done.err.rstrip().endswith("--store other.db --answer colour=TEXT")
     assert (project / "other.db").is_file()
     assert not (project / ".nerve/nerve.db").exists()
 
 
-def test_a_workflow_that_is_switched_off_is_not_run_by_its_name(do, project) -> None:
+def test_a_disabled_workflow_is_not_run_by_name(do, project) -> None:
     (project / ".nerve/config.json").write_text('{"workflows": {"shout": {"enabled": false}}}')
     done = do("run", "shout")
     assert (done.code, done.out) == (2, "")
@@ -271,7 +277,7 @@ def test_a_workflow_that_is_switched_off_is_not_run_by_its_name(do, project) -> 
         ('{"workflows": {"asking": {"enabled": false}}}', "workflow 'asking' is disabled in"),
     ],
 )
-def test_a_workflow_calls_only_what_it_may(config, why, do, project) -> None:
+def test_a_workflow_calls_only_visible_workflows(config, why, do, project) -> None:
     (project / ".nerve/config.json").write_text(config)
     for verb in ("check", "run"):
         done = do(verb, "parent")
@@ -280,26 +286,26 @@ def test_a_workflow_calls_only_what_it_may(config, why, do, project) -> None:
     assert not (project / ".nerve/nerve.db").exists()
 
 
-def test_a_workflow_that_is_named_may_call(do, project) -> None:
+def test_a_workflow_listed_in_visible_to_may_call(do, project) -> None:
     (project / ".nerve/config.json").write_text('{"workflows": {"asking": {"visible_to": ["parent"]}}}')
     assert do("run", "parent", "--answer", "colour=red").out == "child said red\n"
 
 
 @pytest.mark.parametrize("target", ["shout", ".nerve/workflows/shout.yaml"])
-def test_a_project_that_is_switched_off_runs_nothing(target, do, project) -> None:
+def test_a_disabled_project_runs_nothing(target, do, project) -> None:
     (project / ".nerve/config.json").write_text('{"enabled": false}')
     done = do("run", target)
     assert (done.code, done.out) == (2, "")
     assert "workflow 'shout' is disabled in .nerve/config.json" in done.err
 
 
-def test_a_wrong_configuration_is_told_with_its_place(do, project) -> None:
+def test_an_invalid_configuration_is_reported_with_its_location(do, project) -> None:
     (project / ".nerve/config.json").write_text('{"enabled": 1}')
     done = do("run", "shout")
     assert (done.code, done.err) == (2, ".nerve/config.json:1:13: enabled must be true or false\n")
 
 
-def test_a_provider_that_is_not_installed_is_told_with_how_to_get_it(do, project, monkeypatch) -> None:
+def test_a_missing_provider_is_reported_with_the_install_command(do, project, monkeypatch) -> None:
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     (project / "ask.yaml").write_text("name: ask\ndescription: d\nbody: {kind: prompt, text: Hello}\n")
     assert do("check", "ask.yaml").out == "1 workflow, no problems\n"
@@ -310,7 +316,7 @@ def test_a_provider_that_is_not_installed_is_told_with_how_to_get_it(do, project
     )
 
 
-def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> None:
+def test_a_provider_that_cannot_be_created_reports_the_reason(do, project, monkeypatch) -> None:
     def make(name, settings):
         raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on the PATH")
 
@@ -324,13 +330,13 @@ def test_a_provider_that_cannot_be_made_says_why(do, project, monkeypatch) -> No
     assert "Agent not found: codex. codex is not installed: pip install 'nerve[codex]'" in done.err
 
 
-def test_what_a_workflow_logs_is_shown_as_it_runs(do, project) -> None:
+def test_log_lines_of_a_workflow_are_shown_while_it_runs(do, project) -> None:
     assert do("new", "greeting", "--to", "lisp").code == 0
     done = do("run", "greeting")
     assert (done.code, "[start] hello\n" in done.err) == (0, True)
 
 
-def test_a_store_that_another_process_owns_is_said(do, project) -> None:
+def test_a_store_owned_by_another_process_is_reported(do, project) -> None:
     code = "import sys, nerve; nerve.Session(store='.nerve/nerve.db').engine; print(); sys.stdin.read()"
     owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -340,7 +346,7 @@ def test_a_store_that_another_process_owns_is_said(do, project) -> None:
             done = do(*arguments)
             assert (done.code, done.out) == (1, "")
             assert f".nerve/nerve.db is in use by process {owner.pid}. Stop it" in done.err
-            assert "every command asks it: nerve serve" in done.err
+            assert "run a server: nerve serve" in done.err
             assert json.loads(do(*arguments, "--json").out)["error"]["code"] == "busy"
             assert done.err.count("\n") == 1
     finally:
@@ -355,7 +361,7 @@ def test_no_colour_and_no_escapes_in_a_pipe(nerve, project) -> None:
     assert nerve("run", "gone").returncode == 2
 
 
-async def test_the_run_is_in_the_store_under_its_label(do, project) -> None:
+async def test_the_label_of_a_run_is_stored(do, project) -> None:
     import asyncio
 
     await asyncio.to_thread(do, "run", "shout", "--label", "first")
@@ -365,7 +371,7 @@ async def test_the_run_is_in_the_store_under_its_label(do, project) -> None:
 
 
 @pytest.mark.parametrize("verb", ["run", "show", "check"])
-def test_a_name_whose_file_cannot_be_read_says_what_is_wrong_with_that(verb, do, project) -> None:
+def test_a_name_with_an_invalid_file_reports_the_problems_of_the_file(verb, do, project) -> None:
     (project / ".nerve/workflows/odd.yml").write_text(
         "name: travel\ndescription: d\nsteps:\n  - step: ../passwd\n"
     )
@@ -374,11 +380,11 @@ def test_a_name_whose_file_cannot_be_read_says_what_is_wrong_with_that(verb, do,
     assert ".nerve/workflows/odd.yml:4:" in done.err + done.out
     other = do(verb, "nothing")
     assert other.code == 2
-    assert "Not readable: .nerve/workflows/odd.yml; `nerve check` says why." in other.err
+    assert "Invalid files: .nerve/workflows/odd.yml. To see the problems: nerve check." in other.err
 
 
 @pytest.mark.parametrize("verb", ["run", "start"])
-def test_a_run_that_is_interrupted_is_told_as_parked(verb: str, do, project) -> None:
+def test_an_interrupted_run_is_reported_as_parked(verb: str, do, project) -> None:
     (project / "slow.yaml").write_text(
         "name: slow\nbody: {kind: bash, id: work, command: 'while [ ! -e go ]; do sleep 0.05; done'}\n"
     )
@@ -411,7 +417,7 @@ def register(session):
 """
 
 
-def test_in_a_pipe_the_messages_and_tool_calls_of_an_agent_are_shown_as_they_come(do, project: Path) -> None:
+def test_agent_messages_and_tool_calls_are_printed_live_in_a_pipe(do, project: Path) -> None:
     (project / "worker.py").write_text(AGENT)
     (project / "work.yaml").write_text(
         "name: work\ndescription: Works\nprovider: worker\nnodes: [{id: go, prompt: Work}]\n"

@@ -17,7 +17,7 @@ def clean(text: str) -> str:
 
 @pytest.mark.requirement("S1-09")
 @pytest.mark.requirement("S1-10")
-def test_a_person_is_asked_and_asked_again_and_may_answer_by_number(project) -> None:
+def test_the_user_is_prompted_again_and_can_answer_by_number(project) -> None:
     with Terminal("run", "ship", "hello", "--count=3", "--with", "nodes.py") as terminal:
         shown = clean(terminal.until(ASKED))
         for line in ("Workflow Progress", "✓ build", "⏸ Waiting for Input: approve", "Ship it?", "1  yes"):
@@ -30,7 +30,7 @@ def test_a_person_is_asked_and_asked_again_and_may_answer_by_number(project) -> 
         assert "told hello" in terminal.shown
 
 
-def test_a_text_is_asked_for_and_the_end_of_the_terminal_leaves_the_run_waiting(project) -> None:
+def test_end_of_input_at_a_text_prompt_leaves_the_run_waiting(project) -> None:
     with Terminal("run", "asking") as terminal:
         terminal.until("Answer: ")
         terminal.type("blue")
@@ -41,10 +41,10 @@ def test_a_text_is_asked_for_and_the_end_of_the_terminal_leaves_the_run_waiting(
         terminal.press("\x04")
         assert terminal.end() == 4
         assert re.search(r"Answer: \r?\n", clean(terminal.shown))
-        assert "Go on with: nerve resume" in clean(terminal.shown)
+        assert "Resume with: nerve resume" in clean(terminal.shown)
 
 
-def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> None:
+def test_ctrl_c_parks_the_run_and_prints_the_resume_command(project) -> None:
     with Terminal("run", "ship", "hello", "--count=3", "--with", "nodes.py") as terminal:
         terminal.until(ASKED)
         terminal.interrupt()
@@ -52,7 +52,7 @@ def test_ctrl_c_parks_the_run_and_names_the_command_that_goes_on(project) -> Non
         said = clean(terminal.shown)
         assert "Interrupted. The run is parked." in said
         assert terminal.shown.rindex("\x1b[?25h") > terminal.shown.rindex("\x1b[?25l")
-    again = said.split("Go on with: nerve ")[1].split()
+    again = said.split("Resume with: nerve ")[1].split()
     done = finished(*again, "--answer", "approve=yes")
     assert done.returncode == 0
     assert "told hello" in done.stdout
@@ -71,7 +71,7 @@ def test_a_narrow_terminal_shows_whole_ids_and_one_line_for_each_step(project) -
         assert re.search(r"└─ ✓ say .*\(\d\.\ds\)", clean(terminal.shown))
 
 
-def test_a_run_that_is_watched_without_a_server_is_asked_for_its_gates_and_goes_on(project) -> None:
+def test_watch_without_a_server_prompts_for_gates_and_resumes_the_run(project) -> None:
     assert finished("start", "parent", "--label", "p").returncode == 4
     with Terminal("watch", "p") as terminal:
         assert "Waiting for Input: colour" in clean(terminal.until("Answer: "))
@@ -81,7 +81,7 @@ def test_a_run_that_is_watched_without_a_server_is_asked_for_its_gates_and_goes_
     assert finished("watch", "p").stdout == "child said blue\n"
 
 
-def test_a_run_whose_agents_are_not_here_is_watched_as_it_stands(project) -> None:
+def test_watch_shows_the_current_state_if_agents_are_missing(project) -> None:
     assert finished("start", "ship", "--count=1", "--label", "s", "--with", "nodes.py").returncode == 4
     with Terminal("watch", "s") as terminal:
         assert terminal.end() == 4
@@ -90,7 +90,7 @@ def test_a_run_whose_agents_are_not_here_is_watched_as_it_stands(project) -> Non
         assert "⏸ approve" in shown
 
 
-def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
+def test_a_gate_timeout_ends_the_prompt(project) -> None:
     (project / "late.yaml").write_text(
         "name: late\ndescription: d\n"
         "body: {kind: gate, id: ask, prompt: 'Now?', timeout: 0.5, default: 'later'}\n"
@@ -102,7 +102,7 @@ def test_a_gate_whose_time_is_up_stops_asking(project) -> None:
         assert clean(terminal.shown).rstrip().endswith("later")
 
 
-def test_what_was_typed_before_a_gate_was_open_does_not_answer_it(project) -> None:
+def test_input_typed_before_a_gate_opens_does_not_answer_it(project) -> None:
     (project / "slow.yaml").write_text(
         "name: slow\ndescription: d\nbody: {kind: sequence, steps: ["
         "{kind: bash, id: build, command: 'touch begun; while [ ! -e go ]; do sleep 0.01; done'},"

@@ -58,7 +58,7 @@ def seen(process: Process, text: str) -> None:
 def test_a_run_is_started_watched_and_approved_from_different_commands(do: Callable, server: Server) -> None:
     done = do("start", "ship", "it", "--count=3", "--label", "v3")
     assert done.code == 0
-    assert f"It runs in the server. See it: nerve watch {done.out.strip()}\n" == done.err
+    assert f"Started on the server. Follow it: nerve watch {done.out.strip()}\n" == done.err
     watch = watching("v3")
     seen(watch, "[gate] Ship it?")
     [gate] = do("gates", "--json").json
@@ -72,7 +72,7 @@ def test_a_run_is_started_watched_and_approved_from_different_commands(do: Calla
     assert do("watch", "v3", "--json").json["state"] == "completed"
 
 
-def test_run_resume_and_runs_ask_the_server(do: Callable, server: Server) -> None:
+def test_run_resume_and_runs_use_the_server(do: Callable, server: Server) -> None:
     done = do("run", "ship", "it", "--count=1", "--json")
     assert (done.code, done.json["state"]) == (4, "waiting")
     run = done.json["run_id"]
@@ -84,7 +84,7 @@ def test_run_resume_and_runs_ask_the_server(do: Callable, server: Server) -> Non
     assert "is held" in do("run", "shot").err or "Did you mean 'shout'?" in do("run", "shot").err
 
 
-def test_an_answer_tells_the_run_as_it_is_behind_it(do: Callable, server: Server) -> None:
+def test_answer_returns_the_state_of_the_run_after_it(do: Callable, server: Server) -> None:
     do("start", "asking", "--label", "a", "--wait")
     told = do("answer", "a", "red", "--json").json
     assert told["gates"] == []
@@ -93,7 +93,7 @@ def test_an_answer_tells_the_run_as_it_is_behind_it(do: Callable, server: Server
     assert do("answer", "p", "red", "--json").json["gates"] == []
 
 
-def test_runs_are_listed_in_one_shape_with_a_server_and_without(do: Callable, project: Path) -> None:
+def test_runs_have_the_same_json_format_with_and_without_a_server(do: Callable, project: Path) -> None:
     server = Server("--with", "nodes.py")
     do("start", "asking", "--label", "a", "--wait")
     do("start", "shout", "--wait")
@@ -107,14 +107,14 @@ def test_runs_are_listed_in_one_shape_with_a_server_and_without(do: Callable, pr
     assert served[0]["label"] == "a"
 
 
-def test_waiting_for_the_end_gives_the_exit_code_of_the_run(do: Callable, server: Server) -> None:
+def test_wait_returns_the_exit_code_of_the_run(do: Callable, server: Server) -> None:
     assert do("start", "shout", "--wait").out == "loud\n"
     assert do("start", "ship", "--count=1", "--label", "no", "--wait").code == 4
     assert do("reject", "no", "--wait").code == 3
     assert do("start", "asking", "--wait", "--json").code == 4
 
 
-def test_a_file_is_defined_in_the_server_and_started(do: Callable, server: Server, project: Path) -> None:
+def test_a_file_is_defined_on_the_server_and_started(do: Callable, server: Server, project: Path) -> None:
     (project / "hi.lisp").write_text('(workflow hi (state start (action (log "hi"))))')
     assert do("workflow", "start", "hi.lisp", "--label", "h", "--wait").code == 0
     assert do("status", "h", "--json").json["workflow"] == "hi"
@@ -125,7 +125,7 @@ def test_a_file_is_defined_in_the_server_and_started(do: Callable, server: Serve
     assert do("workflow", "reload").code == 0
 
 
-def test_a_file_that_is_started_by_hand_replaces_no_workflow_of_the_project(
+def test_starting_a_file_does_not_replace_a_workflow_of_the_project(
     do: Callable, server: Server, project: Path
 ) -> None:
     (project / "out").mkdir()
@@ -151,16 +151,16 @@ def test_signals_and_facts_reach_the_runs_of_the_server(do: Callable, server: Se
     assert do("watch", "l").out == "now\n"
 
 
-def test_what_only_a_process_of_its_own_can_do_is_refused(do: Callable, server: Server) -> None:
+def test_options_that_need_a_local_process_are_refused(do: Callable, server: Server) -> None:
     done = do("start", "shout", "--with", "nodes.py")
     assert (done.code, done.out) == (2, "")
-    assert "A server is running for this project" in done.err
+    assert "a server is running for this project" in done.err
     for verb in ("start", "run"):
         done = do(verb, "flows.py:greet")
-        assert (done.code, "A server is running for this project" in done.err) == (2, True)
+        assert (done.code, "The running project server cannot load Python files" in done.err) == (2, True)
         assert "nerve serve --with flows.py" in done.err
     for arguments in (("run", "shout"), ("resume", "gone")):
-        assert "A server is running for this project" in do(*arguments, "--with", "nodes.py").err
+        assert "a server is running for this project" in do(*arguments, "--with", "nodes.py").err
     assert "[not_found]" in do("status", "gone").err
 
 
@@ -169,13 +169,13 @@ def test_the_doctor_sees_the_server(do: Callable, server: Server) -> None:
     assert found["server"] == "ok"
 
 
-def test_a_server_says_where_it_is_and_parks_what_runs(do: Callable, project: Path) -> None:
+def test_a_server_prints_its_address_and_parks_runs_when_it_stops(do: Callable, project: Path) -> None:
     server = Server("--with", "nodes.py")
     assert server.told["url"].startswith("http://127.0.0.1:")
     do("start", "asking", "--label", "a")
     code, said = server.end()
     assert code == 0
-    assert "Ctrl-C stops it." in said
+    assert "Press Ctrl-C to stop." in said
     assert not Path(".nerve/server.json").exists()
     assert do("answer", "a", "red").out == "red\n"
 
@@ -225,7 +225,7 @@ def test_the_tree_is_drawn_and_the_gate_is_asked_in_a_terminal(do: Callable, ser
         assert "✓ approve" in terminal.shown
 
 
-def test_a_gate_that_another_answers_meanwhile_is_not_asked_any_more(do: Callable, server: Server) -> None:
+def test_the_prompt_ends_when_another_client_answers_the_gate(do: Callable, server: Server) -> None:
     do("start", "ship", "it", "--count=1", "--label", "v")
     with Terminal("watch", "v") as terminal:
         terminal.until("1 to 2, or the answer:")
@@ -234,7 +234,7 @@ def test_a_gate_that_another_answers_meanwhile_is_not_asked_any_more(do: Callabl
         assert terminal.end() == 0
 
 
-def test_all_runs_are_listed_however_many_a_server_tells_at_once(
+def test_all_runs_are_listed_across_pages(
     do: Callable, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for label in "abcde":
@@ -243,26 +243,26 @@ def test_all_runs_are_listed_however_many_a_server_tells_at_once(
     assert [run["label"] for run in do("runs", "--json").json] == list("abcde")
 
 
-def test_ctrl_c_leaves_the_run_to_the_server(do: Callable, server: Server) -> None:
+def test_ctrl_c_leaves_the_run_on_the_server(do: Callable, server: Server) -> None:
     do("start", "asking", "--label", "a")
     with Terminal("watch", "a") as terminal:
         terminal.until("Answer:")
         terminal.interrupt()
         assert terminal.end() == 130
         run = do("status", "a", "--json").json["run_id"]
-        assert f"The run goes on in the server. See it: nerve watch {run}" in terminal.shown
+        assert f"The run continues on the server. Follow it: nerve watch {run}" in terminal.shown
     assert do("answer", "a", "red", "--wait").out == "red\n"
 
 
 @pytest.mark.parametrize("arguments", [("start", "asking", "--answer", "x=y"), ("watch", "a")])
-def test_ctrl_c_tells_the_run_as_json(do: Callable, server: Server, arguments: tuple[str, ...]) -> None:
+def test_ctrl_c_with_json_prints_the_run(do: Callable, server: Server, arguments: tuple[str, ...]) -> None:
     do("start", "asking", "--label", "a")
     process = Process(*arguments, "--json")
     seen(process, "[gate]")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.wait(), json.loads(out)["workflow"]) == (130, "asking")
-    assert "goes on in the server" in err
+    assert "continues on the server" in err
 
 
 def test_an_error_has_the_same_code_with_a_server(do: Callable, server: Server) -> None:
@@ -293,7 +293,7 @@ def test_a_second_server_is_refused(do: Callable, server: Server) -> None:
     assert os.getpid() != server.process.pid
 
 
-def test_a_word_is_said_to_an_agent_at_work(do: Callable, project: Path) -> None:
+def test_steer_sends_a_message_to_a_working_agent(do: Callable, project: Path) -> None:
     (project / "listens.py").write_text(LISTENS)
     text = "name: talk\ndescription: d\nprovider: listener\nnodes: [{id: dev, prompt: Begin}]\n"
     (project / ".nerve/workflows/talk.yaml").write_text(text)
@@ -336,7 +336,7 @@ def register(session):
 """
 
 
-def test_a_reload_says_which_python_files_it_does_not_read_again(do: Callable, server: Server) -> None:
+def test_reload_lists_the_python_files_it_does_not_reload(do: Callable, server: Server) -> None:
     done = do("workflow", "reload")
     assert (done.code, done.out) == (0, "Reloaded 4 workflow(s).\n")
     assert "Not reloaded" in done.err
@@ -344,21 +344,19 @@ def test_a_reload_says_which_python_files_it_does_not_read_again(do: Callable, s
     assert do("workflow", "reload", "--json").json["python_files"] == ["nodes.py"]
 
 
-def test_without_a_server_each_verb_of_it_says_so(do: Callable, project: Path) -> None:
+def test_server_commands_report_that_no_server_is_running(do: Callable, project: Path) -> None:
     assert (done := do("server", "status")).code == 1
-    assert done.out == "No server is running for this project. Start it: nerve serve\n"
+    assert done.out == "No server is running for this project. Start one: nerve serve\n"
     assert do("server", "status", "--json").json == {"running": False}
     assert (done := do("server", "stop")).code == 0
     assert done.out == "No server is running for this project.\n"
     assert do("server", "stop", "--json").json == {"stopped": False, "pid": None}
     assert (done := do("server", "sign-in", "--json")).code == 1
-    assert done.json["error"]["fix"] == "Start it: nerve serve"
+    assert done.json["error"]["fix"] == "Start one: nerve serve"
     assert do("server", "restart", "--with", "nowhere.py").code == 2
 
 
-def test_a_server_is_looked_at_signed_in_to_and_stopped_and_its_runs_are_kept(
-    do: Callable, project: Path
-) -> None:
+def test_server_status_sign_in_and_stop_keep_the_runs(do: Callable, project: Path) -> None:
     server = Server("--with", "nodes.py")
     told = do("server", "status", "--json").json
     assert (told["running"], told["pid"], told["url"]) == (True, server.process.pid, server.told["url"])
@@ -377,16 +375,14 @@ def test_a_server_is_looked_at_signed_in_to_and_stopped_and_its_runs_are_kept(
     assert run in do("runs", "--json").out
 
 
-def test_a_server_tells_its_code_at_a_terminal(project: Path) -> None:
+def test_a_server_prints_its_launch_code_only_at_a_terminal(project: Path) -> None:
     with Terminal("serve", "--port", "0") as terminal:
-        assert "#code=" in terminal.until("The token for programs")
+        assert "#code=" in terminal.until("Token for programs")
         terminal.interrupt()
         assert terminal.end() == 0
 
 
-def test_a_server_in_the_background_is_restarted_with_the_files_it_had_or_with_others(
-    do: Callable, project: Path
-) -> None:
+def test_a_background_server_restarts_with_its_files_or_with_others(do: Callable, project: Path) -> None:
     try:
         first = do("server", "restart", "--with", "nodes.py", "--json").json
         assert first["running"]
@@ -406,9 +402,7 @@ def test_a_server_in_the_background_is_restarted_with_the_files_it_had_or_with_o
     assert do("server", "status").code == 1
 
 
-def test_an_open_commander_does_not_start_the_server_that_is_being_restarted(
-    do: Callable, project: Path
-) -> None:
+def test_an_open_commander_does_not_interfere_with_a_server_restart(do: Callable, project: Path) -> None:
     closed = threading.Event()
 
     async def stay_connected() -> None:

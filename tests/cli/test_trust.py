@@ -85,7 +85,7 @@ def clone(tmp_path: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 def test_a_clone_with_runs_executes_nothing_when_it_is_opened(clone: Path, canary: Path) -> None:
     with Terminal() as terminal:
-        assert "This folder brings its own runs" in terminal.until(QUESTION)
+        assert "This folder contains its own runs" in terminal.until(QUESTION)
         terminal.type("n")
         assert terminal.end() == 2
         assert "nerve trust" in terminal.shown
@@ -93,7 +93,7 @@ def test_a_clone_with_runs_executes_nothing_when_it_is_opened(clone: Path, canar
     assert find_server(clone) is None
 
 
-def test_a_clone_that_is_trusted_at_the_terminal_goes_on_and_asks_no_more(clone: Path, canary: Path) -> None:
+def test_a_clone_trusted_at_the_terminal_resumes_and_does_not_ask_again(clone: Path, canary: Path) -> None:
     with Terminal("commander", "--plain") as terminal:
         terminal.until(QUESTION)
         terminal.type("y")
@@ -172,7 +172,7 @@ def test_without_a_terminal_every_command_that_executes_or_changes_something_is_
     assert find_server(clone) is None
 
 
-def test_looking_at_a_clone_works_and_executes_nothing(clone: Path, canary: Path) -> None:
+def test_read_only_commands_on_a_clone_work_and_execute_nothing(clone: Path, canary: Path) -> None:
     run = run_of(clone)
     workflow(clone, f"id > {canary}")
     for arguments in LOOKING:
@@ -183,13 +183,13 @@ def test_looking_at_a_clone_works_and_executes_nothing(clone: Path, canary: Path
     assert refusal("run", "tidy", "x"), "looking makes nothing one's own"
 
 
-def test_the_doctor_says_what_is_not_trusted(clone: Path) -> None:
+def test_the_doctor_reports_untrusted_state(clone: Path) -> None:
     assert "○ trust: This directory contains runs" in done("doctor").stdout
     done("trust")
     assert "trust:" not in done("doctor").stdout
 
 
-def test_a_place_for_temporary_files_that_belongs_to_others_is_not_used(
+def test_a_temporary_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any user of the machine can make a folder there first."""
@@ -205,7 +205,7 @@ def test_a_place_for_temporary_files_that_belongs_to_others_is_not_used(
         state_folder()
 
 
-def test_the_error_of_a_refusal_is_json_for_programs(clone: Path) -> None:
+def test_a_refusal_is_a_json_error(clone: Path) -> None:
     error = json.loads(done("serve", "--json").stdout)["error"]
     assert (error["code"], error["fix"]) == ("refused", "If you trust it, run: nerve trust")
 
@@ -220,7 +220,7 @@ def test_resuming_at_a_terminal_asks_first(clone: Path, canary: Path, words: lis
     assert not canary.exists()
 
 
-def test_what_was_typed_before_the_question_is_no_answer(clone: Path, canary: Path) -> None:
+def test_input_typed_before_the_question_is_not_an_answer(clone: Path, canary: Path) -> None:
     with Terminal("resume", run_of(clone)) as terminal:
         terminal.type("y")
         terminal.until(QUESTION)
@@ -229,7 +229,7 @@ def test_what_was_typed_before_the_question_is_no_answer(clone: Path, canary: Pa
     assert not canary.exists()
 
 
-def test_a_server_in_the_background_is_not_started_for_a_clone(clone: Path, canary: Path) -> None:
+def test_no_background_server_is_started_for_a_clone(clone: Path, canary: Path) -> None:
     async def ensure() -> None:
         with pytest.raises(ServerNotStarted, match="nerve trust"):
             await ProjectServer(clone).start_if_needed()
@@ -238,7 +238,7 @@ def test_a_server_in_the_background_is_not_started_for_a_clone(clone: Path, cana
     assert not canary.exists()
 
 
-def test_trust_is_given_listed_and_revoked(clone: Path, canary: Path) -> None:
+def test_trust_is_granted_listed_and_revoked(clone: Path, canary: Path) -> None:
     run = run_of(clone)
     given = json.loads(done("trust", "--json").stdout)
     assert given == {"path": str(clone), "trusted": True, "brought": ["runs"]}
@@ -246,7 +246,7 @@ def test_trust_is_given_listed_and_revoked(clone: Path, canary: Path) -> None:
     assert str(clone) in done("trust", "--list").stdout
     assert json.loads(done("trust", str(clone), "--revoke", "--json").stdout)["was_trusted"]
     assert refusal("pause", run)
-    assert "was not trusted" in done("trust", "--revoke").stdout
+    assert "Not trusted before" in done("trust", "--revoke").stdout
     assert str(clone) not in done("trust", "--list").stdout
     assert done("trust", "nowhere").returncode == 2
     assert done("trust", ".nerve/nerve.db").returncode == 0
@@ -254,9 +254,7 @@ def test_trust_is_given_listed_and_revoked(clone: Path, canary: Path) -> None:
     assert not canary.exists()
 
 
-def test_a_store_that_takes_the_place_of_a_trusted_one_is_asked_about_again(
-    clone: Path, tmp_path: Path
-) -> None:
+def test_a_replaced_trusted_store_requires_trust_again(clone: Path, tmp_path: Path) -> None:
     """As a pull does with files that git ignores."""
     done("trust")
     store = clone / ".nerve/nerve.db"
@@ -268,7 +266,7 @@ def test_a_store_that_takes_the_place_of_a_trusted_one_is_asked_about_again(
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
 @pytest.mark.parametrize("end", ["-wal", "-journal"])
-def test_a_log_of_sqlite_that_came_with_a_checkout_is_not_taken_into_an_own_store(
+def test_a_sqlite_log_from_a_checkout_is_not_merged_into_the_users_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, mode: int
 ) -> None:
     """A checkout under the umask 077 gives it the mode of the store."""
@@ -282,7 +280,7 @@ def test_a_log_of_sqlite_that_came_with_a_checkout_is_not_taken_into_an_own_stor
     assert refusal("resume", "x") is None
 
 
-def test_looking_at_an_own_store_does_not_make_a_log_from_elsewhere_the_users_own(
+def test_reading_the_users_store_does_not_trust_a_foreign_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_project(tmp_path, monkeypatch)
@@ -294,7 +292,7 @@ def test_looking_at_an_own_store_does_not_make_a_log_from_elsewhere_the_users_ow
     assert refusal("resume", "x") is None
 
 
-def test_a_log_that_a_killed_process_left_is_the_users_own_and_one_in_its_place_is_not(
+def test_the_log_of_a_killed_process_is_trusted_and_a_replaced_log_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -313,7 +311,7 @@ def test_a_log_that_a_killed_process_left_is_the_users_own_and_one_in_its_place_
     assert refusal("resume", "x") is None
 
 
-def test_tokens_that_came_with_a_clone_are_not_accepted_and_new_ones_are_made(
+def test_tokens_from_a_clone_are_rejected_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private = tmp_path / ".nerve/private"
@@ -323,22 +321,22 @@ def test_tokens_that_came_with_a_clone_are_not_accepted_and_new_ones_are_made(
         (private / f"{scope}.token").chmod(0o600)
     monkeypatch.chdir(tmp_path)
     assert refusal("serve", "--port", "0")
-    with pytest.raises(UnsafeServerSetup, match="was not made by this user"):
+    with pytest.raises(UnsafeServerSetup, match="was not created by this user"):
         load_tokens(private)
     assert json.loads(done("trust", "--json").stdout)["brought"] == ["tokens"]
     assert "A" * 43 not in load_tokens(private).values()
     assert refusal("runs") is None
 
 
-def test_a_token_of_one_project_is_none_of_another(tmp_path: Path) -> None:
+def test_a_token_is_valid_for_one_project_only(tmp_path: Path) -> None:
     first, second = (tmp_path / name for name in ("first", "second"))
     load_tokens(first)
     shutil.copytree(first, second)
-    with pytest.raises(UnsafeServerSetup, match="was not made by this user"):
+    with pytest.raises(UnsafeServerSetup, match="was not created by this user"):
         load_tokens(second)
 
 
-def test_a_forged_server_file_is_not_believed(
+def test_a_forged_server_file_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -361,7 +359,7 @@ def own_project(folder: Path, monkeypatch: pytest.MonkeyPatch, command: str = "e
     workflow(folder, command)
 
 
-def test_an_own_project_opens_without_a_question_also_after_kill_9(
+def test_the_users_project_opens_without_a_question_even_after_kill_9(
     tmp_path: Path, canary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_project(tmp_path, monkeypatch, f"echo x >> {canary}; sleep 600")
@@ -375,13 +373,13 @@ def test_an_own_project_opens_without_a_question_also_after_kill_9(
         end_server(tmp_path)
         with Terminal("commander", "--plain") as again:
             until(lambda: len(canary.read_text().splitlines()) == 3 and find_server(tmp_path))
-        assert "brings" not in terminal.shown + again.shown
+        assert "its own" not in terminal.shown + again.shown
         assert done("stop", run_of(tmp_path)).returncode == 0
     finally:
         end_server(tmp_path)
 
 
-def test_a_store_that_was_made_in_python_is_one_s_own(
+def test_a_store_created_in_python_belongs_to_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_project(tmp_path, monkeypatch)
@@ -394,7 +392,7 @@ def test_a_store_that_was_made_in_python_is_one_s_own(
     assert "completed" in done("run", "tidy").stderr
 
 
-def test_python_opens_the_store_that_it_names_without_a_question(clone: Path, canary: Path) -> None:
+def test_python_code_opens_a_store_without_a_question(clone: Path, canary: Path) -> None:
     async def look() -> int:
         async with Session(store=clone / ".nerve/nerve.db") as session:
             return len(session.engine.store.runs(session="default"))
@@ -426,14 +424,14 @@ def test_a_copied_or_moved_project_asks_once_and_loses_nothing(
 CONFIG = '{"providers": {"helper": {"kind": "command", "argv": ["touch", "%s"]}}, "router": "helper"}'
 
 
-def test_a_configuration_that_names_programs_is_asked_about_when_a_clone_is_opened(
+def test_a_configuration_that_names_programs_requires_trust_when_a_clone_is_opened(
     tmp_path: Path, canary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_project(tmp_path, monkeypatch)
     (tmp_path / ".nerve/config.json").write_text(CONFIG % canary)
     assert refusal("commander", "--plain")
     with Terminal() as terminal:
-        assert "brings its own configuration" in terminal.until(QUESTION)
+        assert "contains its own configuration" in terminal.until(QUESTION)
         terminal.type("no")
         assert terminal.end() == 2
     assert not canary.exists()
@@ -444,19 +442,17 @@ def test_a_configuration_that_names_programs_is_asked_about_when_a_clone_is_open
     end_server(tmp_path)
 
 
-def test_a_configuration_that_init_has_written_is_one_s_own(
+def test_a_configuration_written_by_init_belongs_to_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert done("init").returncode == 0
     with Terminal("run", "greet", "Ann", "--answer", "well=yes") as terminal:
         assert terminal.end() == 0
-        assert "brings" not in terminal.shown
+        assert "its own" not in terminal.shown
 
 
-def test_without_a_home_that_can_be_written_projects_work_and_are_one_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_projects_work_without_a_writable_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, temporary = tmp_path / "project", tmp_path / "temporary"
     project.mkdir()
     temporary.mkdir()

@@ -331,7 +331,7 @@ async def test_a_finished_run_that_was_fully_read_is_not_watched_again(client: C
 
 async def test_a_token_is_required(served: Served) -> None:
     async with serving(served) as url, Client(url, token="wrong") as client:
-        with pytest.raises(ApiError, match="a token is needed") as error:
+        with pytest.raises(ApiError, match="A valid token is required") as error:
             await client.runs()
         assert error.value.code == "unauthorized"
 

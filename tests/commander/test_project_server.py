@@ -64,7 +64,7 @@ async def test_a_failed_server_start_is_explained(tmp_path: Path) -> None:
     private = tmp_path / ".nerve" / "private"
     private.mkdir(parents=True, mode=0o755)
     private.chmod(0o755)
-    with pytest.raises(ServerNotStarted, match="others can look into"):
+    with pytest.raises(ServerNotStarted, match="is accessible to other users"):
         await ProjectServer(tmp_path).start_if_needed()
     controller = WorkflowController(
         Client(lambda: None), restart_server=ProjectServer(tmp_path).start_if_needed
@@ -89,9 +89,9 @@ async def test_an_old_log_line_does_not_hide_an_error(tmp_path: Path) -> None:
     private = tmp_path / ".nerve" / "private"
     private.mkdir(parents=True)
     private.chmod(0o755)
-    (tmp_path / SERVER_LOG_PATH).write_text("a server is listening on socket already\n")
+    (tmp_path / SERVER_LOG_PATH).write_text("A server is already listening on socket\n")
     async with asyncio.timeout(10):
-        with pytest.raises(ServerNotStarted, match="others can look into") as raised:
+        with pytest.raises(ServerNotStarted, match="is accessible to other users") as raised:
             await ProjectServer(tmp_path).start_if_needed()
     assert "already" not in str(raised.value)
 

@@ -83,7 +83,7 @@ def test_a_piped_commander_processes_input_line_by_line(folder: Path) -> None:
 def test_an_invalid_url_is_rejected(tmp_path: Path) -> None:
     done = nerve(tmp_path, "commander", "--server", "somewhere")
     assert done.returncode == 2
-    assert "--server somewhere is no address" in done.stderr
+    assert "--server must be an http or https URL" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ async (target) => {
       const frame = Object.assign(document.createElement("iframe"), { src: `${target}/` });
       document.body.append(frame);
       await heard(frame, "onload", "onerror");
-      return Boolean(frame.contentDocument && frame.contentDocument.getElementById("told"));
+      return Boolean(frame.contentDocument && frame.contentDocument.getElementById("status"));
     },
     form: async () => {
       const frame = Object.assign(document.createElement("iframe"), { name: "taken" });

@@ -54,7 +54,7 @@ async def status(client: httpx2.AsyncClient, method: str, path: str, **options: 
 
 
 @pytest.mark.parametrize("over", ["tcp", "unix"])
-async def test_no_route_is_open_to_strangers_and_each_token_opens_its_own(shared: World, over: str) -> None:
+async def test_every_route_requires_a_token_of_its_scope(shared: World, over: str) -> None:
     """Every route of the table, which is that of the server; a stream is a route like all others."""
     runs = len((await listed(shared))["runs"])
     async with shared.client(None, over) as client:
@@ -75,7 +75,7 @@ async def listed(world: World) -> Any:
         return await client.get("/api/runs", limit=1000)
 
 
-async def test_a_websocket_is_a_route_too(shared: World) -> None:
+async def test_a_websocket_requires_a_token_of_its_scope(shared: World) -> None:
     for headers in strangers(shared):
         if not headers:
             continue
@@ -90,7 +90,7 @@ async def test_a_websocket_is_a_route_too(shared: World) -> None:
                 assert (told["error"]["code"] == "forbidden") is (operation.scope not in may)
 
 
-async def test_names_and_origins_that_are_not_ours_change_nothing(shared: World) -> None:
+async def test_foreign_hosts_and_origins_change_nothing(shared: World) -> None:
     """Every combination, for what starts a run, for a stream, for a page, and for a WebSocket."""
     before = len((await listed(shared))["runs"])
     ways = Counter[int]()
@@ -175,7 +175,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_server_for_all_the_world_does_not_start_unless_that_is_said(tmp_path: Path, host: str) -> None:
+def test_a_public_address_requires_the_wide_option(tmp_path: Path, host: str) -> None:
     command = [sys.executable, "-m", "nerve", "serve", "--host", host, "--port", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
@@ -186,7 +186,7 @@ def test_a_server_for_all_the_world_does_not_start_unless_that_is_said(tmp_path:
 # -- texts ---------------------------------------------------------------------------------------------
 
 
-async def test_texts_that_would_be_sql_are_plain_data_in_every_parameter(shared: World) -> None:
+async def test_sql_injection_is_plain_data_in_every_parameter(shared: World) -> None:
     """Every parameter of every question, over HTTP: nothing is found by accident, nothing breaks."""
     async with shared.client() as client:
         await client.start("hello", input="you", wait=True)
@@ -210,7 +210,7 @@ def asked(path: str, name: str, text: str) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.full)])
-async def test_a_server_that_is_given_hostile_definitions_only_looks_at_them(
+async def test_hostile_definitions_are_parsed_without_side_effects(
     make: Callable[..., World], tmp_path: Path, count: int
 ) -> None:
     """Defining, showing and listing them starts nothing, connects to nothing and writes no file."""
@@ -240,7 +240,7 @@ async def define(http: httpx2.AsyncClient, given: dict[str, Any]) -> int:
     return (await http.post("/api/definitions", content=content, headers=headers)).status_code
 
 
-async def test_what_a_server_did_would_be_seen(make: Callable[..., World], tmp_path: Path) -> None:
+async def test_the_audit_hook_sees_the_effects_of_a_step(make: Callable[..., World], tmp_path: Path) -> None:
     """The one who watches sees what a step does."""
     watched = tmp_path / "watched"
     world = make(watched=watched)

@@ -89,7 +89,7 @@ async def signed_in(driven: Browser, world: World) -> Page:
         code = (await client.http.post("/api/launch-codes", json={})).json()["code"]
     page = await driven.page()
     await page.open(f"{world.about['url']}/#code={code}")
-    await page.until("document.getElementById('told').textContent.startsWith('Signed in')")
+    await page.until("document.getElementById('status').textContent.startsWith('Signed in')")
     return page
 
 
@@ -103,7 +103,7 @@ async def runs(world: World) -> int:
         return len((await client.get("/api/runs", limit=1000))["runs"])
 
 
-async def test_pages_of_other_origins_can_do_and_see_nothing(world: World, tmp_path_factory: Any) -> None:
+async def test_pages_of_other_origins_can_neither_read_nor_write(world: World, tmp_path_factory: Any) -> None:
     """Another port of this machine, another name for it, another site, and one that was rebound to it."""
     async with (
         elsewhere() as other,
@@ -134,7 +134,7 @@ async def rebound(driven: Browser, world: World) -> set[str]:
     return {name for name, done in found.items() if done}
 
 
-async def test_where_nobody_looks_the_same_page_does_all_of_it(tmp_path: Path) -> None:
+async def test_the_same_page_succeeds_against_an_unprotected_server(tmp_path: Path) -> None:
     """A server that asks for nothing: every way in leads somewhere, or the test above would show nothing."""
     async with (
         elsewhere() as page_server,
@@ -152,21 +152,19 @@ async def test_where_nobody_looks_the_same_page_does_all_of_it(tmp_path: Path) -
 
 
 async def said(page: Page, text: str) -> None:
-    await page.until(f"document.getElementById('told')?.textContent.startsWith({text!r})")
+    await page.until(f"document.getElementById('status')?.textContent.startsWith({text!r})")
 
 
 COME_BACK = "document.dispatchEvent(new Event('visibilitychange'))"
 
 
-async def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
-    world: World, tmp_path_factory: Any
-) -> None:
+async def test_the_page_reports_a_stopped_server_and_recovers(world: World, tmp_path_factory: Any) -> None:
     async with browser(tmp_path_factory.mktemp("profile")) as driven:
         page, port = await signed_in(driven, world), world.port
-        await said(page, "Signed in. There are no runs yet.")
+        await said(page, "Signed in. No runs yet.")
         world.stop()
         await page.run(COME_BACK)
-        await said(page, "The server does not answer.")
+        await said(page, "The server does not respond.")
         world.start(port=port)
         async with world.client() as client:
             run = await client.start("hello", input="you")
@@ -176,7 +174,7 @@ async def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back
         assert (await page.run("document.getElementById('runs').innerText")).count(run["run_id"]) == 1
 
 
-async def test_the_page_fits_a_narrow_window_and_tells_who_is_not_signed_in(
+async def test_the_page_fits_a_narrow_window_and_reports_a_missing_sign_in(
     world: World, tmp_path_factory: Any
 ) -> None:
     async with world.client() as client:
@@ -193,9 +191,7 @@ async def test_the_page_fits_a_narrow_window_and_tells_who_is_not_signed_in(
         assert await page.run("document.documentElement.scrollWidth") == 320
 
 
-async def test_the_page_asks_for_no_results_which_it_does_not_show(
-    world: World, tmp_path_factory: Any
-) -> None:
+async def test_the_page_does_not_request_results(world: World, tmp_path_factory: Any) -> None:
     async with world.client() as client:
         await client.start("hello", input="x" * 500_000)
     async with browser(tmp_path_factory.mktemp("profile")) as driven:

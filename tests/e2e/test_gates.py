@@ -59,7 +59,7 @@ async def test_many_gates_are_answered_at_once_over_http_and_the_socket(shared: 
 
 
 @pytest.mark.parametrize("races", [2, pytest.param(50, marks=pytest.mark.full)])
-async def test_of_fifty_answers_one_wins_and_all_hear_which(shared: World, races: int) -> None:
+async def test_of_fifty_answers_one_wins_and_all_clients_learn_which(shared: World, races: int) -> None:
     """Over HTTP, the Unix socket, its lines and WebSockets; and the journal, the stream and the run agree."""
     async with shared.client() as tcp, shared.client(over="unix") as unix, shared.lines() as lines:
         for _ in range(races):
@@ -127,7 +127,7 @@ async def test_an_answer_with_one_key_counts_once_across_a_restart(world: World)
 
 
 @pytest.mark.parametrize(("at_once", "enough"), [(30, 20), pytest.param(60, 1000, marks=pytest.mark.full)])
-async def test_an_answer_that_was_acknowledged_goes_on_after_a_kill(
+async def test_an_acknowledged_answer_takes_effect_after_a_kill(
     world: World, at_once: int, enough: int
 ) -> None:
     """A trial is an answer that was acknowledged to a run that had not ended when the server was killed.

@@ -120,7 +120,7 @@ async def close_code(reader: asyncio.StreamReader) -> int:
     ],
     ids=["17 MiB", "no UTF-8", "no opcode", "2 million fragments"],
 )  # fmt: skip
-async def test_what_no_client_may_send_closes_its_socket_with_a_code(
+async def test_a_protocol_violation_closes_the_websocket_with_a_code(
     troubled: World, piece: bytes, times: int, code: int
 ) -> None:
     async with unnoticed(troubled):
@@ -135,7 +135,7 @@ async def test_what_no_client_may_send_closes_its_socket_with_a_code(
 @pytest.mark.parametrize(
     "piece", [frame(PING, b"x"), frame(TEXT, b'{"op": "x"}')], ids=["pings", "tiny messages"]
 )
-async def test_a_flood_that_nobody_reads_the_replies_of_is_held_up(
+async def test_a_flood_without_reading_replies_is_throttled(
     troubled: World, piece: bytes, number: int
 ) -> None:
     """Whoever does not read is not read either: nothing piles up, and he is gone when he leaves."""
@@ -163,7 +163,7 @@ async def test_a_flood_of_tiny_messages_is_answered(troubled: World, number: int
         writer.transport.abort()
 
 
-async def test_who_leaves_without_a_word_is_forgotten(troubled: World) -> None:
+async def test_an_aborted_connection_is_cleaned_up(troubled: World) -> None:
     async with unnoticed(troubled), troubled.client() as client:
         run = await client.start("ask", wait=True)
         before = connections(troubled)
@@ -183,7 +183,7 @@ def connections(world: World) -> int:
 
 
 @pytest.mark.parametrize("number", [60, pytest.param(200, marks=pytest.mark.full)])
-async def test_heads_that_come_slowly_hold_up_nobody(troubled: World, number: int) -> None:
+async def test_slow_request_heads_do_not_block_others(troubled: World, number: int) -> None:
     async def slow() -> bytes:
         reader, writer = await troubled.raw()
         head = troubled.head("GET /api/runs HTTP/1.1")
@@ -232,7 +232,7 @@ WRONG: list[tuple[str, list[str], bytes, int, str, str | None]] = [
 @pytest.mark.parametrize(
     ("_", "head", "body", "times", "statuses", "token"), WRONG, ids=[each[0] for each in WRONG]
 )
-async def test_what_no_client_may_ask_is_refused_before_it_is_read(
+async def test_an_invalid_request_is_refused_before_its_body_is_read(
     troubled: World, _: str, head: list[str], body: bytes, times: int, statuses: str, token: str | None
 ) -> None:
     """The reply comes while the body, if there is one, still does; a small part of that is taken."""
@@ -261,7 +261,7 @@ async def test_what_no_client_may_ask_is_refused_before_it_is_read(
     assert troubled.rss() - before <= 20
 
 
-async def test_more_than_enough_connections_are_refused_and_those_who_are_in_are_served(
+async def test_excess_connections_are_refused_and_existing_ones_are_served(
     troubled: World,
 ) -> None:
     async with troubled.client(at_once=1) as client:

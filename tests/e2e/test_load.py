@@ -47,7 +47,7 @@ ALL = Load(600, 100, 50, 1000, 100)
 
 
 @pytest.mark.parametrize("load", [LITTLE, pytest.param(ALL, marks=pytest.mark.full)], ids=["little", "all"])
-async def test_a_server_under_load_is_quick_and_does_not_grow(world: World, load: Load) -> None:
+async def test_a_server_under_load_is_fast_and_its_memory_stays_flat(world: World, load: Load) -> None:
     """99 of 100 requests take at most 250 ms, none fails, and memory grows by at most 1 MiB in a minute.
 
     For ten minutes in the full figures. Of ten readers one follows all runs and nine follow one.
@@ -85,7 +85,7 @@ async def test_a_server_under_load_is_quick_and_does_not_grow(world: World, load
     assert load is LITTLE or grown <= 1
 
 
-async def test_what_is_there_for_good_is_not_looked_through_for_garbage(shared: World) -> None:
+async def test_long_lived_objects_are_excluded_from_garbage_collection(shared: World) -> None:
     """All of it, again and again, takes so long that everybody notices."""
     async with shared.client() as client:
         assert (await client.start("frozen", wait=True))["result"] > 10_000

@@ -18,7 +18,7 @@ STOPPED = 15.0
 
 
 @pytest.mark.parametrize("clients", [8, pytest.param(50, marks=pytest.mark.full)])
-async def test_a_stop_under_load_loses_nothing_and_the_next_start_goes_on(
+async def test_a_stop_under_load_loses_nothing_and_the_next_start_resumes(
     make: Callable[..., World], clients: int
 ) -> None:
     """It takes nothing new after a second, what it has taken it acknowledges, and it is gone in 15.
@@ -77,7 +77,7 @@ async def refuses(world: World) -> float:
 
 
 @pytest.mark.parametrize("seconds", [2.0, pytest.param(5.0, marks=pytest.mark.full)])
-async def test_a_disk_that_hangs_is_told_of_and_costs_no_timer(world: World, seconds: float) -> None:
+async def test_a_hanging_disk_is_reported_and_no_timer_is_lost(world: World, seconds: float) -> None:
     """Somebody else holds the file: questions are answered, health is degraded, and all goes on after it."""
     async with world.client() as client:
         assert (await client.get("/api/health"))["status"] == "ok"

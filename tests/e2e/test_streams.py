@@ -79,7 +79,7 @@ async def flowed(client: Asking, runs: int, events: int) -> float:
 @pytest.mark.parametrize(
     ("rounds", "runs", "events"), [(1, 1, 4000), pytest.param(5, 4, FLOW, marks=pytest.mark.full)]
 )
-async def test_a_slow_reader_is_cut_off_and_costs_nothing(
+async def test_a_slow_subscriber_is_disconnected_without_slowing_others(
     world: World, rounds: int, runs: int, events: int
 ) -> None:
     """While he reads a byte a second, as much happens as without him; then he is told that he lags.
@@ -112,7 +112,7 @@ async def test_a_slow_reader_is_cut_off_and_costs_nothing(
         assert rounds == 1 or share >= 0.95
 
 
-async def test_a_reader_of_large_events_is_cut_off_before_much_is_kept_for_him(world: World) -> None:
+async def test_a_slow_subscriber_of_large_events_is_disconnected_within_a_byte_limit(world: World) -> None:
     """What is kept for one reader is bounded in bytes, too."""
     async with world.client() as client:
         reader, text = await slow_reader(world, "/events")
@@ -129,7 +129,7 @@ async def test_a_reader_of_large_events_is_cut_off_before_much_is_kept_for_him(w
 
 
 @pytest.mark.parametrize("cuts", [60, pytest.param(1000, marks=pytest.mark.full)])
-async def test_a_stream_that_is_cut_anywhere_tells_each_event_once(shared: World, cuts: int) -> None:
+async def test_a_stream_cut_at_any_byte_delivers_each_event_once(shared: World, cuts: int) -> None:
     """Cut at random bytes and come back with the last number, again and again."""
     chance = random.Random(cuts)
     async with shared.client() as client:
@@ -148,7 +148,7 @@ async def test_a_stream_that_is_cut_anywhere_tells_each_event_once(shared: World
     assert [int(each.id or 0) for each in whole] == list(range(1, len(whole) + 1))
 
 
-async def test_all_runs_are_told_of_without_a_gap_or_with_one_that_is_said(world: World) -> None:
+async def test_the_stream_of_all_runs_reports_every_gap(world: World) -> None:
     """A mark of another server, or one of which too much was forgotten, is a gap with a snapshot."""
     async with world.client() as client:
         async with aclosing(stream(client.http, "/events")) as events:
@@ -174,7 +174,7 @@ async def test_all_runs_are_told_of_without_a_gap_or_with_one_that_is_said(world
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(25, marks=pytest.mark.full)])
-async def test_an_event_that_was_seen_is_there_after_a_kill(world: World, kills: int) -> None:
+async def test_a_delivered_event_survives_a_kill(world: World, kills: int) -> None:
     """Twenty readers at a time, each a trial: what it saw last is in the journal."""
     chance, trials = random.Random(kills), 0
     for _ in range(kills):
@@ -213,7 +213,7 @@ async def seen_until_killed(
     ("streams", "sockets", "polls", "seconds"),
     [(25, 25, 10, 0.0), pytest.param(500, 500, 100, 60.0, marks=pytest.mark.full)],
 )
-async def test_many_wait_and_hear_that_the_server_is_there(
+async def test_many_idle_streams_receive_heartbeats(
     make: Callable[..., World], streams: int, sockets: int, polls: int, seconds: float
 ) -> None:
     """For a minute in the full figures, not for ten; more connections are allowed there than are by default.

@@ -130,12 +130,12 @@ async def test_a_token_does_what_its_scope_says_and_no_more(served: Served, scop
             assert status != 401
 
 
-def test_the_operations_say_the_same_scopes() -> None:
+def test_the_operations_declare_the_same_scopes() -> None:
     for operation in OPERATIONS.values():
         assert TABLE[operation.method, operation.path] == operation.scope
 
 
-async def test_a_client_cannot_say_its_own_scope(served: Served) -> None:
+async def test_a_client_cannot_choose_its_own_scope(served: Served) -> None:
     async with served.client("read") as client:
         claims = {"x-scope": "admin", "scope": "admin", "x-forwarded-user": "root"}
         assert await ask(client, "POST", "/api/runs", **claims) == 403
@@ -153,7 +153,7 @@ DEFINES = [
 
 
 @pytest.mark.parametrize("path", ["/api/facts", "/api/facts/retract"])
-async def test_facts_that_define_workflows_need_the_right_to_define_them(served: Served, path: str) -> None:
+async def test_facts_that_define_workflows_require_the_define_scope(served: Served, path: str) -> None:
     async with served.client("run") as client:
         seen = [(await client.post(path, json={"fact": fact})).status_code for fact in DEFINES]
         assert seen == [403] * len(DEFINES)
@@ -161,7 +161,7 @@ async def test_facts_that_define_workflows_need_the_right_to_define_them(served:
     assert "evil" not in served.api.session.list_workflows()
 
 
-async def test_guessing_is_slowed_down_and_holds_up_nobody_else(served: Served) -> None:
+async def test_token_guessing_is_rate_limited_without_blocking_others(served: Served) -> None:
     async with served.client(None) as guesser, served.client() as owner:
         begun = time.monotonic()
         seen = [await ask(guesser, "GET", "/api/runs", authorization=f"Bearer {n}") for n in range(40)]
@@ -255,7 +255,7 @@ MATRIX: list[tuple[str, str | None, int]] = [
 ]
 
 
-async def test_only_our_own_names_and_pages_are_heard(served: Served) -> None:
+async def test_only_allowed_hosts_and_origins_are_accepted(served: Served) -> None:
     started = 0
     async with served.client() as client:
         for host, origin, status in MATRIX:
@@ -273,7 +273,7 @@ async def test_only_our_own_names_and_pages_are_heard(served: Served) -> None:
 @pytest.mark.parametrize(
     ("site", "status"), [("none", 200), ("same-origin", 200), ("same-site", 403), ("cross-site", 403)]
 )
-async def test_a_page_on_another_port_is_told_by_what_the_browser_says(
+async def test_a_page_on_another_port_is_detected_by_sec_fetch_site(
     served: Served, site: str, status: int
 ) -> None:
     async with served.client() as client:
@@ -300,7 +300,7 @@ async def sign_in(served: Served, browser: httpx2.AsyncClient, code: str) -> Non
     assert again.status_code == 401
 
 
-async def test_the_page_that_signs_in_runs_only_our_own_script(served: Served) -> None:
+async def test_the_sign_in_page_runs_only_the_script_of_the_server(served: Served) -> None:
     async with served.client(None) as browser:
         shown = await browser.get("/")
         assert shown.headers["content-security-policy"] == "default-src 'self'"
@@ -316,7 +316,7 @@ async def test_a_launch_code_signs_in_one_browser_once(served: Served) -> None:
         assert await ask(browser, "GET", "/api/runs") == 200
 
 
-async def test_a_cookie_changes_something_only_with_our_header(served: Served) -> None:
+async def test_a_cookie_changes_state_only_with_the_x_nerve_header(served: Served) -> None:
     async with signed_in(served) as browser:
         run = {"json": {"workflow": "hello"}}
         assert (await browser.post("/api/runs", **run)).status_code == 403
@@ -325,13 +325,13 @@ async def test_a_cookie_changes_something_only_with_our_header(served: Served) -
         assert (await browser.post("/api/runs", **form)).status_code == 415
 
 
-async def test_a_cookie_ends_with_the_token_it_was_made_with(served: Served) -> None:
+async def test_a_new_token_invalidates_cookies(served: Served) -> None:
     async with signed_in(served) as browser:
         served.auth._tokens["admin"] = "a new token"
         assert await ask(browser, "GET", "/api/runs") == 401
 
 
-async def test_a_cookie_says_nothing_that_was_not_sealed(served: Served) -> None:
+async def test_a_forged_cookie_is_rejected(served: Served) -> None:
     code = served.auth.create_launch_code("read")
     async with served.client(None) as browser:
         reply = await browser.post("/api/sign-in", json={"code": code}, headers={"X-Nerve": "1"})
@@ -350,7 +350,7 @@ async def test_a_cookie_says_nothing_that_was_not_sealed(served: Served) -> None
             assert await ask(browser, "GET", "/api/runs", cookie=f"{name}={forged}") == 401
 
 
-async def test_a_sign_in_needs_a_code_and_the_header(served: Served) -> None:
+async def test_sign_in_requires_a_code_and_the_header(served: Served) -> None:
     async with served.client(None) as browser:
         code = served.auth.create_launch_code()
         assert (await browser.post("/api/sign-in", json={"code": code})).status_code == 403
@@ -359,7 +359,7 @@ async def test_a_sign_in_needs_a_code_and_the_header(served: Served) -> None:
             assert reply.status_code == 401
 
 
-async def test_a_token_in_the_address_is_no_token(served: Served) -> None:
+async def test_a_token_in_the_url_is_not_accepted(served: Served) -> None:
     async with served.client(None) as client:
         assert await ask(client, "GET", f"/api/runs?token={served.tokens['admin']}") == 401
 
@@ -369,7 +369,7 @@ def test_an_empty_token_is_refused() -> None:
         Auth({"admin": ""})
 
 
-def test_a_refusal_keeps_nothing_of_the_requests_before() -> None:
+def test_each_refusal_is_a_new_error_object() -> None:
     auth = Auth({"admin": "right"})
     refusals = []
     for _ in range(2):

@@ -40,7 +40,7 @@ def test_tokens_are_files_that_only_their_owner_can_read(tmp_path: Path) -> None
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
-def test_a_token_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+def test_a_removed_token_file_is_recreated(tmp_path: Path) -> None:
     made = load_tokens(tmp_path / "private")
     token_file(tmp_path / "private", "read").unlink()
     again = load_tokens(tmp_path / "private")
@@ -49,7 +49,7 @@ def test_a_token_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["mode", "link", "empty", "short", "folder", "foreign folder"])
-def test_a_token_that_others_may_know_is_refused(tmp_path: Path, spoil: str) -> None:
+def test_a_token_that_other_users_may_know_is_refused(tmp_path: Path, spoil: str) -> None:
     folder = tmp_path / "private"
     path = token_file(folder, "admin")
     if spoil == "folder":
@@ -76,38 +76,38 @@ def test_a_token_that_others_may_know_is_refused(tmp_path: Path, spoil: str) -> 
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_a_wide_bind_is_refused_unless_it_is_meant(host: str) -> None:
+def test_a_wide_bind_is_refused_without_the_option(host: str) -> None:
     with pytest.raises(UnsafeServerSetup, match="other machines"):
         bind_tcp(host, 0)
 
 
-def test_a_wide_bind_that_is_meant_is_made() -> None:
+def test_a_wide_bind_works_with_the_option() -> None:
     with bind_tcp("0.0.0.0", 0, wide=True) as bound:
         assert bound.getsockname()[0] == "0.0.0.0"
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with bind_tcp("127.0.0.1", 0) as bound:
         bound.listen()
-        with pytest.raises(UnsafeServerSetup, match="cannot listen"):
+        with pytest.raises(UnsafeServerSetup, match="Cannot listen"):
             bind_tcp("127.0.0.1", bound.getsockname()[1])
 
 
-def test_the_socket_and_its_folder_are_ours_alone(tmp_path: Path) -> None:
+def test_the_socket_and_its_folder_are_private(tmp_path: Path) -> None:
     path = tmp_path / "private" / "socket"
     with bind_unix(path):
         assert mode(path) == 0o600
         assert mode(path.parent) == 0o700
 
 
-def test_a_stale_socket_of_ours_is_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "private" / "socket"
     bind_unix(path).close()
     assert path.exists()
     bind_unix(path).close()
 
 
-def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_socket_in_use_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "private" / "socket"
     with bind_unix(path) as bound:
         bound.listen()
@@ -116,7 +116,7 @@ def test_a_socket_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", ["file", "link", "folder", "open folder"])
-def test_what_is_no_socket_of_ours_is_refused_and_left_alone(tmp_path: Path, there: str) -> None:
+def test_a_path_that_is_not_a_nerve_socket_is_refused_and_kept(tmp_path: Path, there: str) -> None:
     path = tmp_path / "private" / "socket"
     path.parent.mkdir(mode=0o700)
     match there:
@@ -134,7 +134,7 @@ def test_what_is_no_socket_of_ours_is_refused_and_left_alone(tmp_path: Path, the
     assert there == "open folder" or os.path.lexists(path)
 
 
-def test_a_path_that_is_too_long_is_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_with_a_long_path_is_created_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as runtime:  # the folder of a test may be too long itself
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         assert socket_path(Path("/short")) == Path("/short/socket")
@@ -144,7 +144,7 @@ def test_a_path_that_is_too_long_is_kept_elsewhere(monkeypatch: pytest.MonkeyPat
             assert mode(found.parent) == 0o700
 
 
-async def test_the_same_is_served_over_the_unix_socket_with_the_same_token(
+async def test_the_unix_socket_serves_the_same_api_with_the_same_token(
     served: Served, tmp_path: Path
 ) -> None:
     path = tmp_path / "private" / "socket"
@@ -157,7 +157,7 @@ async def test_the_same_is_served_over_the_unix_socket_with_the_same_token(
             assert (await client.get("/api/runs", headers={"host": "evil.com"})).status_code == 421
 
 
-async def test_another_user_is_not_heard_on_the_unix_socket(
+async def test_another_user_cannot_use_the_unix_socket(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "private" / "socket"
@@ -172,7 +172,7 @@ async def test_another_user_is_not_heard_on_the_unix_socket(
 # -- connections ---------------------------------------------------------------------------------------
 
 
-async def test_there_are_only_so_many_connections(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_connections_is_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 3)
     held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -182,7 +182,7 @@ async def test_there_are_only_so_many_connections(served: Served, monkeypatch: p
         await each.wait_closed()
 
 
-async def test_connections_are_kept_longer_than_clients_keep_them(served: Served) -> None:
+async def test_keep_alive_is_longer_than_that_of_clients(served: Served) -> None:
     """With the same time on both sides, some are closed just as they are used again."""
     clients = httpx2.Limits().keepalive_expiry
     assert clients is not None
@@ -190,7 +190,7 @@ async def test_connections_are_kept_longer_than_clients_keep_them(served: Served
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: "])
-async def test_who_does_not_say_what_he_wants_is_sent_away(
+async def test_a_client_that_sends_no_request_is_disconnected(
     served: Served, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.05)
@@ -210,7 +210,7 @@ async def test_who_does_not_say_what_he_wants_is_sent_away(
         "POST /api/runs HTTP/1.1\r\nHost: HOST\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-async def test_heads_and_chunks_that_are_wrong_harm_nobody(served: Served, head: str) -> None:
+async def test_malformed_heads_and_chunks_do_no_harm(served: Served, head: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(head.replace("HOST", f"127.0.0.1:{served.port}").encode() + b"\r\nzz\r\n\r\n")
     status = (await reader.readline()).split(b" ")[1]
@@ -220,13 +220,13 @@ async def test_heads_and_chunks_that_are_wrong_harm_nobody(served: Served, head:
         assert (await client.get("/api/health")).status_code == 200
 
 
-def test_sockets_are_not_handed_to_children() -> None:
+def test_sockets_are_not_inherited_by_child_processes() -> None:
     with bind_tcp("127.0.0.1", 0) as bound:
         assert not bound.get_inheritable()
         assert bound.family == socket.AF_INET
 
 
-async def test_who_takes_all_places_of_the_port_does_not_keep_the_owner_off_the_unix_socket(
+async def test_exhausted_tcp_connections_do_not_block_the_unix_socket(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 3)
@@ -260,9 +260,7 @@ for count in range(10**9):
 """
 
 
-async def test_a_flood_of_the_port_that_does_not_end_leaves_the_unix_socket_its_turn(
-    served: Served, tmp_path: Path
-) -> None:
+async def test_an_endless_tcp_flood_does_not_starve_the_unix_socket(served: Served, tmp_path: Path) -> None:
     path, tcp = tmp_path / "private" / "socket", bind_tcp("127.0.0.1", 0)
     async with run_server(make_app(served.api, served.auth), [tcp, bind_unix(path)]):
         over = httpx2.AsyncHTTPTransport(uds=os.fspath(path))
@@ -281,7 +279,7 @@ async def test_a_flood_of_the_port_that_does_not_end_leaves_the_unix_socket_its_
                 await flood.wait()
 
 
-async def test_a_request_that_gives_two_lengths_is_refused_with_all_that_follows_it(served: Served) -> None:
+async def test_a_request_with_two_lengths_closes_the_connection(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     head = f"Host: 127.0.0.1:{served.port}\r\nAuthorization: Bearer {served.tokens['admin']}\r\n"
     first = (

@@ -36,7 +36,7 @@ def session_of(store: Path | None = None) -> Session:
     ("workflow", "input", "moving"),
     [("ask", None, False), ("ask", 3600, True), ("sleep", None, True), ("work", None, True)],
 )
-async def test_a_run_moves_unless_somebody_must_do_something(workflow: str, input: Any, moving: bool) -> None:
+async def test_a_run_is_active_unless_it_waits_for_an_answer(workflow: str, input: Any, moving: bool) -> None:
     async with session_of() as session:
         assert not has_active_runs(session)
         run = await session.start(workflow, input)
@@ -49,7 +49,7 @@ async def test_a_run_moves_unless_somebody_must_do_something(workflow: str, inpu
         assert not has_active_runs(session)
 
 
-async def test_a_run_that_nobody_takes_up_does_not_move(tmp_path: Path) -> None:
+async def test_a_run_that_is_not_resumed_is_not_active(tmp_path: Path) -> None:
     async with session_of(tmp_path / "n.db") as session:
         run = await session.start("work")
         await session.engine.wait_durable(run)
@@ -59,7 +59,7 @@ async def test_a_run_that_nobody_takes_up_does_not_move(tmp_path: Path) -> None:
         assert not has_active_runs(later)
 
 
-async def test_a_server_is_needed_as_long_as_somebody_is_connected() -> None:
+async def test_a_server_stays_up_while_a_client_is_connected() -> None:
     connected = True
     async with session_of() as session:
         ending = asyncio.create_task(wait_until_server_idle(0.05, session, lambda: connected))

@@ -43,7 +43,7 @@ async def line(served: Served, tmp_path: Path) -> AsyncIterator[Line]:
 
 
 @pytest.mark.requirement("S1-38")
-async def test_commands_are_given_and_answered_as_lines(served: Served, line: Line) -> None:
+async def test_commands_and_replies_are_json_lines(served: Served, line: Line) -> None:
     assert await line.ask({"token": served.tokens["admin"]}) == {"success": True}
     given = {"type": "EXECUTE_WORKFLOW", "params": {"workflow_id": "hello", "input": "you", "wait": True}}
     told = await line.ask(given | {"request_id": 7})
@@ -74,12 +74,12 @@ async def test_a_run_is_subscribed_to_and_answered_on_one_connection(served: Ser
 @pytest.mark.parametrize(
     "first", [{"token": "wrong"}, {"token": None}, {"type": "LIST_WORKFLOWS"}, {"type": "x", "token": 1}]
 )
-async def test_nothing_is_done_before_the_token(line: Line, first: Any) -> None:
+async def test_nothing_is_executed_before_the_token(line: Line, first: Any) -> None:
     assert (await line.ask(first))["code"] == "unauthorized"
     assert await line.reader.read() == b""
 
 
-async def test_a_line_needs_the_scope_of_what_it_does(served: Served, line: Line) -> None:
+async def test_a_line_requires_the_scope_of_its_command(served: Served, line: Line) -> None:
     await line.ask({"token": served.tokens["read"]})
     assert (await line.ask({"type": "LIST_WORKFLOWS"}))["success"]
     told = await line.ask({"type": "EXECUTE_WORKFLOW", "params": {"workflow_id": "ask"}})
@@ -95,7 +95,7 @@ async def test_a_line_needs_the_scope_of_what_it_does(served: Served, line: Line
         (b'{"x": "' + b"x" * 3_000_000 + b'"}\n', "too_large"),
     ],
 )
-async def test_what_is_no_line_is_said_and_the_talk_goes_on(
+async def test_an_invalid_line_is_an_error_and_the_connection_stays_open(
     served: Served, line: Line, sent: bytes, code: str
 ) -> None:
     await line.ask({"token": served.tokens["admin"]})
@@ -128,7 +128,7 @@ def slow(served: Served) -> asyncio.Event:
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
-async def test_who_has_no_more_to_say_still_hears_every_reply(
+async def test_a_half_closed_client_still_receives_every_reply(
     served: Served, line: Line, slow: asyncio.Event, end: bytes
 ) -> None:
     await line.ask({"token": served.tokens["admin"]})
@@ -142,7 +142,7 @@ async def test_who_has_no_more_to_say_still_hears_every_reply(
     assert await line.reader.read() == b""
 
 
-async def test_a_run_is_told_to_its_end_to_who_has_no_more_to_say(served: Served, line: Line) -> None:
+async def test_a_half_closed_client_receives_events_until_the_run_ends(served: Served, line: Line) -> None:
     await line.ask({"token": served.tokens["admin"]})
     run = await served.api.start(workflow="ask", wait=True)
     line.say({"type": "subscribe_workflow", "params": {"run_id": run.run_id}})
@@ -153,7 +153,7 @@ async def test_a_run_is_told_to_its_end_to_who_has_no_more_to_say(served: Served
     assert last == {"success": True, "data": {"status": "ended"}}
 
 
-async def test_who_leaves_has_given_his_commands_all_the_same(served: Served, line: Line) -> None:
+async def test_commands_of_a_disconnected_client_are_executed(served: Served, line: Line) -> None:
     await line.ask({"token": served.tokens["admin"]})
     line.say({"type": "start_workflow", "params": {"workflow_id": "ask"}})
     await line.writer.drain()
@@ -161,7 +161,7 @@ async def test_who_leaves_has_given_his_commands_all_the_same(served: Served, li
     await until(lambda: len(served.api.session.list_workflow_runs()) == 1)
 
 
-async def test_who_leaves_while_much_is_asked_for_is_forgotten(
+async def test_subscriptions_of_a_busy_disconnected_client_are_removed(
     served: Served, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl_socket, "MAX_CONCURRENT_COMMANDS", 2)
@@ -177,16 +177,14 @@ async def test_who_leaves_while_much_is_asked_for_is_forgotten(
 @pytest.mark.parametrize(
     "params", [{"run_id": ["x"]}, {"run_id": "x", "after": "abc"}, {"run_id": "x", "after": -1}]
 )
-async def test_every_command_has_one_reply_whatever_is_in_it(
-    served: Served, line: Line, params: dict[str, Any]
-) -> None:
+async def test_an_invalid_command_has_one_reply(served: Served, line: Line, params: dict[str, Any]) -> None:
     await line.ask({"token": served.tokens["admin"]})
     told = await line.ask({"type": "subscribe_workflow", "params": params, "request_id": [1]})
     assert (told["code"], told["request_id"]) == ("bad_request", [1])
     assert (await line.ask({"type": "LIST_WORKFLOWS"}))["success"]
 
 
-async def test_a_server_that_stops_says_so_to_whoever_still_waits(
+async def test_a_stopping_server_replies_to_waiting_clients(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl_socket, "STOP_GRACE_S", 0.2)
@@ -204,7 +202,7 @@ async def test_a_server_that_stops_says_so_to_whoever_still_waits(
     line.writer.close()
 
 
-async def test_who_says_nothing_more_is_sent_away(
+async def test_a_client_that_sends_no_full_line_is_disconnected(
     served: Served, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jsonl_socket, "TOKEN_TIMEOUT_S", 0.05)
@@ -212,7 +210,7 @@ async def test_who_says_nothing_more_is_sent_away(
     assert (await line.hear())["code"] == "bad_request"
 
 
-async def test_who_leaves_is_forgotten(served: Served, line: Line) -> None:
+async def test_subscriptions_of_a_disconnected_client_are_removed(served: Served, line: Line) -> None:
     await line.ask({"token": served.tokens["admin"]})
     run = (await line.ask({"type": "start_workflow", "params": {"workflow_id": "ask"}}))["data"]["run_id"]
     line.say({"type": "subscribe_workflow", "params": {"run_id": run}})
@@ -221,7 +219,7 @@ async def test_who_leaves_is_forgotten(served: Served, line: Line) -> None:
     await until(lambda: not served.api.hub._subscriptions)
 
 
-async def test_lines_are_not_taken_over_tcp(served: Served) -> None:
+async def test_json_lines_are_not_accepted_over_tcp(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(json.dumps({"token": served.tokens["admin"]}).encode() + b"\r\n\r\n")
     assert b"400" in await reader.readline()

@@ -8,7 +8,7 @@ from server.conftest import Served, until
 
 
 @pytest.mark.requirement("S0-61")
-async def test_a_command_is_given_in_either_vocabulary(client: httpx2.AsyncClient) -> None:
+async def test_a_command_works_in_either_vocabulary(client: httpx2.AsyncClient) -> None:
     given = {"type": "EXECUTE_WORKFLOW", "params": {"workflow_id": "hello", "input": "you", "wait": True}}
     reply = await client.post("/api/command", json=given)
     assert reply.json()["data"]["result"] == "hello you"
@@ -18,7 +18,7 @@ async def test_a_command_is_given_in_either_vocabulary(client: httpx2.AsyncClien
     assert begun.json()["data"]["status"] == "started"
 
 
-async def test_a_command_that_is_not_done_has_the_status_of_its_error(client: httpx2.AsyncClient) -> None:
+async def test_a_failed_command_has_the_http_status_of_its_error(client: httpx2.AsyncClient) -> None:
     given = {"type": "GET_WORKFLOW_RUN", "params": {"run_id": "nobody"}}
     reply = await client.post("/api/command", json=given)
     assert reply.status_code == 404
@@ -38,7 +38,7 @@ async def test_a_command_that_is_not_done_has_the_status_of_its_error(client: ht
         ("read", "execute_WORKFLOW", False),
     ],
 )
-async def test_a_command_needs_the_scope_of_what_it_does(
+async def test_an_http_command_requires_the_scope_of_its_operation(
     served: Served, scope: str, kind: str, allowed: bool
 ) -> None:
     async with served.client(scope) as client:
@@ -47,7 +47,7 @@ async def test_a_command_needs_the_scope_of_what_it_does(
 
 
 @pytest.mark.requirement("S3-30")
-async def test_a_conversation_is_held_over_http(client: httpx2.AsyncClient) -> None:
+async def test_a_conversation_works_over_http(client: httpx2.AsyncClient) -> None:
     sent = await client.post("/test/message", json={"conversationId": "a/b", "message": "/help"})
     assert [each["role"] for each in sent.json()["messages"]] == ["user", "assistant"]
     for mode in ("batch", "stream"):
@@ -58,7 +58,7 @@ async def test_a_conversation_is_held_over_http(client: httpx2.AsyncClient) -> N
 
 
 @pytest.mark.parametrize("text", [" /workflow  reload ", " /answer  yes"])
-async def test_a_message_does_only_what_who_sends_it_may(served: Served, text: str) -> None:
+async def test_a_message_requires_the_scope_of_its_command(served: Served, text: str) -> None:
     given = {"conversationId": "c", "message": text}
     for scope, status in (("run", 403), ("admin", 200)):
         async with served.client(scope) as client:
@@ -83,7 +83,7 @@ async def test_the_key_of_a_command_may_be_a_header(
 
 
 @pytest.mark.parametrize("way", ["header", "body"])
-async def test_a_message_with_a_key_is_heard_once(
+async def test_a_message_with_a_key_is_handled_once(
     served: Served, client: httpx2.AsyncClient, way: str
 ) -> None:
     async def say(text: str) -> httpx2.Response:

@@ -110,7 +110,7 @@ def tried(name: str, mode: GenerationMode, examples: int, reached: Reached) -> N
 @pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.full)])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_server_is_as_it_is_described(
+def test_the_server_conforms_to_its_openapi_document(
     reached: Reached, name: str, mode: GenerationMode, examples: int
 ) -> None:
     tried(name, mode, examples, reached)

@@ -64,5 +64,5 @@ def test_every_token_is_in_the_table() -> None:
     assert set(re.findall(r"^\| `(\w+)\.token`", PAGE, re.MULTILINE)) == set(ALLOWED_SCOPES)
 
 
-async def test_what_is_described_is_what_is_served(served: Served) -> None:
+async def test_the_table_matches_the_served_routes(served: Served) -> None:
     assert {(way.method, way.path) for way in served.app.routes} | {("WEBSOCKET", "/ws")} == set(TABLE)

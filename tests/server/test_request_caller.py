@@ -28,7 +28,7 @@ async def waiting(api: Api) -> str:
 
 
 @pytest.mark.parametrize("scope", ["answer", "admin"])
-async def test_a_token_says_what_it_is_for(served: Served, scope: str) -> None:
+async def test_a_caller_is_identified_by_token_scope(served: Served, scope: str) -> None:
     async with served.client(scope) as client:
         client.headers |= FORGED
         run = await waiting(served.api)
@@ -41,7 +41,7 @@ async def test_a_token_says_what_it_is_for(served: Served, scope: str) -> None:
         assert (event.data["by"], event.data["reason"]) == (f"token:{scope}", "so")
 
 
-async def test_nobody_says_who_he_is(served: Served) -> None:
+async def test_a_client_cannot_claim_an_identity(served: Served) -> None:
     async with served.client("answer") as client:
         run = await waiting(served.api)
         for name in ("by", "via", "scope", "_caller"):
@@ -49,7 +49,7 @@ async def test_nobody_says_who_he_is(served: Served) -> None:
             assert (await client.post("/api/answers", json=answer)).status_code == 400
 
 
-async def test_a_websocket_and_a_browser_are_told_apart(served: Served) -> None:
+async def test_a_websocket_and_a_browser_are_distinguished(served: Served) -> None:
     headers = {"authorization": f"Bearer {served.tokens['answer']}"}
     async with connect(f"ws://127.0.0.1:{served.port}/ws", additional_headers=headers, proxy=None) as socket:
         args = {"run": await waiting(served.api), "answer": "yes"}
@@ -75,7 +75,7 @@ async def beside(tmp_path: Path) -> AsyncIterator[tuple[Api, dict[str, str], str
             yield api, dict(made), str(path)
 
 
-async def test_the_user_is_known_at_the_unix_socket(beside: tuple[Api, dict[str, str], str]) -> None:
+async def test_the_user_is_identified_at_the_unix_socket(beside: tuple[Api, dict[str, str], str]) -> None:
     api, made, path = beside
     seen = {}
     for scope in ("answer", "admin"):
@@ -93,14 +93,14 @@ async def test_the_user_is_known_at_the_unix_socket(beside: tuple[Api, dict[str,
     assert seen == {(scope, via): (ours, doors[via], os.getpid()) for scope, via in seen}
 
 
-def test_the_name_of_the_user_is_not_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_name_does_not_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     before = current_user_name()
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "somebody-else")
     assert current_user_name() == before
 
 
-async def test_lines_come_from_the_user(beside: tuple[Api, dict[str, str], str]) -> None:
+async def test_json_lines_are_attributed_to_the_user(beside: tuple[Api, dict[str, str], str]) -> None:
     api, made, path = beside
     reader, writer = await asyncio.open_unix_connection(path)
     run = await waiting(api)

@@ -11,7 +11,7 @@ from nerve.server.openapi import openapi_document
 from server.conftest import Served
 
 
-async def test_a_run_is_started_found_and_told(client: httpx2.AsyncClient) -> None:
+async def test_a_run_is_started_found_and_returned(client: httpx2.AsyncClient) -> None:
     started = await client.post("/api/runs", json={"workflow": "hello", "input": "you", "wait": True})
     assert started.status_code == 200
     run = started.json()
@@ -71,7 +71,7 @@ async def test_an_idempotency_key_starts_one_run(client: httpx2.AsyncClient) -> 
         ("DELETE", "/api/runs", {}, 405, "not_allowed"),
     ],
 )
-async def test_what_is_wrong_is_said_in_one_shape(
+async def test_errors_have_one_format(
     client: httpx2.AsyncClient, method: str, path: str, sent: dict, status: int, code: str
 ) -> None:
     reply = await client.request(method, path, **sent)
@@ -91,7 +91,7 @@ async def test_what_is_wrong_is_said_in_one_shape(
         ("\xff", 400),
     ],
 )
-async def test_json_that_cannot_be_meant_is_refused(
+async def test_malformed_json_is_refused(
     served: Served, client: httpx2.AsyncClient, text: str, status: int
 ) -> None:
     json = {"Content-Type": "application/json"}
@@ -103,14 +103,14 @@ async def test_json_that_cannot_be_meant_is_refused(
 @pytest.mark.parametrize(
     ("text", "status"), [(b"", 200), (b" \t\r\n", 400), (b"\x0c", 400), (b"\x0b\x0c", 400)]
 )
-async def test_only_no_body_at_all_is_an_empty_one(
+async def test_only_an_empty_body_is_an_empty_object(
     client: httpx2.AsyncClient, text: bytes, status: int
 ) -> None:
     json = {"Content-Type": "application/json"}
     assert (await client.post("/api/reload", content=text, headers=json)).status_code == status
 
 
-async def test_a_body_without_a_length_is_bounded_while_it_is_read(client: httpx2.AsyncClient) -> None:
+async def test_a_chunked_body_is_limited_while_it_is_read(client: httpx2.AsyncClient) -> None:
     async def endless():
         for _ in range(100):
             yield b" " * 65536
@@ -120,7 +120,9 @@ async def test_a_body_without_a_length_is_bounded_while_it_is_read(client: httpx
     assert reply.status_code == 413
 
 
-async def test_the_description_names_every_operation_and_fits_its_replies(client: httpx2.AsyncClient) -> None:
+async def test_the_openapi_document_lists_every_operation_and_matches_replies(
+    client: httpx2.AsyncClient,
+) -> None:
     told = (await client.get("/api/openapi.json")).json()
     assert told == openapi_document()
     assert told["openapi"].startswith("3.1")
@@ -131,7 +133,7 @@ async def test_the_description_names_every_operation_and_fits_its_replies(client
     jsonschema.validate(run, schema | {"components": told["components"]})
 
 
-async def test_every_reference_in_the_description_is_there() -> None:
+async def test_every_reference_in_the_openapi_document_resolves() -> None:
     told = openapi_document()
 
     def walk(value):
@@ -149,12 +151,12 @@ async def test_every_reference_in_the_description_is_there() -> None:
     walk(told)
 
 
-async def test_anybody_may_ask_whether_it_lives(served: Served) -> None:
+async def test_the_health_check_needs_no_token(served: Served) -> None:
     async with served.client(None) as anybody:
         assert (await anybody.get("/healthz")).json() == {"status": "ok"}
 
 
-async def test_every_refusal_says_what_to_do(served: Served) -> None:
+async def test_every_error_has_a_fix(served: Served) -> None:
     async with served.client() as client:
         run = (await client.post("/api/runs", json={"workflow": "ask", "wait": True})).json()["run_id"]
         answers = {"run": run, "answer": "perhaps"}
@@ -202,7 +204,7 @@ async def cpu_seconds(client: httpx2.AsyncClient, body: dict[str, object]) -> fl
 
 
 @pytest.mark.parametrize("place", ["", "limits", "nested"])
-async def test_thousands_of_wrong_entries_are_refused_soon(client: httpx2.AsyncClient, place: str) -> None:
+async def test_thousands_of_wrong_entries_are_refused_quickly(client: httpx2.AsyncClient, place: str) -> None:
     many = {f"unknown{number}": "x" for number in range(40_000)}
     given = {"": many, "limits": {"limits": many}, "nested": {"limits": {"a": many}}}[place]
     accepted = await cpu_seconds(client, {"workflow": "hello", "input": many})

@@ -104,7 +104,7 @@ async def test_a_project_is_served_with_all_its_definitions(tmp_path: Path) -> N
         assert run["result"] == "hello you"
 
 
-async def test_a_file_says_where_the_server_is_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+async def test_the_server_info_is_a_private_file(tmp_path: Path) -> None:
     project(tmp_path, hello=HELLO)
     places = ProjectPaths.of(tmp_path)
     async with program(tmp_path) as served:
@@ -121,7 +121,7 @@ async def test_a_file_says_where_the_server_is_and_nobody_else_can_read_it(tmp_p
     assert not (places.private / "socket").exists()
 
 
-async def test_a_stop_parks_the_runs_and_the_next_start_goes_on(tmp_path: Path) -> None:
+async def test_a_stop_parks_the_runs_and_the_next_start_resumes_them(tmp_path: Path) -> None:
     project(tmp_path, ask=ASK, slow=SLOW)
     async with program(tmp_path) as served, served.client() as client:
         run = await start(client, "ask", wait=True)
@@ -143,7 +143,7 @@ async def test_a_stop_parks_the_runs_and_the_next_start_goes_on(tmp_path: Path) 
         assert told[-1].data["result"] == "you said yes"
 
 
-async def test_changed_definitions_are_read_again_and_open_runs_keep_theirs(tmp_path: Path) -> None:
+async def test_changed_definitions_are_reloaded_and_open_runs_keep_theirs(tmp_path: Path) -> None:
     project(tmp_path, ask=ASK)
     async with program(tmp_path) as served, served.client() as client:
         run = await start(client, "ask", wait=True)
@@ -163,7 +163,7 @@ async def test_changed_definitions_are_read_again_and_open_runs_keep_theirs(tmp_
         assert results == ["you said yes", "now you said yes"]
 
 
-async def test_folders_that_come_later_or_are_made_again_are_read_and_watched(tmp_path: Path) -> None:
+async def test_created_and_recreated_folders_are_loaded_and_watched(tmp_path: Path) -> None:
     async with program(tmp_path) as served, served.client() as client:
 
         async def described(name: str, told: str | None) -> None:
@@ -200,7 +200,7 @@ def refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".nerve", ".nerve/private", ".nerve/nerve.db"])
-def test_a_project_that_leads_elsewhere_is_not_served(name: str, tmp_path: Path) -> None:
+def test_a_project_with_symlinks_is_not_served(name: str, tmp_path: Path) -> None:
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "project"
     elsewhere.mkdir(mode=0o700)
     (folder / name).parent.mkdir(parents=True)
@@ -216,7 +216,7 @@ def test_a_wide_bind_does_not_start(tmp_path: Path) -> None:
     assert not (tmp_path / ".nerve" / "nerve.db").exists()
 
 
-async def test_a_workflow_that_was_defined_is_there_after_a_kill(tmp_path: Path) -> None:
+async def test_a_defined_workflow_survives_a_kill(tmp_path: Path) -> None:
     project(tmp_path, hello=HELLO)
     given = {"source": HELLO.replace("hello", "later"), "key": "k"}
     async with program(tmp_path) as served, served.client() as client:

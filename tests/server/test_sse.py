@@ -73,7 +73,7 @@ async def test_a_gate_of_a_child_run_is_in_the_stream_of_its_parent(
     assert ids[-1] == seen[-1].data["seq"]
 
 
-async def test_there_is_nothing_to_come_back_for_when_a_run_is_over(client: httpx2.AsyncClient) -> None:
+async def test_reconnecting_to_a_finished_run_returns_204(client: httpx2.AsyncClient) -> None:
     run = await start(client, "hello", wait=True)
     path = f"/events/workflow/{run['run_id']}"
     seen = await all_of(client, path)
@@ -81,7 +81,7 @@ async def test_there_is_nothing_to_come_back_for_when_a_run_is_over(client: http
     assert reply.status_code == 204
 
 
-async def test_a_number_that_is_not_there_is_a_gap_and_not_silence(client: httpx2.AsyncClient) -> None:
+async def test_an_unknown_event_number_is_reported_as_a_gap(client: httpx2.AsyncClient) -> None:
     run = await start(client, "hello", wait=True)
     seen = await all_of(client, f"/events/workflow/{run['run_id']}", "999999")
     assert [each.kind for each in seen] == ["gap", "snapshot"]
@@ -91,7 +91,7 @@ async def test_a_number_that_is_not_there_is_a_gap_and_not_silence(client: httpx
 
 
 @pytest.mark.parametrize(("run", "last", "status"), [("nobody", None, 404), ("RUN", "x", 400)])
-async def test_what_cannot_be_streamed_is_said(
+async def test_an_invalid_stream_request_is_an_error(
     client: httpx2.AsyncClient, run: str, last: str | None, status: int
 ) -> None:
     known = (await start(client, "hello", wait=True))["run_id"]
@@ -101,7 +101,7 @@ async def test_what_cannot_be_streamed_is_said(
     assert reply.json()["message"]
 
 
-async def test_all_runs_are_streamed_behind_a_snapshot(client: httpx2.AsyncClient) -> None:
+async def test_all_runs_are_streamed_after_a_snapshot(client: httpx2.AsyncClient) -> None:
     waiting = await start(client, "ask", wait=True)
     async with aclosing(stream(client, "/events")) as events:
         first = await anext(events)
@@ -118,7 +118,7 @@ async def test_all_runs_are_streamed_behind_a_snapshot(client: httpx2.AsyncClien
     assert later["run_id"] in {each.data["run_id"] for each in again}
 
 
-async def test_a_snapshot_is_small_however_much_the_runs_gave(client: httpx2.AsyncClient) -> None:
+async def test_a_snapshot_is_small_despite_large_results(client: httpx2.AsyncClient) -> None:
     small = await start(client, "hello", input="x", wait=True)
     large = [await start(client, "hello", input="x" * 500_000, wait=True) for _ in range(20)]
     async with aclosing(stream(client, "/events")) as events:
@@ -133,7 +133,7 @@ async def test_a_snapshot_is_small_however_much_the_runs_gave(client: httpx2.Asy
     assert not told["more"]
 
 
-async def test_a_snapshot_that_has_no_room_for_all_says_so(
+async def test_a_truncated_snapshot_is_marked(
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(4):
@@ -153,15 +153,13 @@ async def test_a_snapshot_that_has_no_room_for_all_says_so(
 
 
 @pytest.mark.parametrize("mark", ["other-1", "nonsense", "-", "HERE-999999", "HERE--1", "HERE-" + "9" * 400])
-async def test_a_mark_of_which_nothing_is_known_is_a_gap(
-    served: Served, client: httpx2.AsyncClient, mark: str
-) -> None:
+async def test_an_unknown_mark_is_a_gap(served: Served, client: httpx2.AsyncClient, mark: str) -> None:
     mark = mark.replace("HERE", served.api.hub._hub_id)
     async with aclosing(stream(client, "/events", mark)) as events:
         assert [(await anext(events)).kind for _ in range(2)] == ["gap", "snapshot"]
 
 
-async def test_a_silent_stream_beats(tmp_path: Path) -> None:
+async def test_an_idle_stream_sends_heartbeats(tmp_path: Path) -> None:
     async with serving(tmp_path, heartbeat=0.05) as served, served.client() as client:
         run = await start(client, "ask", wait=True)
         async with client.stream("GET", f"/events/workflow/{run['run_id']}") as reply:
@@ -172,7 +170,7 @@ async def test_a_silent_stream_beats(tmp_path: Path) -> None:
                     break
 
 
-async def test_who_is_behind_is_told_so_and_comes_back(
+async def test_a_lagging_subscriber_is_notified_and_can_reconnect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that does not read for a while loses the stream, and no event."""
@@ -206,7 +204,7 @@ async def stalled(served: Served, path: str) -> tuple[asyncio.StreamReader, asyn
 BEAT = 0.2
 
 
-async def test_a_reader_who_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+async def test_a_subscriber_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
     async with serving(tmp_path, heartbeat=BEAT) as served, served.client() as client:
         run = await start(client, "chatty", input=15_000, wait=True)
         reader, writer = await stalled(served, f"/events/workflow/{run['run_id']}")
@@ -221,7 +219,9 @@ async def test_a_reader_who_takes_nothing_is_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("events", "factor"), [(10_000, 2.0), pytest.param(100_000, 1.15, marks=pytest.mark.full)]
 )
-async def test_a_reader_who_takes_nothing_holds_up_no_run(tmp_path: Path, events: int, factor: float) -> None:
+async def test_a_subscriber_that_reads_nothing_does_not_block_the_run(
+    tmp_path: Path, events: int, factor: float
+) -> None:
     """The same run beside one and without one, by the best of a few tries."""
     async with serving(tmp_path, heartbeat=BEAT) as served, served.client() as client:
         alone, beside = [], []
@@ -257,7 +257,9 @@ async def test_streams_end_with_the_server(tmp_path: Path) -> None:
                 pass
 
 
-async def test_who_leaves_is_forgotten(served: Served, client: httpx2.AsyncClient) -> None:
+async def test_subscriptions_of_a_disconnected_client_are_removed(
+    served: Served, client: httpx2.AsyncClient
+) -> None:
     run = await start(client, "ask", wait=True)
     async with aclosing(stream(client, f"/events/workflow/{run['run_id']}")) as events:
         await anext(events)

@@ -33,7 +33,7 @@ async def to_the_end(socket: ClientConnection, sent: str | bytes) -> None:
 
 
 @pytest.mark.requirement("S1-38")
-async def test_operations_are_done_over_a_websocket(served: Served) -> None:
+async def test_operations_work_over_a_websocket(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         run = (await ask(socket, "start", workflow="hello", input="you", wait=True))["result"]
         assert run["result"] == "hello you"
@@ -61,7 +61,7 @@ async def test_a_run_is_followed_and_answered(served: Served) -> None:
         assert json.loads(await socket.recv()) == {"id": "t", "end": True}
 
 
-async def test_all_runs_are_followed_until_one_has_seen_enough(served: Served) -> None:
+async def test_all_runs_are_followed_until_unsubscribe(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         await ask(socket, "subscribe", id="all")
         assert json.loads(await socket.recv())["event"] == "snapshot"
@@ -94,7 +94,7 @@ async def test_all_runs_are_followed_until_one_has_seen_enough(served: Served) -
         ({"op": "unsubscribe", "args": {"id": {"x": []}}}, "not_found"),
     ],
 )
-async def test_what_is_wrong_is_said_and_the_talk_goes_on(
+async def test_an_invalid_request_is_an_error_and_the_connection_stays_open(
     served: Served, message: dict[str, Any], code: str
 ) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
@@ -105,7 +105,7 @@ async def test_what_is_wrong_is_said_and_the_talk_goes_on(
 
 
 @pytest.mark.parametrize("id", [1, "1", None, 1.5, [1], {"x": "é"}, True])
-async def test_what_is_followed_comes_with_the_id_it_was_asked_for_with(served: Served, id: Any) -> None:
+async def test_events_carry_the_id_of_the_subscription(served: Served, id: Any) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         run = (await ask(socket, "start", workflow="ask", wait=True))["result"]["run_id"]
         assert await ask(socket, "subscribe", id=id, run=run) == {"id": id, "result": {"done": True}}
@@ -116,7 +116,7 @@ async def test_what_is_followed_comes_with_the_id_it_was_asked_for_with(served: 
         assert told == {"id": id, "end": True}
 
 
-async def test_a_number_and_its_text_are_two_ids(served: Served) -> None:
+async def test_a_number_and_its_string_are_different_ids(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         run = (await ask(socket, "start", workflow="hello", wait=True))["result"]["run_id"]
         for id in (1, "1"):
@@ -133,7 +133,7 @@ async def test_a_number_and_its_text_are_two_ids(served: Served) -> None:
 @pytest.mark.parametrize(
     ("sent", "code"), [("no json", "bad_request"), ("[]", "bad_request"), (b"x", "unsupported")]
 )
-async def test_what_is_no_message_is_said_and_what_is_at_work_is_replied_to(
+async def test_an_invalid_message_is_an_error_and_running_requests_get_replies(
     served: Served, sent: str | bytes, code: str
 ) -> None:
     go = asyncio.Event()
@@ -151,7 +151,7 @@ async def test_what_is_no_message_is_said_and_what_is_at_work_is_replied_to(
         assert json.loads(await socket.recv())["result"]["state"] == "completed"
 
 
-async def test_what_is_too_large_for_a_message_ends_the_talk(served: Served) -> None:
+async def test_an_oversized_message_closes_the_connection(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             await to_the_end(socket, "x" * 2_000_000)
@@ -164,7 +164,7 @@ async def test_what_is_too_large_for_a_message_ends_the_talk(served: Served) -> 
 # -- who may ---------------------------------------------------------------------------------------
 
 
-async def test_the_token_may_be_a_subprotocol_which_is_not_repeated(served: Served) -> None:
+async def test_the_token_may_be_a_subprotocol_that_is_not_echoed(served: Served) -> None:
     offered = ["nerve", f"nerve.token.{served.tokens['read']}"]
     async with dial(served, subprotocols=offered) as socket:
         assert socket.subprotocol == "nerve"
@@ -184,7 +184,7 @@ async def test_the_token_may_be_the_first_message(served: Served) -> None:
     "first",
     [{"token": "wrong"}, {"token": None}, {}, {"op": "runs"}, {"op": "start", "args": {"workflow": "ask"}}],
 )
-async def test_nothing_is_done_before_the_token(served: Served, first: dict[str, Any]) -> None:
+async def test_nothing_is_executed_before_the_token(served: Served, first: dict[str, Any]) -> None:
     async with dial(served) as socket:
         await socket.send(json.dumps(first))
         assert json.loads(await socket.recv())["error"]["code"] == "unauthorized"
@@ -193,7 +193,9 @@ async def test_nothing_is_done_before_the_token(served: Served, first: dict[str,
     assert served.api.session.list_workflow_runs() == []
 
 
-async def test_who_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_sends_no_token_is_disconnected(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(websocket, "TOKEN_TIMEOUT_S", 0.05)
     async with dial(served) as socket:
         assert json.loads(await socket.recv())["error"]["code"] == "unauthorized"
@@ -210,7 +212,7 @@ async def test_who_says_nothing_is_sent_away(served: Served, monkeypatch: pytest
         ({"origin": "http://127.0.0.1:PORT"}, 101),
     ],
 )
-async def test_who_may_not_is_refused_before_the_upgrade(
+async def test_an_unauthorized_client_is_refused_before_the_upgrade(
     served: Served, headers: dict[str, str], status: int
 ) -> None:
     given = {name: value.replace("PORT", str(served.port)) for name, value in headers.items()}
@@ -224,7 +226,7 @@ async def test_who_may_not_is_refused_before_the_upgrade(
     assert refused.value.response.status_code == status
 
 
-async def test_the_name_must_be_ours_and_other_paths_need_a_token(served: Served) -> None:
+async def test_the_host_must_be_allowed_and_other_paths_require_a_token(served: Served) -> None:
     for url, status in (
         (f"ws://localhost.evil.com:{served.port}/ws", 421),
         (f"ws://127.0.0.1:{served.port}/other", 401),
@@ -235,7 +237,7 @@ async def test_the_name_must_be_ours_and_other_paths_need_a_token(served: Served
         assert refused.value.response.status_code == status
 
 
-async def test_a_cookie_opens_a_websocket_only_from_our_page(served: Served) -> None:
+async def test_a_cookie_opens_a_websocket_only_from_the_same_origin(served: Served) -> None:
     async with served.client(None) as browser:
         code = {"code": served.auth.create_launch_code("read")}
         reply = await browser.post("/api/sign-in", json=code, headers={"X-Nerve": "1"})
@@ -247,7 +249,7 @@ async def test_a_cookie_opens_a_websocket_only_from_our_page(served: Served) -> 
         assert "result" in await ask(socket, "runs")
 
 
-async def test_every_operation_keeps_to_its_scope(served: Served) -> None:
+async def test_every_operation_requires_its_scope(served: Served) -> None:
     from nerve.api import OPERATIONS
     from nerve.server.auth import ALLOWED_SCOPES
 
@@ -259,9 +261,7 @@ async def test_every_operation_keeps_to_its_scope(served: Served) -> None:
                 assert refused is (operation.scope not in may), (scope, operation.name)
 
 
-async def test_a_snapshot_is_made_once_for_all_who_ask_meanwhile(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_callers_share_a_snapshot(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     perform = Api.perform
 
@@ -276,7 +276,7 @@ async def test_a_snapshot_is_made_once_for_all_who_ask_meanwhile(
     assert asked == ["runs", "gates"]
 
 
-async def test_waiting_for_one_run_holds_up_nothing_else(served: Served) -> None:
+async def test_waiting_for_one_run_does_not_block_other_requests(served: Served) -> None:
     async with dial(served, served.tokens["admin"]) as socket:
         for id in range(3):
             args = {"workflow": "ask", "key": str(id)}
@@ -286,7 +286,7 @@ async def test_waiting_for_one_run_holds_up_nothing_else(served: Served) -> None
         assert {each["id"] for each in told} == {0, 1, 2}
 
 
-async def test_who_asks_for_more_than_is_done_at_once_is_not_taken_for_dead(
+async def test_a_client_over_the_concurrency_limit_is_not_timed_out(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a socket is not read, the replies to pings are not read either."""
@@ -309,14 +309,14 @@ async def test_who_asks_for_more_than_is_done_at_once_is_not_taken_for_dead(
         assert [json.loads(await socket.recv())["id"] for _ in range(4)] == [0, 1, 2, 3]
 
 
-async def test_who_answers_no_ping_and_says_nothing_is_taken_for_dead(served: Served) -> None:
+async def test_a_client_without_pongs_and_messages_is_disconnected(served: Served) -> None:
     served.server.config.ws_ping_interval = served.server.config.ws_ping_timeout = 0.05
     async with dial(served, served.tokens["admin"], close_timeout=0.1) as socket:
         socket.transport.pause_reading()
         await until(lambda: not served.server.server_state.connections)
 
 
-async def test_who_leaves_while_much_is_asked_for_leaves_no_error_behind(
+async def test_a_busy_client_that_disconnects_logs_no_error(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(websocket, "MAX_CONCURRENT_MESSAGES", 1)

@@ -1,4 +1,4 @@
-"""The seeds' command protocol: both vocabularies, each operation once, on top of the api."""
+"""The command protocol of the seeds: both vocabularies, mapped to API operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("nerve")
 
 
 class CommandType(StrEnum):
-    """What a command may be; upper and lower case are the same."""
+    """The type of a command, case-insensitive."""
 
     EXECUTE_WORKFLOW = "EXECUTE_WORKFLOW"
     LIST_WORKFLOWS = "LIST_WORKFLOWS"
@@ -44,7 +44,7 @@ class CommandType(StrEnum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command and its parameters, as `Client.send_command` takes it."""
+    """A command and its parameters, for `Client.send_command`."""
 
     type: CommandType | str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class Command:
 
 Params = Mapping[str, Any]
 MAX_LISTED_RUNS = 1000
-"""How many runs are listed."""
+"""Maximum number of runs in a list."""
 
 
 async def execute_workflow(api: Api, params: Params) -> dict[str, Any]:
-    """Start a run. With `wait`, return when it has ended, or has a gate that somebody must answer."""
+    """Start a run. With `wait`, return when it ends or waits at a gate."""
     arguments = pick_parameters(params, "input", "params", "key", "wait")
     run = await api.start(workflow=require_parameter(params, "workflow_id"), **arguments)
     reply: dict[str, Any] = {"run_id": run.run_id, "workflow_id": run.workflow, "state": run.state}
@@ -84,13 +84,13 @@ async def get_workflow_run(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def list_workflow_runs(api: Api, params: Params) -> dict[str, Any]:
-    """The runs, the last one last."""
+    """Return the runs, newest last."""
     page = await api.runs(**pick_parameters(params, "state", workflow="workflow_id"), limit=MAX_LISTED_RUNS)
     return {"runs": [legacy_run_fields(run) for run in reversed(page.runs)], "more": page.more}
 
 
 async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
-    """Answer the open gate of a run, or the one that is named."""
+    """Answer the open gate of a run, or the gate `gate_id`."""
     answer = params["input"] if "input" in params else require_parameter(params, "answer")
     arguments = pick_parameters(params, "key", "reason", gate="gate_id")
     response = await api.answer(run=require_parameter(params, "run_id"), answer=answer, **arguments)
@@ -98,7 +98,7 @@ async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
-    """The same in the other vocabulary, which has other words for the answer and a run that is not there."""
+    """Like answer_gate(), with the parameter name and the error message of the other vocabulary."""
     if "answer" not in params and "input" not in params:
         require_parameter(params, "input")
     try:
@@ -125,7 +125,7 @@ async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
 
 
 async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
-    """The events of a run, and then as they come, until it has ended."""
+    """Yield the recorded and then the new events of a run, until it ends."""
     request: Any = parse_request(
         OPERATIONS["events"], {"run": require_parameter(params, "run_id"), **pick_parameters(params, "after")}
     )
@@ -134,12 +134,12 @@ async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str
 
 
 async def reject_subscription(api: Api, params: Params) -> dict[str, Any]:
-    fix = "Use a connection that stays open, or GET /events/workflow/{run_id}."
-    raise ApiError("bad_request", "subscribe_workflow has more than one reply", fix)
+    fix = "Use the Unix socket, or GET /events/workflow/{run_id}."
+    raise ApiError("bad_request", "subscribe_workflow requires a streaming connection", fix)
 
 
 class CommandRule(NamedTuple):
-    """What a command does, the operation of the api that says who may, and what it takes."""
+    """The handler of a command, the API operation that defines its scope, and its parameters."""
 
     handler: Callable[[Api, Params], Awaitable[dict[str, Any]]]
     operation: str
@@ -169,7 +169,7 @@ COMMAND_RULES = {
 
 
 async def handle_command(api: Api, command: Mapping[str, Any]) -> dict[str, Any]:
-    """Do `{"type": …, "params": {…}}`; the reply has `success`, and `data`, or `error` with its `code`."""
+    """Execute `{"type": …, "params": {…}}`; return `success` with `data`, or with `error` and `code`."""
     try:
         kind, params = parse_command(api, command)
         reply = {"success": True, "data": await COMMAND_RULES[kind].handler(api, params)}
@@ -179,7 +179,7 @@ async def handle_command(api: Api, command: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def stream_replies(api: Api, command: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
-    """The same for a connection that stays open: a subscription has a reply for every event, too."""
+    """Like handle_command(), for a streaming connection: a subscription yields a reply for each event."""
     if not is_subscription_command(command):
         yield await handle_command(api, command)
         return
@@ -196,7 +196,7 @@ def is_subscription_command(command: Mapping[str, Any]) -> bool:
 
 
 def required_command_scope(command: Mapping[str, Any]) -> Scope:
-    """Who may give a command; one that is not known may be read about by whoever may read."""
+    """Return the scope that a command requires. An unknown command requires "read", to get its error."""
     try:
         return OPERATIONS[COMMAND_RULES[CommandType(str(command.get("type")))].operation].scope
     except ValueError:
@@ -204,29 +204,29 @@ def required_command_scope(command: Mapping[str, Any]) -> Scope:
 
 
 def parse_command(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
-    """The command and its parameters, if they can be understood."""
+    """Return the type and parameters of a command, or raise ApiError."""
     try:
         kind = CommandType(str(command.get("type")))
     except ValueError:
         known = [command_type.value for command_type in CommandType]
         hint = did_you_mean_hint(str(command.get("type")).upper(), [name.upper() for name in known])
-        message = f"there is no command '{command.get('type')}'{hint}"
-        raise ApiError("bad_request", message, f"There are: {', '.join(known)}.") from None
+        message = f"Unknown command '{command.get('type')}'{hint}"
+        raise ApiError("bad_request", message, f"Commands: {', '.join(known)}.") from None
     params = {} if command.get("params") is None else command["params"]
     if not isinstance(params, Mapping):
         raise ApiError("bad_request", f"{kind}: params must be an object")
-    takes = COMMAND_RULES[kind].parameter_names
-    if unknown := [name for name in params if name not in (*takes, "session_id")]:
-        message = f"{kind} does not take '{unknown[0]}'{did_you_mean_hint(unknown[0], takes)}"
-        raise InvalidRequest("bad_request", message, takes)
+    accepted = COMMAND_RULES[kind].parameter_names
+    if unknown := [name for name in params if name not in (*accepted, "session_id")]:
+        message = f"Unknown parameter '{unknown[0]}' for {kind}{did_you_mean_hint(unknown[0], accepted)}"
+        raise InvalidRequest("bad_request", message, accepted)
     session = params.get("session_id") or command.get("session_id")
     if session not in (None, "default", api.session.name):
-        raise ApiError("not_found", f"Session '{session}' not found", f"There is: {api.session.name}.")
+        raise ApiError("not_found", f"Session '{session}' not found", f"Available: {api.session.name}.")
     return kind, params
 
 
 def with_command_names(error: ApiError, command: Mapping[str, Any]) -> ApiError:
-    """An error about what an operation takes, with the names under which a command takes it."""
+    """Return an error about parameters with the parameter names of the command."""
     if not isinstance(error, InvalidRequest):
         return error
     return InvalidRequest(
@@ -241,20 +241,20 @@ def require_parameter(params: Params, name: str) -> Any:
 
 
 def with_idempotency_key(command: dict[str, Any], key: str | None) -> dict[str, Any]:
-    """A command with the key that came beside it, if it takes one."""
+    """Return the command with the key of the Idempotency-Key header, if it accepts one."""
     try:
-        takes = COMMAND_RULES[CommandType(str(command.get("type")))].parameter_names
+        accepted = COMMAND_RULES[CommandType(str(command.get("type")))].parameter_names
     except ValueError:
-        takes = ()
+        accepted = ()
     params = {} if command.get("params") is None else command["params"]
-    if "key" in takes and isinstance(params, dict):
+    if "key" in accepted and isinstance(params, dict):
         add_idempotency_key(params, "key", key)
         return command | {"params": params}
     return command
 
 
 def pick_parameters(params: Params, *names: str, **others: str) -> dict[str, Any]:
-    """What is given of these, and of others under the names that the api has for them; null is nothing."""
+    """Return the given parameters under their API names (`others`: API name to parameter), without nulls."""
     api_names = {name: name for name in names} | others
     return {
         name: params[parameter] for name, parameter in api_names.items() if params.get(parameter) is not None
@@ -262,10 +262,10 @@ def pick_parameters(params: Params, *names: str, **others: str) -> dict[str, Any
 
 
 def convert_and_log_error(error: Exception) -> ApiError:
-    """Why something was not done; what nobody foresaw is in the log."""
+    """Convert an exception to an ApiError, and log unexpected ones."""
     api_error = errors.to_api_error(error)
     if api_error.code == "internal":
-        log.error("a command failed", exc_info=error)
+        log.error("command failed", exc_info=error)
     return api_error
 
 
@@ -274,7 +274,7 @@ def error_reply(error: ApiError) -> dict[str, Any]:
 
 
 def with_request_id(command: Mapping[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
-    """Whoever numbers commands finds the number in the reply."""
+    """Return the reply with the `request_id` of the command, if it has one."""
     return reply | ({"request_id": command["request_id"]} if "request_id" in command else {})
 
 
@@ -287,7 +287,7 @@ def legacy_gate_fields(gate: GateResponse) -> dict[str, Any]:
 
 
 def legacy_run_fields(run: RunResponse) -> dict[str, Any]:
-    """A run with the names that the seeds give to what is told of it."""
+    """Return a run with the field names of the seeds."""
     fields = run.model_dump(mode="json")
     gates = [legacy_gate_fields(gate) for gate in run.gates]
     pending = {name: gates[0][name] for name in ("gate_id", "prompt", "choices")} if gates else None

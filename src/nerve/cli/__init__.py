@@ -1,4 +1,4 @@
-"""The command line: one file a verb group, imported when it is used."""
+"""The command line. Each group of commands has one module, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
 
 APP_HELP = """Durable workflows of agents, shell commands and Python functions.
 
-`nerve` without a command opens the Commander. Begin with: nerve init my-project
+`nerve` without a command opens the Commander. To get started: nerve init my-project
 """
 app = App(
     name="nerve",
@@ -34,10 +34,10 @@ app = App(
     version=__version__,
 )
 LOCKED_STORE_FIX = (
-    "One process has the runs at a time; where a server has them, every command asks it: nerve serve"
+    "Only one process can open the store. To share it between commands, run a server: nerve serve"
 )
-DOCTOR_FIX = "See what is wrong: nerve doctor"
-CHECK_FIX = "See everything that is wrong: nerve check"
+DOCTOR_FIX = "To diagnose: nerve doctor"
+CHECK_FIX = "To list all problems: nerve check"
 RUN_ARGUMENTS_USAGE = "TARGET [INPUT] [--name=value …] [OPTIONS]"
 
 HELP_GROUPS = {
@@ -46,12 +46,12 @@ HELP_GROUPS = {
     for group in [Group(title, sort_key=position)]
     for name in names
 }
-"""The group of the help in which each command is listed."""
+"""Help group of each command."""
 COMMAND_ORDER = list(HELP_GROUPS)
 
 
 def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "") -> None:
-    """Add commands that are imported when they are used."""
+    """Add commands that are imported on first use."""
     for name, entry in entries.items():
         usage = f"Usage: nerve {prefix}{name} {RUN_ARGUMENTS_USAGE}" if name in ("run", "start") else None
         example = f"Example: {entry.example}"
@@ -72,7 +72,7 @@ workflow_app = App(
 )
 server_app = App(
     name="server",
-    help="Look at the server of this project, stop it, restart it, and sign in a browser.",
+    help="Show, stop or restart the project server, or sign in a browser.",
     version_flags=(),
     group=HELP_GROUPS["server"],
     sort_key=COMMAND_ORDER.index("server"),
@@ -82,14 +82,14 @@ add_commands(workflow_app, WORKFLOW_COMMANDS, "workflow ")
 add_commands(server_app, SERVER_COMMANDS, "server ")
 app.command(workflow_app)
 app.command(server_app)
-app.register_install_completion_command(help="Install completion for this shell.")
+app.register_install_completion_command(help="Install shell completion.")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The `nerve` command."""
+    """Run the `nerve` command and exit with its exit code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed: nerve … >&-
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it is open to the end
+        if getattr(sys, name) is None:  # closed by the shell: nerve … >&-
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - stays open until exit
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = execute_command_line(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # whoever read has heard enough
+        if not isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
             print(f"nerve: standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def execute_command_line(arguments: list[str]) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return the exit code."""
     try:
         function, bound_arguments, _ = app.parse_args(
             protect_after_double_dash(arguments or default_arguments()),
@@ -130,7 +130,7 @@ def execute_command_line(arguments: list[str]) -> int:
 
 
 def default_arguments() -> list[str]:
-    """What `nerve` without anything means: the Commander, at a terminal or for lines that are piped in."""
+    """Return the arguments for a bare `nerve`: the Commander, full-screen or reading lines from a pipe."""
     at_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     if at_terminal:
         return ["commander"]
@@ -138,7 +138,7 @@ def default_arguments() -> list[str]:
 
 
 def is_stdin_piped() -> bool:
-    """Whether standard input is a pipe or a file with something in it; a pipe is waited for."""
+    """Whether standard input is a pipe or a non-empty file. Blocks until a pipe has data or is closed."""
     import select
     import stat
 
@@ -156,7 +156,7 @@ def is_stdin_piped() -> bool:
 
 
 def protect_after_double_dash(arguments: list[str]) -> list[str]:
-    """What stands behind `--` when a run is started is marked, since it may look like an option."""
+    """Mark the arguments after `--` of a start command, because they may look like options."""
     starts_run = arguments[:1] in (["run"], ["start"]) or arguments[:2] == ["workflow", "start"]
     if not starts_run or "--" not in arguments:
         return arguments
@@ -165,20 +165,20 @@ def protect_after_double_dash(arguments: list[str]) -> list[str]:
 
 
 def wants_json(arguments: list[str]) -> bool:
-    """Whether a program reads what is printed."""
+    """Whether the arguments contain `--json` as an option."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in options
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFailure:
-    """Why a command was not done."""
+    """A failed command: exit code, error code and message."""
 
     exit_code: int
     error_code: str
     message: str
     terminal_text: str
-    """As a person reads it."""
+    """The message for standard error."""
     fix: str = ""
     problems: list[dict[str, Any]] = field(default_factory=list)
 
@@ -189,7 +189,7 @@ class CommandFailure:
 
 
 def help_hint(arguments: list[str]) -> str:
-    """Where a command is explained; everything, if it is none."""
+    """Return a pointer to the help of a command, or to the general help."""
     match arguments:
         case ["workflow", verb, *_] if verb in WORKFLOW_COMMANDS:
             return f"See: nerve workflow {verb} --help"
@@ -246,12 +246,12 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
         case NerveError():
             return internal_failure(str(error))
         case OSError():
-            return internal_failure(f"{error.filename or 'the system'}: {error.strerror or error}")
+            return internal_failure(f"{error.filename or 'system call'}: {error.strerror or error}")
     return internal_failure(f"{type(error).__name__}: {error}")
 
 
 def unknown_option_message(error: UnknownOptionError) -> str:
-    """That an option is not known, and the one that is spelt nearly so; hyphens are no likeness."""
+    """Return the message for an unknown option with a suggestion. Hyphens do not count as similarity."""
     import difflib
 
     option = error.token.keyword or error.token.value
@@ -263,7 +263,7 @@ def unknown_option_message(error: UnknownOptionError) -> str:
 
 
 def usage_failure(message: str, help: str, code: str = "bad_request") -> CommandFailure:
-    """What is wrong with the command, in one line."""
+    """Return the failure for invalid arguments, as one line."""
     message = with_full_stop(" ".join(message.split()))
     return CommandFailure(REFUSED, code, message, f"nerve: {message} {help}", help)
 

@@ -1,4 +1,4 @@
-"""`nerve check`: everything that can be known to be wrong, and nothing executed to know it."""
+"""`nerve check`: static checks of workflows, agent files and configuration. Executes nothing."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position,
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 INSTALLED_PROVIDERS = tuple(registry.installed_provider_names())
-"""The providers of installed packages; known before anything is looked at, because that reads files."""
+"""Providers of installed packages. Read at import, because finding them reads package metadata."""
 NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """How many workflows were looked at, and what was found."""
+    """The number of checked workflows and the problems found."""
 
     workflow_count: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -63,18 +63,18 @@ class CheckReport:
 
 
 def check_command(*targets: WorkflowName, json: Flag = False, quiet: Flag = False) -> int:
-    """Say everything that is wrong with workflows; exit code 1 if there are errors.
+    """Report all problems in workflows. The exit code is 1 if there are errors.
 
     Nothing is executed or imported.
 
     Parameters
     ----------
     targets
-        Workflow files or names of workflows of the project; without any, all of the project.
+        Workflow files or workflow names. Default: all workflows of the project.
     json
         Print one JSON object with all problems.
     quiet
-        Print the problems and nothing else.
+        Print only problems.
     """
     project = Project()
     try:
@@ -94,7 +94,7 @@ def check_command(*targets: WorkflowName, json: Flag = False, quiet: Flag = Fals
 
 
 class ProjectChecker:
-    """The checks of one project."""
+    """Checks the workflows and agent files of one project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -127,7 +127,7 @@ class ProjectChecker:
         return self.report
 
     def find_unknown_providers(self) -> Iterator[Problem]:
-        """Providers of the configuration that no installed package offers."""
+        """Yield configured providers whose kind no installed package provides."""
         for name, settings in self.project.config.providers.items():
             kind = settings.get("kind", name)
             if kind not in INSTALLED_PROVIDERS:
@@ -136,12 +136,12 @@ class ProjectChecker:
                     if isinstance(settings, LocatedMap)
                     else None
                 )
-                message = f"there is no provider '{kind}'{did_you_mean_hint(str(kind), INSTALLED_PROVIDERS)}"
+                message = f"Unknown provider '{kind}'{did_you_mean_hint(str(kind), INSTALLED_PROVIDERS)}"
                 yield Problem(
                     CONFIG_FILE,
                     position or Position(),
                     message,
-                    f"There are: {', '.join(INSTALLED_PROVIDERS)}.",
+                    f"Available: {', '.join(INSTALLED_PROVIDERS)}.",
                 )
 
     def check_target(self, target: str) -> None:
@@ -159,9 +159,9 @@ class ProjectChecker:
         self.report.problems += sort_problems(set(problems) - reported)
 
     def find_name_problems(self, document: Document, spec: Any) -> Iterator[Problem]:
-        """Workflows that may not be called, and names that the project does not have.
+        """Yield forbidden or invalid workflow calls, and unknown names.
 
-        A Python file may still bring those, so they are no errors.
+        Unknown names are warnings, because a Python file given with --with may register them.
         """
         own_name, steps = slugify(spec.name), list(walk_spec(spec.body))
         looked_up: set[str] = set()
@@ -179,7 +179,7 @@ class ProjectChecker:
                 yield from unknown_provider_warnings(agent, self.project.config)
 
     def known_names(self, own_name: str, looked_up: set[str]) -> KnownNames:
-        """The names there are; those that are looked for are put into `asked`."""
+        """Return the known names. Each name that is looked up is added to `looked_up`."""
         workflows = [own_name, *(slugify(workflow.name) for workflow in self.project.discovered.workflows)]
         agents = [agent.name for agent in self.agents.agents]
         config = self.project.config
@@ -192,7 +192,7 @@ class ProjectChecker:
         return KnownNames(has, workflows, names, config.refusal, inputs=self.inputs_of_workflow)
 
     def inputs_of_workflow(self, workflow: str) -> Mapping[str, models.InputSpec]:
-        """The inputs that a workflow of the project declares."""
+        """Return the declared inputs of a workflow of the project."""
         match = next(
             (
                 candidate
@@ -206,12 +206,12 @@ class ProjectChecker:
 
 
 def known_provider_names(config: Config) -> list[str]:
-    """The names of all providers that a workflow or an agent file can name, installed or not."""
+    """Return all provider names that workflows and agent files can use, installed or not."""
     return list(dict.fromkeys([*PROVIDER_ALIASES, *EXTRA_PROVIDERS, *INSTALLED_PROVIDERS, *config.providers]))
 
 
 def unknown_provider_warnings(agent: AgentFile, config: Config) -> list[Problem]:
-    """Providers that an agent names and the project does not have; a Python file may still bring them."""
+    """Return warnings for unknown providers of an agent. A Python file may still register them."""
     return [
         replace(problem, severity="warning")
         for problem in agent.unknown_provider_problems(known_provider_names(config))
@@ -219,7 +219,7 @@ def unknown_provider_warnings(agent: AgentFile, config: Config) -> list[Problem]
 
 
 def unknown_router_warnings(config: Config, agents: DiscoveredAgents) -> list[Problem]:
-    """That nobody has the name of the agent that routes; a Python file may still bring it."""
+    """Return a warning if the configured router agent is unknown. A Python file may still register it."""
     names = [*known_provider_names(config), *agents.broken, *(agent.name for agent in agents.agents)]
     if config.router is None or config.router.name in names:
         return []

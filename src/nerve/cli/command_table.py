@@ -1,4 +1,4 @@
-"""The table of verbs: each once, for the command line, its help and its tests. Listing them imports none."""
+"""The table of commands, for the parser, the help and the tests. Listing commands imports no command."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class CommandEntry(NamedTuple):
-    """A command: the function that does it, what it does, and an example."""
+    """A command: its function, help text and an example."""
 
     import_path: str
     """As `module:function`."""
@@ -14,17 +14,17 @@ class CommandEntry(NamedTuple):
     example: str
 
 
-RUN_HELP = """Run a workflow in this process, and show it to its end.
+RUN_HELP = """Run a workflow in this process and follow it until it ends.
 
-TARGET is a workflow file, the name of a workflow of the project or the beginning of it, or a Python file
-that has register(session), as FILE.py or FILE.py:NAME. INPUT is the text the run is given. Every
---name=value is an input that the workflow declares; what stands behind -- is no option.
+TARGET is a workflow file, a workflow name or a unique prefix of it, or a Python file that defines
+register(session), as FILE.py or FILE.py:NAME. INPUT is the input text of the run. Each --name=value sets an
+input that the workflow declares. Put values that start with "-" after "--".
 """
-START_HELP = """Start a run in the server of this project.
+START_HELP = """Start a run on the project server, print its id and return.
 
-Without a server, the run is executed in this process until it ends or waits.
+Without a server, the run executes in this process until it ends or waits.
 
-TARGET, INPUT and --name=value are as in `nerve run`. With a server it prints the id of the run and returns.
+TARGET, INPUT and --name=value have the same meaning as in `nerve run`.
 """
 CLI_COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry(
@@ -34,21 +34,23 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve.cli.start:start_run_command", START_HELP, "nerve start ship --number=3 --label v3"
     ),
     "watch": CommandEntry(
-        "nerve.cli.inspect:watch_command", "Show a run as it goes on, and answer its gates.", "nerve watch v3"
+        "nerve.cli.inspect:watch_command", "Follow a run and answer its gates.", "nerve watch v3"
     ),
     "runs": CommandEntry(
         "nerve.cli.runs:runs_command", "List the runs of this project.", "nerve runs --state waiting"
     ),
     "status": CommandEntry(
-        "nerve.cli.inspect:status_command", "Say how a run stands, or everything.", "nerve status v3"
+        "nerve.cli.inspect:status_command",
+        "Show the status of a run, or of the whole project.",
+        "nerve status v3",
     ),
     "events": CommandEntry(
         "nerve.cli.inspect:events_command", "Print the events of a run.", "nerve events v3 --after 10 --json"
     ),
     "logs": CommandEntry(
-        "nerve.cli.inspect:logs_command", "Print what a run did and said.", "nerve logs v3 --follow"
+        "nerve.cli.inspect:logs_command", "Print the log of a run.", "nerve logs v3 --follow"
     ),
-    "gates": CommandEntry("nerve.cli.inspect:gates_command", "List every open gate.", "nerve gates --json"),
+    "gates": CommandEntry("nerve.cli.inspect:gates_command", "List open gates.", "nerve gates --json"),
     "answer": CommandEntry(
         "nerve.cli.run_control:answer_gate_command",
         "Answer an open gate of a run.",
@@ -56,41 +58,43 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     ),
     "approve": CommandEntry(
         "nerve.cli.run_control:approve_gate_command",
-        "Answer with the choice that approves.",
+        "Answer a gate with its approving choice.",
         "nerve approve v3",
     ),
     "reject": CommandEntry(
-        "nerve.cli.run_control:reject_gate_command", "Answer with the choice that rejects.", "nerve reject v3"
+        "nerve.cli.run_control:reject_gate_command",
+        "Answer a gate with its rejecting choice.",
+        "nerve reject v3",
     ),
     "pause": CommandEntry(
-        "nerve.cli.run_control:pause_command", "Let nothing new begin in a run.", "nerve pause v3"
+        "nerve.cli.run_control:pause_command", "Pause a run; running steps finish.", "nerve pause v3"
     ),
     "resume": CommandEntry(
         "nerve.cli.resume:resume_command",
-        "Go on with a run that waits, is parked or is held.",
+        "Resume a waiting, parked, paused or held run.",
         "nerve resume v3 --answer approve=yes",
     ),
     "steer": CommandEntry(
         "nerve.cli.run_control:steer_command",
-        "Say something to an agent at work.",
+        "Send a message to a working agent.",
         "nerve steer v3 'Use tabs.' --path /dev",
     ),
     "stop": CommandEntry(
         "nerve.cli.run_control:stop_command",
-        "End a run, with everything it has started.",
-        "nerve stop v3 --reason 'not needed any more'",
+        "Stop a run and everything it started.",
+        "nerve stop v3 --reason 'no longer needed'",
     ),
     "retry": CommandEntry(
-        "nerve.cli.run_control:retry_command", "Try a held or failed run again.", "nerve retry v3 --wait"
+        "nerve.cli.run_control:retry_command", "Retry a held or failed run.", "nerve retry v3 --wait"
     ),
     "skip": CommandEntry(
         "nerve.cli.run_control:skip_command",
-        "Settle what a run is held at, as if it had been done.",
+        "Skip the step that a run is held at.",
         "nerve skip v3 --output done",
     ),
     "fork": CommandEntry(
         "nerve.cli.run_control:fork_command",
-        "Start a run that takes over what another has settled.",
+        "Start a run that reuses the completed steps of another.",
         "nerve fork v3 --at /build --wait",
     ),
     "signal": CommandEntry(
@@ -105,7 +109,7 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     ),
     "retract": CommandEntry(
         "nerve.cli.facts:retract_command",
-        "Retract the facts that fit a pattern.",
+        "Retract the facts that match a pattern.",
         "nerve retract '(review _)'",
     ),
     "facts": CommandEntry(
@@ -115,56 +119,56 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     ),
     "route": CommandEntry(
         "nerve.cli.route:route_command",
-        "Say which workflow a text asks for.",
+        "Find the workflow for a text.",
         "nerve route 'ship version 3' --start",
     ),
     "serve": CommandEntry(
-        "nerve.cli.serve:serve_command", "Serve this project to everything else.", "nerve serve --port 8000"
+        "nerve.cli.serve:serve_command", "Run the project server.", "nerve serve --port 8000"
     ),
     "gc": CommandEntry(
         "nerve.cli.gc:gc_command", "Delete runs that ended long ago.", "nerve gc --older-than 30d --yes"
     ),
     "commander": CommandEntry(
         "nerve.cli.commander:commander_command",
-        "Open the Commander: talk to agents and workflows, and see and steer all runs.",
+        "Open the Commander, the terminal interface for all runs.",
         "nerve commander --plain",
     ),
     "check": CommandEntry(
-        "nerve.cli.check:check_command", "Say everything that is wrong with workflows.", "nerve check ship"
+        "nerve.cli.check:check_command", "Report all problems in workflows.", "nerve check ship"
     ),
     "show": CommandEntry(
         "nerve.cli.show:show_command", "Show a workflow as a tree or a diagram.", "nerve show ship --mermaid"
     ),
     "convert": CommandEntry(
         "nerve.cli.convert:convert_command",
-        "Write a workflow down in another notation.",
+        "Convert a workflow to another notation.",
         "nerve convert ship --to lisp",
     ),
     "init": CommandEntry(
-        "nerve.cli.init:init_command", "Make a folder a project that runs.", "nerve init my-project"
+        "nerve.cli.init:init_command", "Create a project with an example workflow.", "nerve init my-project"
     ),
     "new": CommandEntry(
-        "nerve.cli.init:new_command", "Write the beginnings of a workflow.", "nerve new tidy --to yaml"
+        "nerve.cli.init:new_command", "Create a workflow file from a template.", "nerve new tidy --to yaml"
     ),
     "doctor": CommandEntry(
         "nerve.cli.doctor:doctor_command",
-        "Say what is there, what is missing and how to get it.",
+        "Diagnose the installation and the project.",
         "nerve doctor",
     ),
     "trust": CommandEntry(
         "nerve.cli.trust:trust_command",
-        "Trust a folder that came from elsewhere, with its runs and configuration.",
+        "Trust a folder from elsewhere, with its runs and configuration.",
         "nerve trust",
     ),
     "schema": CommandEntry(
         "nerve.cli.schema:schema_command",
-        "Print a JSON Schema of workflows or of the api.",
+        "Print a JSON Schema of workflows or of the API.",
         "nerve schema steps",
     ),
     "version": CommandEntry("nerve.cli.schema:version_command", "Print the version.", "nerve version --json"),
     "demo": CommandEntry(
         "nerve.cli.demo:demo_command",
-        "Fix a scratch project with a failing test; needs no key.",
+        "Fix a failing test in a scratch project; needs no API key.",
         "nerve demo",
     ),
 }
@@ -177,34 +181,34 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Facts": ("facts", "assert", "retract"),
     "Project and server": ("serve", "server", "trust", "doctor", "version"),
 }
-"""The commands by what a user wants to do, in the order of the help."""
+"""Commands by task, in the order of the help."""
 SERVER_COMMANDS: dict[str, CommandEntry] = {
     "status": CommandEntry(
         "nerve.cli.server:server_status_command",
-        "Say whether a server is running for this project, and where.",
+        "Show whether the project server is running, and where.",
         "nerve server status --json",
     ),
     "stop": CommandEntry(
         "nerve.cli.server:server_stop_command",
-        "Stop the server; its runs continue with the next one.",
+        "Stop the server; its runs resume when it restarts.",
         "nerve server stop",
     ),
     "restart": CommandEntry(
         "nerve.cli.server:server_restart_command",
-        "Stop the server in the background, and start another one.",
+        "Restart the background server.",
         "nerve server restart --with flows.py",
     ),
     "sign-in": CommandEntry(
         "nerve.cli.server:server_sign_in_command",
-        "Print an address that signs in one browser.",
+        "Print a URL that signs in one browser.",
         "nerve server sign-in",
     ),
 }
-"""The verbs of `nerve server`."""
+"""The commands of `nerve server`."""
 WORKFLOW_COMMANDS: dict[str, CommandEntry] = {
     "define": CommandEntry(
         "nerve.cli.workflow:workflow_define_command",
-        "Define the workflow of a file.",
+        "Define a workflow from a file.",
         "nerve workflow define ship.lisp",
     ),
     "start": CommandEntry(
@@ -212,18 +216,18 @@ WORKFLOW_COMMANDS: dict[str, CommandEntry] = {
     ),
     "watch": CommandEntry(
         "nerve.cli.inspect:watch_command",
-        "Show a run as it goes on, and answer its gates.",
+        "Follow a run and answer its gates.",
         "nerve workflow watch v3",
     ),
     "list": CommandEntry(
         "nerve.cli.workflow:workflow_list_command",
-        "List the workflows, and their open runs.",
+        "List workflows and their open runs.",
         "nerve workflow list",
     ),
     "reload": CommandEntry(
         "nerve.cli.workflow:workflow_reload_command",
-        "Read the definitions of the project again.",
+        "Reload the workflow definitions of the project.",
         "nerve workflow reload",
     ),
 }
-"""The verbs of `nerve workflow`."""
+"""The commands of `nerve workflow`."""

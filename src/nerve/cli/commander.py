@@ -1,4 +1,4 @@
-"""`nerve` and `nerve commander`: the Commander, on the full screen or in plain lines."""
+"""`nerve` and `nerve commander`: the Commander, full-screen or as plain lines."""
 
 from __future__ import annotations
 
@@ -23,30 +23,32 @@ if TYPE_CHECKING:
 
 
 def commander_command(*, plain: Flag = False, server: str | None = None, modules: FileList = ()) -> int:
-    """Open the Commander: talk to agents and workflows, and see and steer all runs of this project.
+    """Open the Commander: start workflows, talk to agents, and watch and steer all runs of this project.
 
-    The server of the project is started in the background if none runs, and ends by itself when it is not
-    needed. Leaving stops no run. `nerve` alone is the same, at a terminal.
+    Starts the project server in the background if none is running; the server exits when it is idle. Leaving
+    the Commander does not stop runs. At a terminal, `nerve` alone does the same.
 
     Parameters
     ----------
     plain
-        Plain lines instead of the full screen; they are taken anyway where the terminal is not up to it.
+        Print plain lines instead of using the full screen. Default for terminals without full-screen support.
     server
-        The address of a server that somebody else runs. Its token is in NERVE_TOKEN, or is the project's.
+        The URL of a running server. The token comes from NERVE_TOKEN, or from the project.
     modules
-        A Python file that has register(session), or a workflow file, for the server that is started.
+        A Python file that defines register(session), or a workflow file, to load into the started server.
     """
     if modules and server is not None:
-        raise UsageError("the server at that address has what it was started with: leave out --with.")
+        raise UsageError("--with cannot be used with --server: that server loads its own files.")
     for file in modules:
         if not file.is_file():
-            raise UsageError(f"there is no file {file}.")
+            raise UsageError(f"File not found: {file}.")
     check_modules(modules)
     if server is None:
         require_trust(opening=True)
     elif urlsplit(server).scheme not in ("http", "https"):
-        raise UsageError(f"--server {server} is no address: write http://127.0.0.1:7433.")
+        raise UsageError(
+            f"--server must be an http or https URL, got '{server}'. Example: http://127.0.0.1:7433."
+        )
     is_full_screen = not plain and supports_full_screen()
     # As early as possible: what is typed while the screen is imported and the server starts is not lost.
     terminal = TypeaheadTerminal(sys.stdin.fileno()) if is_full_screen else None
@@ -63,21 +65,21 @@ def commander_command(*, plain: Flag = False, server: str | None = None, modules
 
 
 def check_modules(modules: tuple[Path, ...]) -> None:
-    """Refuse files that the server which runs was not given; where it has them, the Commander joins it."""
+    """Raise UsageError if a server is running without these files."""
     if not modules or find_server(Path()) is None:
         return
     loaded = (read_server_info(ProjectPaths.of(Path())) or {}).get("modules") or []
     if missing := [file for file in modules if str(file.absolute()) not in loaded]:
-        loaded_text = f"with {', '.join(loaded)}" if loaded else "without any file"
+        loaded_text = f"with {', '.join(loaded)}" if loaded else "without files"
         files = " ".join(f"--with {shlex.quote(str(file))}" for file in modules)
         raise UsageError(
-            f"the server of this project runs {loaded_text}, and not with {missing[0]}."
-            f" Start it again: nerve server restart {files}."
+            f"The project server runs {loaded_text}, but not with {missing[0]}."
+            f" Restart it: nerve server restart {files}."
         )
 
 
 def supports_full_screen() -> bool:
-    """Whether the terminal can show a full screen, and the person wants one."""
+    """Whether the terminal supports full-screen output and NO_COLOR is not set."""
     is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
     is_dumb = os.environ.get("TERM", "").lower() in ("", "dumb", "unknown")
     return is_terminal and not is_dumb and not os.environ.get("NO_COLOR")
@@ -86,7 +88,7 @@ def supports_full_screen() -> bool:
 async def run_commander(
     terminal: TypeaheadTerminal | None, server: str | None, modules: tuple[Path, ...] = ()
 ) -> tuple[int, list[str]]:
-    """The Commander until somebody leaves it: the exit code, and what is left in the terminal."""
+    """Run the Commander until the user leaves; return the exit code and the closing lines to print."""
     from nerve.commander.path_completion import make_file_completer
 
     controller = create_controller(server, modules)
@@ -111,7 +113,7 @@ async def run_commander(
 
 
 def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
-    """The controller of the project's server, or of one elsewhere."""
+    """Return a controller for the project server, or for the server at a URL."""
     from nerve.commander.project_server import ProjectServer, client_for_url
     from nerve.commander.workflow_controller import WorkflowController
 
@@ -124,12 +126,12 @@ def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> Wor
 async def run_full_screen(
     controller: WorkflowController, terminal: TypeaheadTerminal | None
 ) -> tuple[str, int]:
-    """What comes after the full screen, and its exit code."""
+    """Run the full-screen mode; return the next mode and the exit code."""
     from nerve.commander.core.history import InputHistory
     from nerve.commander.history_file import HISTORY_PATH, HistoryFile
     from nerve.commander.tui.app import CommanderApp
 
-    for name in ("COLUMNS", "LINES"):  # a size that was exported once is not the size of the window now
+    for name in ("COLUMNS", "LINES"):  # exported values may differ from the current window size
         os.environ.pop(name, None)
     history = InputHistory(HistoryFile(Path(controller.state.project) / HISTORY_PATH))
     app = CommanderApp(controller, history, typeahead=terminal.read_pending() if terminal else None)

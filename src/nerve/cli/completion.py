@@ -1,4 +1,4 @@
-"""What shell completion offers for the values of arguments: workflows, runs and states of the project."""
+"""Shell completion of argument values: workflows, runs and states of the project."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
 MAX_RUNS = 50
-"""Runs that are offered: the newest."""
+"""Number of runs offered, newest first."""
 
 
 def complete_workflow(context: CompletionContext) -> dict[str, str]:
-    """Return the workflows of the project, with their descriptions. No file is executed for that."""
+    """Return the workflows of the project with their descriptions. Executes no file."""
     from nerve.cli.targets import Project
     from nerve.spec.defined_workflow import slugify
 
@@ -39,7 +39,7 @@ def complete_run(context: CompletionContext) -> dict[str, str]:
 
 
 def complete_state(context: CompletionContext) -> list[str]:
-    """Return the states in which a run can be."""
+    """Return the possible states of a run."""
     from nerve.cli.runs import RUN_STATES
 
     return RUN_STATES
@@ -47,5 +47,5 @@ def complete_state(context: CompletionContext) -> list[str]:
 
 WorkflowName = Annotated[str, Parameter(completer=complete_workflow)]
 RUN_PARAMETER = Parameter(
-    name="RUN", help="Its id, the beginning of it, or its label.", completer=complete_run
+    name="RUN", help="Run id, a unique prefix of it, or the label of the run.", completer=complete_run
 )

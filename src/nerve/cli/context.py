@@ -1,4 +1,4 @@
-"""What the verbs share: their options, the api they talk to, and how they tell what it said."""
+"""What commands share: common options, access to the API, and output of results."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ __all__ = [
 RunArgument = Annotated[str, RUN_PARAMETER]
 
 WITH_OPTION_REFUSED = (
-    "A server is running for this project, and has what it was started with: leave out --with."
+    "--with cannot be used while a server is running for this project. Start the server with the file."
 )
 PYTHON_TARGET_REFUSED = (
-    "A server is running for this project, and has only the code that it was started with."
-    " Start the server with the file (nerve serve --with {file}) and name the workflow,"
+    "The running project server cannot load Python files."
+    " Start it with the file (nerve serve --with {file}) and pass the workflow name,"
     " or use another store: --store FILE."
 )
 
@@ -60,18 +60,18 @@ PYTHON_TARGET_REFUSED = (
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CommonOptions:
-    """Options that every verb has which talks to the api.
+    """Options of every command that uses the API.
 
     Parameters
     ----------
     json
-        Print one JSON value, and nothing else, on standard output.
+        Print exactly one JSON value on standard output.
     quiet
-        Say nothing on standard error but errors.
+        Print only results and errors.
     modules
-        A Python file that has register(session), or a workflow file; only where no server runs.
+        A Python file that defines register(session), or a workflow file. Only without a server.
     store
-        The file of the store, instead of .nerve/nerve.db; no server is asked then.
+        The store file. Default: .nerve/nerve.db. With this option, no server is used.
     """
 
     json: Flag = False
@@ -89,44 +89,44 @@ DEFAULT_OPTIONS = CommonOptions()
 
 @dataclass(slots=True)
 class CliContext:
-    """The api of this project, and what is told of it."""
+    """The API client of one command, and its output."""
 
     client: Client
     common: CommonOptions
     session: Session | None = None
-    """The session of this process; None where a server has it."""
+    """The session of this process; None if a server owns the store."""
     problems: list[dict[str, Any]] = field(default_factory=list)
-    """What is wrong with the definitions of the project."""
+    """Problems in the definitions of the project."""
     out: TextIO = field(default_factory=lambda: sys.stdout)
     shown_run_id: str = ""
-    """The run that is shown until it ends, which goes on after Ctrl-C."""
+    """The run being followed, which the message after Ctrl-C names."""
     read_outcome: Callable[[], dict[str, Any]] | None = None
-    """How it was when it was last looked at."""
+    """Returns the last known outcome of the followed run."""
 
     @property
     def interrupt_message(self) -> str:
-        """What is said of it then."""
+        """The message after Ctrl-C."""
         if not self.shown_run_id:
             return "Interrupted."
         if self.session is None:
             return (
-                "Interrupted. The run goes on in the server. See it: "
+                "Interrupted. The run continues on the server. Follow it: "
                 f"{format_command('watch', self.shown_run_id)}"
             )
         return (
-            "Interrupted. The run is parked. Go on with: "
+            "Interrupted. The run is parked. Resume with: "
             f"{format_resume_command(self.common, self.shown_run_id)}"
         )
 
     def info(self, line: str) -> None:
-        """Something beside the result, for a person."""
+        """Print a line on standard error, unless --quiet is given."""
         if not self.common.quiet:
             print(sanitize_text(line), file=sys.stderr)
 
     def print_result(
         self, result: BaseModel | list[Any] | dict[str, Any], lines: str | Sequence[str] = ()
     ) -> None:
-        """The result: one JSON value, or lines."""
+        """Print the result: one JSON value with --json, otherwise lines."""
         if self.common.json:
             data = result.model_dump(mode="json") if isinstance(result, BaseModel) else result
             print(dump_safe_json(data), file=self.out)
@@ -135,9 +135,9 @@ class CliContext:
                 print(sanitize_text(line), file=self.out)
 
     async def ensure_driven(self, name: str) -> str:
-        """Make sure that somebody drives a run; where no server does, this process. Gives its id.
+        """Resume a run in this process unless a server drives it, and return its id.
 
-        A child run goes on with the run that called it.
+        A child run is resumed through its root run.
         """
         named_run = await self.client.run(run=name)
         if self.session is None:
@@ -156,7 +156,7 @@ class CliContext:
         return run.run_id
 
     def options_for(self, run_id: str) -> list[str]:
-        """Return the options a command on a run needs; without a server, the files that have its code."""
+        """Return the options a command on a run needs: without a server, its Python files and the store."""
         if self.session is None:
             return []
         row = self.session.engine.store.run(run_id)
@@ -174,9 +174,9 @@ def run_with_api(
     writes: bool = False,
     read_only: bool = False,
 ) -> int:
-    """Do something with the api: that of the server of this project, or one in this process.
+    """Run an action against the API of the project server, or of this process; return the exit code.
 
-    Unless it only `looks`, everything that it would use must be this user's, or be trusted.
+    Unless `read_only`, the project state must belong to this user or be trusted.
     """
     out, contexts = sys.stdout, list[CliContext]()
 
@@ -189,7 +189,7 @@ def run_with_api(
     try:
         if not read_only:
             require_trust(common.store)
-        with contextlib.redirect_stdout(sys.stderr):  # what nodes print is no result
+        with contextlib.redirect_stdout(sys.stderr):  # nodes may print; stdout is for the result
             return asyncio.run(run_action())
     except ApiError as error:
         return report_api_error(error, common)
@@ -227,7 +227,7 @@ async def open_context(common: CommonOptions, writes: bool) -> AsyncIterator[Cli
 
 
 def report_api_error(error: ApiError, common: CommonOptions) -> int:
-    """One clear error with its code and what to do; the exit code."""
+    """Print an API error and return the exit code."""
     if common.json:
         print(dump_safe_json({"error": error.to_dict()}))
     print(f"nerve: {format_api_error(error)}", file=sys.stderr)
@@ -240,17 +240,17 @@ def format_api_error(error: ApiError) -> str:
 
 
 def format_command(*words: str) -> str:
-    """A command as it can be typed."""
+    """Return a `nerve` command line, quoted for the shell."""
     return " ".join(["nerve", *map(shlex.quote, words)])
 
 
 def format_resume_command(common: CommonOptions, run_id: str) -> str:
-    """The command that goes on with a run."""
+    """Return the command that resumes a run."""
     return format_command("resume", run_id, *file_options(common))
 
 
 def file_options(common: CommonOptions) -> list[str]:
-    """Return the options that name the files a command works with."""
+    """Return the --with and --store options of a command."""
     options = [part for file in dict.fromkeys(common.modules) for part in ("--with", str(file))]
     return [*options, "--store", str(common.store)] if common.store is not None else options
 
@@ -260,5 +260,5 @@ def stderr_console(common: CommonOptions) -> Console:
 
 
 def count_noun(number: int, noun: str) -> str:
-    """A number of things in words, such as `1 run`."""
+    """Return a count with its noun, such as `1 run` or `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

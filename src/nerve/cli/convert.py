@@ -1,4 +1,4 @@
-"""`nerve convert`: a workflow written down in another notation."""
+"""`nerve convert`: convert a workflow to another notation."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def convert_command(
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Write a workflow down in another notation. Nothing is executed or imported.
+    """Convert a workflow to another notation. Nothing is executed or imported.
 
-    It is written in the dialect of the notation where that can say everything, or else in the full form.
+    Uses the dialect of the notation if it can express the whole workflow, otherwise the full form.
 
     Parameters
     ----------
     file
-        A workflow file, or the name of a workflow of the project.
+        A workflow file, or a workflow name.
     to
-        The notation.
+        The target notation.
     output
-        The file to write; without it, standard output.
+        The file to write. Default: standard output.
     json
-        Print one JSON object: `notation`, `text`, `remarks`, and `file` if one was written.
+        Print one JSON object: `notation`, `text`, `remarks`, and `file` with --output.
     quiet
-        Do not say what the notation cannot say.
+        Do not print remarks.
     """
     project = Project()
     target = project.resolve_target(file)
     if isinstance(target, PythonTarget):
-        raise UsageError(f"{file} is Python, which cannot be written in another notation.")
+        raise UsageError(f"{file} is Python code and cannot be converted to another notation.")
     spec = load_file_spec(target.path)
     text, remarks = render_notation(plain_form(spec), to)
     remarks += prompt_file_remarks(spec)
@@ -66,7 +66,7 @@ def convert_command(
 
 
 def load_file_spec(path: Path) -> models.WorkflowSpec:
-    """The spec of a file; its prompts stay in theirs."""
+    """Return the spec of a file. Prompt files are not inlined."""
     spec, problems = validate_document(read_source(read_notation_file(path), str(path)))
     if spec is None:
         raise InvalidDefinition(problems)
@@ -74,7 +74,7 @@ def load_file_spec(path: Path) -> models.WorkflowSpec:
 
 
 def render_notation(data: dict[str, Any], to: str) -> tuple[str, list[str]]:
-    """The text, and what is to be said about it."""
+    """Return the converted text and remarks about it."""
     if to != "json":
         return get_notation(to).write(data), []
     from nerve.notations.json_steps import write_steps
@@ -82,8 +82,8 @@ def render_notation(data: dict[str, Any], to: str) -> tuple[str, list[str]]:
     text, unsupported = write_steps(data)
     if not unsupported:
         return text, []
-    remarks = [f"steps cannot say it: {what}" for what in unsupported]
-    return get_notation("json").write(data), [*remarks, "so it is written in the full form."]
+    remarks = [f"Steps cannot express {what}" for what in unsupported]
+    return get_notation("json").write(data), [*remarks, "Wrote the full form instead."]
 
 
 def prompt_file_remarks(spec: models.WorkflowSpec) -> list[str]:
@@ -95,11 +95,11 @@ def prompt_file_remarks(spec: models.WorkflowSpec) -> list[str]:
     if not files:
         return []
     names = ", ".join(f"{name}.md" for name in sorted(files))
-    return [f"its prompts stay in their files ({names}): keep the new file beside the old one."]
+    return [f"Prompts stay in their files ({names}). Keep the new file in the same folder as the old one."]
 
 
 def write_output_file(output: Path, text: str) -> None:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"Cannot write {output}: {error.strerror}.") from None

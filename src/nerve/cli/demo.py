@@ -1,4 +1,4 @@
-"""`nerve demo`: the main job shown on a scratch project, with nothing to set up."""
+"""`nerve demo`: a demonstration on a scratch project that needs no setup."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def demo_command(
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Mend a scratch project with a failing test; needs no key.
+    """Fix a failing test in a scratch project; needs no API key.
 
     Parameters
     ----------
     yes
-        Answer the gate at the end with "approve".
+        Answer the final gate with "approve".
     crash
-        Kill the process with SIGKILL in the middle, and go on in a new one.
+        Kill the process with SIGKILL halfway and recover the run in a new process.
     keep
-        Keep the folder with the project, the journal and the log of effects.
+        Keep the folder with the project, the journal and the effects log.
     resume
-        Go on with the run in a folder that was kept.
+        Resume the run in a folder kept with --keep.
     json
-        Print one JSON object at the end: `code`, `merged`, and `folder` if it was kept.
+        Print one JSON object at the end: `code`, `merged`, and `folder` with --keep.
     quiet
-        Show nothing, and ask nothing.
+        Print no progress and ask no questions.
     """
     options = DemoOptions(yes, quiet or json)
     if resume is not None:
@@ -70,7 +70,7 @@ def demo_command(
 
 
 def print_demo_summary(json: bool, project: ScratchProject, keep: bool, code: int) -> None:
-    """The end, for programs."""
+    """Print the outcome as one JSON object, if `json` is set."""
     if json:
         summary = {
             "code": code,
@@ -87,7 +87,7 @@ def print_introduction(console: Console, folder: Path, keep: bool) -> None:
 
 
 def run_demo_in_process(project: ScratchProject, options: DemoOptions) -> int:
-    """The whole run in this process."""
+    """Run the demo in this process and return the exit code."""
     from nerve.cli.demo_process import DemoProcess
 
     try:
@@ -97,7 +97,7 @@ def run_demo_in_process(project: ScratchProject, options: DemoOptions) -> int:
 
 
 def run_crashing_demo(console: Console, project: ScratchProject, options: DemoOptions) -> int:
-    """The run in a process that kills itself, then in another one that goes on."""
+    """Run the demo in a process that kills itself, then recover it in a second process."""
     doomed = start_demo_process("doomed", project, options)
     code = wait_for_child(doomed)
     if code != -signal.SIGKILL:
@@ -106,8 +106,8 @@ def run_crashing_demo(console: Console, project: ScratchProject, options: DemoOp
     written_lines, total_lines = project.lines_written()
     print_sentence(
         console,
-        f"✗ Process {doomed.pid} was killed by SIGKILL: {written_lines} of {total_lines} lines of slug.py "
-        "are written.",
+        f"✗ Process {doomed.pid} was killed by SIGKILL: "
+        f"{written_lines} of {total_lines} lines of slug.py are written.",
     )
     return wait_for_child(start_demo_process("heir", project, options))
 
@@ -118,7 +118,7 @@ def start_demo_process(role: str, project: ScratchProject, options: DemoOptions)
 
 
 def wait_for_child(child: subprocess.Popen[bytes]) -> int:
-    """How the child ended; Ctrl-C reaches it too, and it is given the time to end by itself."""
+    """Return the exit code of the child. Ctrl-C reaches the child too, so wait for its own shutdown."""
     try:
         return child.wait()
     except KeyboardInterrupt:
@@ -131,9 +131,9 @@ def resume_demo(folder: Path, options: DemoOptions, crash: bool, json: bool) -> 
 
     project = ScratchProject(folder)
     if crash:
-        raise UsageError("--resume goes on with a run and --crash starts one: use one of them.")
+        raise UsageError("--resume and --crash cannot be used together.")
     if not project.journal_file.is_file():
-        raise UsageError(f"{folder} has no journal.db: name a folder that `nerve demo --keep` has made.")
+        raise UsageError(f"{folder} has no journal.db. Pass a folder created by `nerve demo --keep`.")
     try:
         code = asyncio.run(DemoProcess(project, options).recover())
     except KeyboardInterrupt:
@@ -143,16 +143,16 @@ def resume_demo(folder: Path, options: DemoOptions, crash: bool, json: bool) -> 
 
 
 def report_demo_end(console: Console, folder: Path, keep: bool, code: int) -> int:
-    """Say what becomes of the run and of its folder."""
+    """Print what happens to the run and its folder; return the exit code."""
     if code == INTERRUPTED:
         print_sentence(console, "")
         if keep:
             print_sentence(
-                console, f"Interrupted. Go on with: {sys.executable} -m nerve demo --resume {folder}"
+                console, f"Interrupted. Resume with: {sys.executable} -m nerve demo --resume {folder}"
             )
         else:
             print_sentence(
-                console, "Interrupted. The folder is removed and the run with it; --keep would keep both."
+                console, "Interrupted. The folder and the run were removed. Use --keep to keep them."
             )
     elif keep:
         print_sentence(console, f"Kept: {folder}")

@@ -1,4 +1,4 @@
-"""How the demonstration is to be shown."""
+"""Options of the demo that its processes share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 
 
 class DemoOptions(NamedTuple):
-    """Whether its gate is answered by itself, and whether nothing is shown."""
+    """Whether to approve the gate automatically, and whether to print nothing."""
 
     yes: bool = False
     quiet: bool = False
@@ -18,7 +18,7 @@ class DemoOptions(NamedTuple):
         return Console(highlight=False, quiet=self.quiet)
 
     def to_arguments(self) -> list[str]:
-        """The same for another process."""
+        """Return the options as command-line arguments for a child process."""
         return [f"--{name}" for name, value in self._asdict().items() if value]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""One process of the demonstration: starts the run, or recovers it, and shows it to its end."""
+"""One process of the demo: starts or recovers the run and follows it until it ends."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from nerve.errors import NerveError
 from nerve.session import Session
 
 JOURNAL_POLL_S = 0.08
-"""Seconds between two looks at the journal."""
+"""Seconds between two polls of the journal."""
 LINE_DELAY_S = 0.06
-"""Seconds the scripted agent takes for a line when somebody watches."""
+"""Seconds per line of the scripted agent when output goes to a terminal."""
 
 
 class DemoProcess:
-    """The run of one scratch project, on one screen."""
+    """Runs and displays the demo of one scratch project."""
 
     def __init__(self, project: ScratchProject, options: DemoOptions) -> None:
         self.project, self.options = project, options
@@ -41,20 +41,20 @@ class DemoProcess:
         self.line_delay_s = LINE_DELAY_S if self.console.is_terminal and not options.quiet else 0.0
 
     async def start(self, crash_point: CrashPoint | None = None) -> int:
-        """Run from the beginning; with a cut, kill this very process half-way through a step."""
+        """Start the run. With a crash point, kill this process halfway through a step."""
         async with Session("demo", store=self.project.journal_file) as session:
             register_demo(session, self.project, self.line_delay_s, crash_point)
             run = await session.start(WORKFLOW_NAME, TASK)
             return await self._watch(run, crash_point)
 
     async def recover(self) -> int:
-        """Go on from the journal, and give an account of what was reused."""
+        """Recover the run from the journal and report what was reused."""
         async with Session("demo", store=self.project.journal_file) as session:
             register_demo(session, self.project, self.line_delay_s)
             runs = [session.get_workflow_run(info.run_id) for info in session.list_workflow_runs()]
             run = next((run for run in runs if run is not None and not run.is_complete), None)
             if run is None:
-                self._print("There is no open run in this folder.")
+                self._print("This folder has no open run.")
                 return 0
             before, effects = run.events, self.project.read_effect_keys()
             self.progress.apply_events(before)
@@ -88,7 +88,7 @@ class DemoProcess:
         return self._print_outcome(end)
 
     async def _follow(self, run: WorkflowRun) -> None:
-        """Take in and show what is new in the journal."""
+        """Read new events from the journal and display them."""
         events = await run.history(after=self.progress.view.last_seq)
         self.progress.apply_events(events)
         self.display.show(self.progress.panel, events)
@@ -111,8 +111,8 @@ class DemoProcess:
                 break
         if answer is None:
             self._print(
-                f"No terminal to ask in, so the default is taken: {gate.choices[-1]}."
-                " Answer with --yes, or run this in a terminal."
+                f"Not a terminal, using the default answer: {gate.choices[-1]}."
+                " Use --yes to approve, or run the demo in a terminal."
             )
 
     def _print_outcome(self, end: asyncio.Future[object]) -> int:
@@ -133,7 +133,7 @@ class DemoProcess:
 
 def format_recovery_notice(view: RunView) -> str:
     interrupted = interrupted_step_names(view)
-    suffix = f" and the beginning of {', '.join(interrupted)}" if interrupted else ""
+    suffix = f" and the start of {', '.join(interrupted)}" if interrupted else ""
     journal_text = f"its journal has {format_step_count(len(settled_step_names(view)))}{suffix}"
     return f"↻ Process {os.getpid()} recovers the run: {journal_text}."
 
@@ -150,12 +150,12 @@ def format_rounds(view: RunView) -> str:
 
 
 def main(role: str, folder: str, *options: str) -> int:
-    """A process of `nerve demo --crash`: the one that is killed, or the one that goes on."""
+    """Run one process of `nerve demo --crash`: the one that is killed, or the one that recovers the run."""
     process = DemoProcess(ScratchProject(Path(folder)), DemoOptions.parse(options))
     try:
         return asyncio.run(process.start(CrashPoint()) if role == "doomed" else process.recover())
     except KeyboardInterrupt:
-        return 130  # the parent says what becomes of the run
+        return 130  # the parent process reports the outcome
 
 
 if __name__ == "__main__":

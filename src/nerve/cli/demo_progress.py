@@ -1,4 +1,4 @@
-"""Progress: the view of a run as lines and as a panel."""
+"""Progress of the demo run, as lines and as a panel."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SETTLING_EVENTS = ("node_completed", "node_error", "node_timeout")
 STARTING_EVENTS = ("node_started", "node_retrying")
 MAX_PANEL_COLUMNS = 100
 NAME_COLUMNS = 17
-"""Where the notes begin, so that they stand below each other at every depth."""
+"""Column of the notes, so that they align at every depth."""
 
 
 @dataclass
 class ProgressLine:
-    """One line of the tree: a step or a gate by its path, or a round with its steps below."""
+    """One line of the tree: a step or gate with its path, or a round with its steps as children."""
 
     path: str = ""
     title: str = ""
@@ -38,18 +38,18 @@ class ProgressLine:
 
 @dataclass
 class DemoProgress:
-    """Takes in the events of a run and keeps what a screen needs beside its view."""
+    """Applies the events of a run and keeps display data that the run view does not have."""
 
     view: RunView = field(default_factory=RunView)
     lines: list[ProgressLine] = field(default_factory=list)
     reused_paths: set[str] = field(default_factory=set)
-    """Paths that were settled before this process began."""
+    """Paths of steps that completed or failed before this process started."""
     notes: dict[str, str] = field(default_factory=dict)
-    """What every step gave back, and what every gate asked and was told."""
+    """The result of each step, and the prompt and answer of each gate, by path."""
     started_at: dict[str, datetime] = field(default_factory=dict)
     duration_s: dict[str, float] = field(default_factory=dict)
     printed_lines: int = 0
-    """How many lines stand on the screen already, in a panel that is not drawn again."""
+    """Number of lines in an earlier panel that is not redrawn."""
 
     def apply_events(self, events: Iterable[WorkflowEvent]) -> None:
         for event in events:
@@ -73,16 +73,16 @@ class DemoProgress:
                 self.duration_s[event.path] = event_duration_s(event)
 
     def _current_lines(self) -> list[ProgressLine]:
-        """A step stands in the round it belongs to; what follows a gate stands for itself."""
+        """Return the list that a new step belongs to: its round, or the top level after a gate."""
         last = self.lines[-1] if self.lines else None
         return last.children if last is not None and last.title else self.lines
 
     def mark_reused(self) -> None:
-        """What is settled by now was not done by this process."""
+        """Mark all steps finished so far as reused from the journal."""
         self.reused_paths = set(self.duration_s)
 
     def mark_printed(self) -> None:
-        """A panel with everything but the open gates stays on the screen; go on below it."""
+        """Leave everything but the open gates in the current panel and start a new one below."""
         self.printed_lines = len(self.lines) - len(self.view.gates)
 
     def panel(self, width: int = MAX_PANEL_COLUMNS, now: datetime | None = None) -> Panel:

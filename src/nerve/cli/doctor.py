@@ -1,4 +1,4 @@
-"""`nerve doctor`: what is there, what is missing, and how to get it."""
+"""`nerve doctor`: diagnose the installation and the project."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at. What is missing is not needed by everybody; what is wrong is."""
+    """The result of one check. A missing item is optional; a wrong one needs a fix."""
 
     name: str
     state: FindingState
@@ -52,16 +52,16 @@ class DoctorFinding:
 
 
 def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> int:
-    """Say what is there, what is missing and how to get it; exit code 1 if something is wrong.
+    """Diagnose the installation and the project. The exit code is 1 if something is wrong.
 
     Parameters
     ----------
     deep
-        Check the whole store, too: its pages, the hash chain of every journal, indexes and rows of runs.
+        Also check the whole store: its pages, the hash chain of every journal, indexes and run rows.
     json
         Print one JSON object.
     quiet
-        Only what is wrong, or that nothing is.
+        Print only problems.
     """
     findings = [
         *diagnose_machine(),
@@ -79,21 +79,24 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
             if not quiet or finding.state == "wrong":
                 print(sanitize_text(finding.format_line()))
         if quiet and not has_errors:
-            print("Nothing is wrong.")
+            print("No problems found.")
     return FAILED if has_errors else COMPLETED
 
 
 def diagnose_machine() -> Iterator[DoctorFinding]:
     enough = sys.version_info >= (3, 11)
     yield DoctorFinding(
-        "python", "ok" if enough else "wrong", platform.python_version(), "" if enough else "Use 3.11."
+        "python",
+        "ok" if enough else "wrong",
+        platform.python_version(),
+        "" if enough else "Install Python 3.11 or newer.",
     )
     yield DoctorFinding("nerve", "ok", __version__)
 
 
 def diagnose_project() -> Iterator[DoctorFinding]:
     if not Path(".nerve").is_dir():
-        yield DoctorFinding("project", "missing", "there is no folder .nerve", "nerve init")
+        yield DoctorFinding("project", "missing", "folder not found: .nerve", "nerve init")
     current = Project()
     try:
         config = current.config
@@ -101,9 +104,7 @@ def diagnose_project() -> Iterator[DoctorFinding]:
         for problem in error.problems:
             yield DoctorFinding("configuration", "wrong", str(problem))
         return
-    yield DoctorFinding(
-        "configuration", "ok", "as it should be" if Path(".nerve/config.json").is_file() else "none"
-    )
+    yield DoctorFinding("configuration", "ok", "valid" if Path(".nerve/config.json").is_file() else "none")
     discovered = current.discovered
     for problem in discovered.problems:
         yield DoctorFinding("workflows", "wrong", str(problem), "nerve check")
@@ -115,17 +116,13 @@ def diagnose_project() -> Iterator[DoctorFinding]:
     for name, settings in config.providers.items():
         try:
             registry.create_provider(name, settings)
-            yield DoctorFinding(
-                f"provider {name}", "ok", f"set up in the configuration, a {settings.get('kind', name)}"
-            )
+            yield DoctorFinding(f"provider {name}", "ok", f"configured, kind {settings.get('kind', name)}")
         except (NerveError, ValueError) as error:
-            yield DoctorFinding(
-                f"provider {name}", "wrong", str(error), "Put it right in .nerve/config.json."
-            )
+            yield DoctorFinding(f"provider {name}", "wrong", str(error), "Fix it in .nerve/config.json.")
 
 
 def diagnose_agents(config: Config) -> Iterator[DoctorFinding]:
-    """The agent files of the project, and what is wrong with them."""
+    """Yield findings about the agent files of the project."""
     discovered = discover_agents(Path())
     for problem in discovered.problems:
         yield DoctorFinding("agents", "wrong", str(problem))
@@ -138,17 +135,17 @@ def diagnose_agents(config: Config) -> Iterator[DoctorFinding]:
 
 
 def diagnose_router(config: Config, agents: DiscoveredAgents) -> DoctorFinding:
-    """Who decides which workflow a text asks for."""
+    """Return the finding about the router, which selects the workflow for a text."""
     if config.router is None:
-        fix = 'Name one in .nerve/config.json: "router": "claude".'
-        return DoctorFinding("router", "missing", "the words of texts decide, no agent", fix)
+        fix = 'Set an agent in .nerve/config.json: "router": "claude".'
+        return DoctorFinding("router", "missing", "no agent configured, keywords select the workflow", fix)
     if warnings := unknown_router_warnings(config, agents):
         return DoctorFinding("router", "missing", str(replace(warnings[0], severity="error")))
-    return DoctorFinding("router", "ok", f"the agent '{config.router.name}' decides")
+    return DoctorFinding("router", "ok", f"agent '{config.router.name}' selects the workflow")
 
 
 def diagnose_trust() -> Iterator[DoctorFinding]:
-    """What this user did not make: nothing of it is used until it is trusted."""
+    """Yield a finding if the project has state that this user did not create and does not trust."""
     if brought := foreign_state(Path()):
         yield DoctorFinding("trust", "missing", *refusal_of([*brought]))
 
@@ -161,13 +158,11 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
         return
     paths = [path for path in (STORE_FILE, STORE_FILE.parent) if path.exists()] or [Path()]
     if locked := [path for path in paths if not os.access(path, os.W_OK)]:
-        message = f"{locked[0].absolute()} may not be written to by this user"
-        yield DoctorFinding(
-            "store", "wrong", message, "Give this user the right to, or work in another folder."
-        )
+        message = f"{locked[0].absolute()} is not writable by this user"
+        yield DoctorFinding("store", "wrong", message, "Change its permissions, or use another folder.")
         return
     if not store_exists:
-        yield DoctorFinding("store", "missing", "no runs yet", "It is made by the first run.")
+        yield DoctorFinding("store", "missing", "no runs yet", "The first run creates the store.")
         return
     import apsw
 
@@ -179,7 +174,7 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
             version = int(db.pragma("user_version"))
     except apsw.Error as error:
         yield DoctorFinding(
-            "store", "wrong", f"{STORE_FILE} cannot be read: {error}", "Put a copy of it in its place."
+            "store", "wrong", f"cannot read {STORE_FILE}: {error}", "Restore it from a backup."
         )
     except StoreError as error:
         yield DoctorFinding("store", "wrong", str(error))
@@ -190,16 +185,14 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
         )
         yield from find_store_losses()
         if deep and version < len(MIGRATIONS):
-            message = f"the layout of version {version} cannot be checked in depth"
-            yield DoctorFinding(
-                "store in depth", "missing", message, "Bring it to the newest version: nerve runs"
-            )
+            message = f"store version {version} is too old for a deep check"
+            yield DoctorFinding("store in depth", "missing", message, "Migrate the store: nerve runs")
         elif deep:
             yield from check_store_in_depth()
 
 
 def find_store_losses() -> Iterator[DoctorFinding]:
-    """What earlier starts found missing from the store."""
+    """Yield a finding for each data loss that an earlier start recorded."""
     from nerve.store.commit_mark import losses_file, read_losses
 
     fix = f"Check the runs, then remove {losses_file(STORE_FILE)}."
@@ -208,7 +201,7 @@ def find_store_losses() -> Iterator[DoctorFinding]:
 
 
 def check_store_in_depth() -> Iterator[DoctorFinding]:
-    """Everything in the store, event by event; a server may be at work meanwhile."""
+    """Check every event in the store. A server may be running at the same time."""
     from nerve.journal.events import compare_run_row
     from nerve.store.inspection import StoreInspection
 
@@ -218,14 +211,14 @@ def check_store_in_depth() -> Iterator[DoctorFinding]:
         name = "store in depth" if damage.run is None else f"run {damage.run}"
         yield DoctorFinding(name, "wrong", damage.message, damage.fix)
     if not damaged:
-        message = f"{inspection.run_count} runs with {inspection.event_count} events are as they were written"
+        message = f"{inspection.run_count} runs with {inspection.event_count} events are intact"
         yield DoctorFinding("store in depth", "ok", message)
 
 
 def diagnose_server() -> Iterator[DoctorFinding]:
     endpoint = find_server(Path())
     if endpoint is None:
-        suffix = " (it ended without saying so)" if SERVER_FILE.is_file() else ""
+        suffix = " (the last one did not shut down cleanly)" if SERVER_FILE.is_file() else ""
         yield DoctorFinding("server", "missing", f"not running{suffix}", "nerve serve")
         return
     try:
@@ -241,13 +234,13 @@ def diagnose_server() -> Iterator[DoctorFinding]:
 async def fetch_held_runs() -> dict[str, str]:
     client = Client.of_project(timeout=5)
     if client is None:
-        raise ApiError("busy", "it has ended just now", "nerve serve")
+        raise ApiError("busy", "The server has just stopped", "nerve serve")
     async with client:
         return (await client.health()).held
 
 
 def diagnose_providers() -> Iterator[DoctorFinding]:
-    """The agents that can be had, and the programs and libraries they need."""
+    """Yield findings about the agent providers and the programs, libraries and keys they need."""
     from nerve.agents.claude import provider as claude
     from nerve.agents.codex import executable as codex
 
@@ -272,9 +265,9 @@ def diagnose_providers() -> Iterator[DoctorFinding]:
             variable,
             "ok" if is_present else "missing",
             status,
-            "" if is_present else f"needed for llm with {vendor}",
+            "" if is_present else f"required for llm with {vendor}",
         )
     for name in registry.installed_provider_names():
         if name in BUILTIN_PROVIDERS:
             continue
-        yield DoctorFinding(name, "ok", "offered by an installed package")
+        yield DoctorFinding(name, "ok", "provided by an installed package")

@@ -1,4 +1,4 @@
-"""`nerve run --dry-run`: a walk through a workflow with stub answers; nothing is executed or stored."""
+"""`nerve run --dry-run`: simulate a workflow with stub answers. Nothing is executed or stored."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from nerve.ui.sanitize import dump_safe_json, sanitize_text
 def execute_dry_run(
     arguments: ParsedArguments, answers: Iterable[str], as_json: bool, quiet: bool = False
 ) -> int:
-    """Walk, and print the trace: one line of JSON an entry, or one object with everything."""
+    """Simulate the run and print its trace: one line of JSON per entry, or one JSON object."""
     project = Project()
     target = project.resolve_target(arguments.target)
     if isinstance(target, PythonTarget):
-        raise UsageError(f"{arguments.target} is Python, which would have to be executed: it has no dry run.")
+        raise UsageError(f"A dry run cannot execute Python code: {arguments.target}.")
     dry_run = DryRun(PresetAnswers(answers))
     run, entries = asyncio.run(trace_dry_run(project, target, arguments, dry_run))
     state = run.state.value
@@ -46,7 +46,7 @@ def execute_dry_run(
 async def trace_dry_run(
     project: Project, target: FileTarget, arguments: ParsedArguments, dry_run: DryRun
 ) -> tuple[WorkflowRun, list[dict[str, Any]]]:
-    """The run in memory, and its trace with those of its children in their places."""
+    """Return the simulated run and its trace, with the traces of child runs in place."""
     async with DryRunSession(dry_run, project.folder) as session:
         workflow = load_target_workflow(session, project, target)
         check_preset_answers(session, workflow, dry_run.answers)
@@ -66,9 +66,9 @@ async def trace_dry_run(
 
 
 def describe_dry_run_end(run: WorkflowRun) -> list[str]:
-    """How the walk ended, if it did not get to the end."""
+    """Return how the simulation ended, if it did not complete."""
     info = run.to_info()
     if info.state.value == "completed":
         return []
     reason = f": {info.error.splitlines()[0]}" if info.error else ""
-    return [f"the walk ends as {info.state.value}{reason}"]
+    return [f"the run ends as {info.state.value}{reason}"]

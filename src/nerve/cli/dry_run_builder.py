@@ -1,4 +1,4 @@
-"""Rehearsing: a builder whose leaves do nothing, whose waits are over at once and whose loops end."""
+"""Builder for dry runs: leaves are stubs, waits return at once and loops run once."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ EntryFactory = Callable[[ScopeView], PreparedCall]
 
 
 def stub_output(name: str) -> str:
-    """What stands for an output that nobody made."""
+    """Return the placeholder for the output of a step that was not executed."""
     return f"(dry run: {name})"
 
 
 @dataclass(slots=True)
 class DryRun:
-    """What is answered, and what is to be said about the walk."""
+    """The preset answers of a dry run, and notes about the simulation."""
 
     answers: PresetAnswers
     notes: list[str] = field(default_factory=list)
@@ -59,23 +59,23 @@ class DryRun:
             self.notes.append(text)
 
     def compute_or_default(self, name: str, make: Callable[[], Value], otherwise: Value) -> Value:
-        """What can be computed, or a stand-in where a stub is not what the workflow expects."""
+        """Return the computed value, or a default and a note if a stub value makes it fail."""
         try:
             return make()
         except (SourceError, ValueError) as error:
             reason = error.message if isinstance(error, SourceError) else str(error)
-            self.add_note(f"'{name}' depends on what an agent really says: {reason}")
+            self.add_note(f"'{name}' depends on a real agent answer: {reason}")
             return otherwise
 
     def should_repeat(self, what: str) -> bool:
-        """Whether to go round once more: as long as there are answers that could change something."""
+        """Whether to repeat a loop: only while preset answers remain that could change its outcome."""
         if not self.answers.remaining:
-            self.add_note(f"{what} is walked once: with stub answers nothing would change.")
+            self.add_note(f"{what} runs once: stub answers would not change its outcome.")
         return bool(self.answers.remaining)
 
 
 class DryRunSession(Session):
-    """A session in memory for one rehearsal."""
+    """An in-memory session for one dry run."""
 
     def __init__(self, dry_run: DryRun, project: Any) -> None:
         super().__init__("rehearsal", project=project)
@@ -83,21 +83,21 @@ class DryRunSession(Session):
 
 
 class StubNode(Node):
-    """A leaf that does nothing and says so."""
+    """A leaf that does nothing and returns a placeholder."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         return Result.ok(stub_output(self.id or "step"))
 
 
 class PassThroughNode(Node):
-    """A leaf that gives what it was given."""
+    """A leaf that returns its input."""
 
     async def execute(self, context: ExecutionContext) -> Result:
         return Result.ok(context.input)
 
 
 class DryRunStep(ScopedStep):
-    """A step whose failures are noted; only a rejection is meant."""
+    """A step that turns failures into notes. Only a rejection fails, because stubs cause the others."""
 
     def __init__(
         self, dry_run: DryRun, name: str, scope: Scope, make: EntryFactory, spec: models.NodeBase
@@ -115,12 +115,12 @@ class DryRunStep(ScopedStep):
         if result.success or is_rejected(result):
             return result
         reason = result.error.split("\n")[0]
-        self.dry_run.add_note(f"'{self.id}' depends on what an agent really says: {reason}")
+        self.dry_run.add_note(f"'{self.id}' depends on a real agent answer: {reason}")
         return Result.ok(stub_output(str(self.id)))
 
 
 class DryRunBuilder(NodeBuilder):
-    """Builds a workflow for its rehearsal."""
+    """Builds a workflow for a dry run."""
 
     kinds: ClassVar = dict(NodeBuilder.kinds)
 
@@ -148,7 +148,7 @@ class DryRunBuilder(NodeBuilder):
         return make
 
     def _leaf_entry(self, target: str, input_value: Any) -> PreparedCall:
-        """A workflow that was written down is walked into; anything else is a stub."""
+        """Return a declarative workflow as it is, and a stub for everything else."""
         workflow = self.names.get_workflow(target)
         return PreparedCall(
             workflow if isinstance(workflow, DefinedWorkflow) else StubNode(target), input_value
@@ -222,7 +222,7 @@ class DryRunBuilder(NodeBuilder):
     def while_(self, spec: models.WhileSpec, name: str) -> EntryFactory:
         body = self.iteration(spec.body, name)
 
-        def wanted(state: WhileState) -> bool:
+        def should_continue(state: WhileState) -> bool:
             current = getattr(state.current_value, "output", state.current_value)
             sight = self.scope.view(given=current, iteration=state.iteration)
             if self.scope.pending_goto.is_leaving or not self._holds_or_true(spec.condition, name, sight):
@@ -230,7 +230,7 @@ class DryRunBuilder(NodeBuilder):
             return state.iteration == 0 or self.dry_run.should_repeat(f"the loop '{name}'")
 
         def make(sight: ScopeView) -> PreparedCall:
-            node = WhileNode(name, NO_SESSION_NAMES, wanted, body, spec.max_iterations, "return")
+            node = WhileNode(name, NO_SESSION_NAMES, should_continue, body, spec.max_iterations, "return")
             return PreparedCall(Iterations(mark_inline(node), body), sight["given"])
 
         return make
@@ -280,7 +280,7 @@ class DryRunBuilder(NodeBuilder):
             )
             if key not in cases and default is None:
                 first = next(iter(cases), "")
-                self.dry_run.add_note(f"'{name}' has no case '{key}': its first, '{first}', is walked.")
+                self.dry_run.add_note(f"'{name}' has no case '{key}': using its first case, '{first}'.")
                 key = first
             return PreparedCall(
                 mark_inline(SwitchNode(name, NO_SESSION_NAMES, lambda _: key, cases, default)), sight["given"]
@@ -321,13 +321,13 @@ class DryRunBuilder(NodeBuilder):
     def _enter_states_once(
         self, state: models.StateSpec, following: Callable[[Result], str | None], entered: set[str]
     ) -> Callable[[Result], str | None]:
-        """The way on, but into no state a second time."""
+        """Wrap the transition function of a state so that it enters each state once."""
         first = next((transition.to for transition in state.next), None)
 
         def following_once(result: Result) -> str | None:
             next_state = self.dry_run.compute_or_default(state.name, lambda: following(result), first)
             if next_state in entered and not self.dry_run.should_repeat(
-                f"the way from '{state.name}' back to '{next_state}'"
+                f"the transition from '{state.name}' back to '{next_state}'"
             ):
                 return None
             if next_state is not None:

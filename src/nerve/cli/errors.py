@@ -1,27 +1,27 @@
-"""Bad usage: one clear sentence and exit code 2."""
+"""Usage errors, which exit with code 2."""
 
 from __future__ import annotations
 
 
 def with_full_stop(sentence: str) -> str:
-    """A sentence with its full stop; a question that was added to it is the end."""
+    """Return the sentence with a full stop, unless it already ends in punctuation."""
     return sentence if sentence.endswith(("?", ".", "!")) else f"{sentence}."
 
 
 class UsageError(Exception):
-    """What was asked for cannot be done; the message says what can."""
+    """A command that cannot be executed as given; the message says what to change."""
 
     code = "bad_request"
-    """As the api says it: the same with a server and without."""
+    """The error code of the API, so that it is the same with and without a server."""
 
 
 class NameNotFound(UsageError):
-    """Nothing is called that."""
+    """No file, workflow or run has the given name."""
 
     code = "not_found"
 
 
 class AmbiguousName(UsageError):
-    """More than one thing is called that."""
+    """More than one name matches."""
 
     code = "conflict"

@@ -11,21 +11,19 @@ from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.run_control import KeyOption
 from nerve.cli.workflow_inputs import parse_json_or_text
 
-PATTERN_PARAMETER = Parameter(
-    name="PATTERN", help="A record with _ for anything and ?name for what is to be told."
-)
+PATTERN_PARAMETER = Parameter(name="PATTERN", help="A record; _ matches anything and ?name captures a value.")
 FactArgument = Annotated[
     str, Parameter(name="FACT", help="A record: (label field … :name value …).", allow_leading_hyphen=True)
 ]
 NO_SERVER_NOTICE = (
-    "No server is running: what waits for this goes on with `nerve resume RUN`, or `nerve serve`."
+    "No server is running. To resume runs that wait for this: `nerve resume RUN`, or `nerve serve`."
 )
 
 
 def facts_command(
     pattern: Annotated[str | None, PATTERN_PARAMETER] = None, /, *, common: CommonOptions = DEFAULT_OPTIONS
 ) -> int:
-    """List the facts that fit a pattern; without one, all.
+    """List the facts that match a pattern, or all facts.
 
     PATTERN is an S-expression, such as '(review _ :by ?who)', its JSON form, or a label.
     """
@@ -44,7 +42,7 @@ def facts_command(
 def assert_command(
     fact: FactArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
 ) -> int:
-    """Assert a fact in the dataspace; every run that waits for it goes on.
+    """Assert a fact in the dataspace and wake the runs that wait for it.
 
     FACT is an S-expression, such as '(review "main.py" :by "ann")', or its JSON form.
     """
@@ -64,34 +62,34 @@ def retract_command(
     key: KeyOption = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Retract the facts that fit a pattern, and print them."""
+    """Retract the facts that match a pattern, and print them."""
 
     async def do(context: CliContext) -> int:
         retracted = (await context.client.retract(fact=parse_fact_argument(pattern), key=key)).facts
         payload = [fact.model_dump(mode="json") for fact in retracted]
-        context.print_result(payload, [fact.text for fact in retracted] or "No facts fit.")
+        context.print_result(payload, [fact.text for fact in retracted] or "No matching facts.")
         return COMPLETED
 
     return run_with_api(common, do)
 
 
 def signal_command(
-    label: Annotated[str, Parameter(name="LABEL", help="What the signal_command is called.")],
-    value: Annotated[str | None, Parameter(name="VALUE", help="JSON, or a text.")] = None,
+    label: Annotated[str, Parameter(name="LABEL", help="The label of the signal.")],
+    value: Annotated[str | None, Parameter(name="VALUE", help="JSON, or plain text.")] = None,
     /,
     *,
     key: str | None = None,
     idempotency_key: KeyOption = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Send a signal; every run that waits for it goes on.
+    """Send a signal and wake the runs that wait for it.
 
-    VALUE is JSON, or a text.
+    VALUE is JSON, or plain text.
 
     Parameters
     ----------
     key
-        The key of the signal, such as the label of one run.
+        The key of the signal, for example the label of a run.
     """
 
     async def do(context: CliContext) -> int:
@@ -106,7 +104,7 @@ def signal_command(
 
 
 async def wait_for_started_runs(context: CliContext) -> int:
-    """In this process, wait for the runs that were begun by this."""
+    """Without a server, wait until the runs woken in this process are idle."""
     if context.session is not None:
         for drive in list(context.session.engine.executors.values()):
             await context.wait_until_idle(drive.run)
@@ -115,5 +113,5 @@ async def wait_for_started_runs(context: CliContext) -> int:
 
 
 def parse_fact_argument(text: str) -> Any:
-    """A fact or a pattern: JSON if it looks like it, else its text."""
+    """Return a fact or pattern: parsed JSON if it starts with `[`, otherwise the text."""
     return parse_json_or_text(text) if text.lstrip().startswith("[") else text

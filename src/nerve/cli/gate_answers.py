@@ -1,4 +1,4 @@
-"""Answers given on the command line: `--answer GATE=TEXT`, each for one gate, in their order."""
+"""Answers from the command line: each `--answer GATE=TEXT` answers one gate once, in order."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = [
 ]
 
 AnyGate = GateInfo | GateResponse
-"""A gate of this process, or as the api tells it."""
+"""A gate of this process, or from an API response."""
 
 
 class PresetAnswers:
-    """What is still to be answered with."""
+    """The preset answers that are not used yet."""
 
     def __init__(self, pairs: Iterable[str] = ()) -> None:
         self.remaining: list[tuple[str, str]] = []
         for pair in pairs:
             gate, equals, text = pair.partition("=")
             if not (gate.strip() and equals):
-                raise UsageError(f"--answer {pair} names no gate: write --answer GATE=TEXT.")
+                raise UsageError(f"--answer must be GATE=TEXT, got '{pair}'.")
             self.remaining.append((gate.strip(), text))
 
     def pop(self, names: Iterable[str]) -> str | None:
-        """The first answer for one of these names, which is used up then."""
+        """Remove and return the first answer for one of these names, or None."""
         accepted_names = set(names)
         for n, (gate, text) in enumerate(self.remaining):
             if gate in accepted_names:
@@ -48,7 +48,7 @@ class PresetAnswers:
         return None
 
     def validate_against(self, specs: Iterable[models.WorkflowSpec]) -> None:
-        """Refuse answers that no gate and no wait for a signal of these workflows can take."""
+        """Raise UsageError for answers that no gate or signal wait of these workflows accepts."""
         specs = list(specs)
         gates: dict[str, models.GateSpec | None] = {
             name: None for spec in specs for name in iter_agent_step_names(spec)
@@ -61,14 +61,16 @@ class PresetAnswers:
             if name not in gates:
                 suggestion = did_you_mean_hint(name, gates)
                 gate_names = [name for name, gate in gates.items() if gate is not None]
-                known_gates = f"Gates: {', '.join(gate_names)}." if gate_names else "The workflow has none."
+                known_gates = (
+                    f"Gates: {', '.join(gate_names)}." if gate_names else "The workflow has no gates."
+                )
                 raise UsageError(
-                    f"--answer {name}={text}: there is no gate '{name}'{suggestion or '.'} {known_gates}"
+                    f"--answer {name}={text}: unknown gate '{name}'{suggestion or '.'} {known_gates}"
                 )
             gate = gates[name]
             if gate is not None and gate.choices and text not in gate.choices:
                 raise UsageError(
-                    f"--answer {name}={text}: the gate takes {' or '.join(gate.choices)}, not '{text}'."
+                    f"--answer {name}={text}: the answer must be {' or '.join(gate.choices)}, got '{text}'."
                 )
             try:
                 validate_answer(text, None, gate.form if gate is not None else None)
@@ -83,7 +85,7 @@ def iter_gate_specs(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.Gat
 
 
 def iter_agent_step_names(spec: models.WorkflowSpec) -> Iterator[str]:
-    """The steps that may ask for something themselves: whether they may do it, or what is meant."""
+    """Yield the steps whose agent may open a gate: a permission request or a question."""
     for step in walk_spec(spec.body):
         if isinstance(step.spec, models.PromptSpec | models.CallSpec):
             yield step.name

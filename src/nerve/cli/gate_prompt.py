@@ -1,4 +1,4 @@
-"""Asking a person at the terminal."""
+"""Gate prompts at the terminal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GATE_POLL_S = 0.2
-"""Seconds between two looks at whether the gate is still open."""
+"""Seconds between two checks whether the gate is still open."""
 
 
 class TerminalClosed(Exception):
-    """There is nobody to ask: the terminal was closed."""
+    """The terminal was closed, so the user cannot answer."""
 
 
 def is_interactive(console: Console) -> bool:
@@ -33,7 +33,7 @@ def is_interactive(console: Console) -> bool:
 
 
 def flush_typeahead() -> None:
-    """What was typed before a question was asked does not answer it."""
+    """Discard input typed before the prompt, so that it does not answer the gate by accident."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import termios
 
@@ -41,7 +41,7 @@ def flush_typeahead() -> None:
 
 
 def print_gate(console: Console, gate: GateResponse, name: str) -> None:
-    """The question, what it is about, and what can be answered."""
+    """Print the prompt of a gate, its input preview and the possible answers."""
     text = Text(sanitize_text(gate.prompt))
     if gate.note:
         text.append(f"\n{sanitize_text(gate.note)}", "dim")
@@ -60,7 +60,7 @@ def print_gate(console: Console, gate: GateResponse, name: str) -> None:
 async def prompt_gate_answer(
     console: Console, gate: GateResponse, rejection: str, is_open: Callable[[], bool]
 ) -> str | None:
-    """A person's answer; None when the gate was settled another way meanwhile."""
+    """Return the answer of the user, or None if the gate closes while waiting."""
     if rejection:
         print_sentence(console, rejection)
     choices = gate.choices or []
@@ -77,7 +77,7 @@ async def prompt_gate_answer(
             read_task.cancel()
         line = read_task.result()
         if not line:
-            print_sentence(console, "")  # what follows is no answer to the question
+            print_sentence(console, "")  # end the prompt line
             raise TerminalClosed
         if answer := resolve_typed_choice(line.strip(), choices):
             return answer

@@ -1,4 +1,4 @@
-"""`nerve gc`: runs that ended long ago are deleted, after it was said which."""
+"""`nerve gc`: list old runs, and delete them with --yes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from nerve.cli.exit_codes import COMPLETED
 
 DAYS_PER_UNIT = {"h": 1 / 24, "d": 1, "w": 7}
 MAX_AGE_DAYS = 36_500
-"""Days."""
+"""Upper limit of age options, in days."""
 MAX_LISTED_RUNS = 20
-"""Runs that are listed."""
+"""Number of runs the report lists."""
 
 
 def gc_command(
@@ -24,18 +24,18 @@ def gc_command(
     yes: Flag = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Say which runs ended long ago, and with --yes delete them, with their logs and artifacts.
+    """List runs that ended long ago. With --yes, delete them with their logs and artifacts.
 
-    Runs that are open stay, whatever their age, and so does everything they have called.
+    Open runs and their child runs are kept, whatever their age.
 
     Parameters
     ----------
     older_than
-        How long ago a run must have ended: 30d, 2w, 36h; a day at least.
+        Minimum age of ended runs, such as 30d, 2w or 36h; at least one day.
     output_older_than
-        Empty what agents said longer ago than that, in the runs that stay.
+        In the remaining runs, clear agent output older than this.
     yes
-        Delete; without it nothing is changed.
+        Delete. Without it, nothing changes.
     """
     request = {"older_than": parse_age_days(older_than, "--older-than", 1), "dry_run": not yes}
     if output_older_than is not None:
@@ -45,23 +45,23 @@ def gc_command(
         report = await context.client.collect(**request)
         context.print_result(report, format_gc_report(report))
         if report.dry_run and (report.runs or report.chunks):
-            context.info("Nothing was changed. Do it with: --yes")
+            context.info("Nothing was changed. To delete, add --yes")
         return COMPLETED
 
     return run_with_api(common, do)
 
 
 def parse_age_days(text: str, option: str, min_days: int = 0) -> float:
-    """A time in days, from what a person writes."""
+    """Parse an age such as 30d and return it in days."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([hdw])", text.strip())
     if match is None:
-        raise UsageError(f"{option} {text} is no time: write 30d, 2w or 36h.")
+        raise UsageError(f"{option} must be a duration such as 30d, 2w or 36h, got '{text}'.")
     number = float(match[1]) * DAYS_PER_UNIT[match[2]]
     if not min_days <= number <= MAX_AGE_DAYS:
         between = (
-            f"from {min_days} to {MAX_AGE_DAYS:,} days" if min_days else f"at most {MAX_AGE_DAYS:,} days"
+            f"between {min_days} and {MAX_AGE_DAYS:,} days" if min_days else f"at most {MAX_AGE_DAYS:,} days"
         )
-        raise UsageError(f"{option} {text} cannot be: write {between}.")
+        raise UsageError(f"{option} must be {between}, got '{text}'.")
     return number
 
 
@@ -74,9 +74,9 @@ def format_gc_report(report: DeleteRunsResponse) -> list[str]:
     if report.runs > len(rows):
         rows.append(f"… and {report.runs - len(rows)} more")
     details = f"{report.events} events, {report.bytes:,} bytes, {report.files} logs and artifacts"
-    rows.append(f"{report.runs} runs {would}deleted ({details})" if report.runs else "No run is that old.")
+    rows.append(f"{report.runs} runs {would}deleted ({details})" if report.runs else "No old runs.")
     if report.chunks:
-        rows.append(f"{report.chunks} pieces of output {would}emptied ({report.chunk_bytes:,} bytes)")
+        rows.append(f"{report.chunks} output chunks {would}cleared ({report.chunk_bytes:,} bytes)")
     return rows
 
 

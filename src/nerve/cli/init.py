@@ -1,4 +1,4 @@
-"""`nerve init` and `nerve new`: a small project that runs, and one workflow more."""
+"""`nerve init` and `nerve new`: create a project or a workflow file."""
 
 from __future__ import annotations
 
@@ -53,31 +53,33 @@ PROJECT_FILES = {
 
 
 def init_command(
-    folder: Annotated[Path, Parameter(name="FOLDER", help="It is made; this one without it.")] = Path(),
+    folder: Annotated[
+        Path, Parameter(name="FOLDER", help="Created if missing. Default: the current folder.")
+    ] = Path(),
     /,
     *,
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Make a folder a project: its configuration, one workflow and a prompt, which run as they are.
+    """Create a project: a configuration, an example workflow and its prompt, ready to run.
 
-    What is there already is left as it is.
+    Existing files are not changed.
 
     Parameters
     ----------
     json
-        Print one JSON object with the files that were written.
+        Print one JSON object with the created files.
     quiet
-        Say nothing on standard error but errors.
+        Print only results and errors.
     """
     created = [name for name, text in PROJECT_FILES.items() if write_new_file(folder / name, text)]
-    if ".nerve/config.json" in created:  # a configuration that was there may have come from elsewhere
+    if ".nerve/config.json" in created:  # an existing configuration may come from another user
         with contextlib.suppress(OSError):
             add_trusted(folder)
     if json:
         print(json_text.dumps({"folder": str(folder), "written": created}))
     else:
-        print("\n".join(str(folder / name) for name in created) or "This is a project already.")
+        print("\n".join(str(folder / name) for name in created) or "The project already exists.")
     if not quiet:
         cd_prefix = "" if folder == Path() else f"cd {folder} && "
         print(f"Run it: {cd_prefix}nerve run greet Ann", file=sys.stderr)
@@ -85,31 +87,31 @@ def init_command(
 
 
 def new_command(
-    name: Annotated[str, Parameter(name="NAME", help="Of the workflow.")],
+    name: Annotated[str, Parameter(name="NAME", help="Name of the workflow.")],
     /,
     *,
     to: NotationName = "yaml",
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Write the beginnings of a workflow into .nerve/workflows.
+    """Create a workflow file from a template in .nerve/workflows.
 
     Parameters
     ----------
     to
-        The notation.
+        The notation of the file.
     json
-        Print one JSON object with the file that was written.
+        Print one JSON object with the created file.
     quiet
-        Say nothing on standard error but errors.
+        Print only results and errors.
     """
     try:
         check_file_name(name)
     except FileRefused as error:
-        raise UsageError(f"'{name[:80]}' cannot be the name of a workflow: {error}.") from None
+        raise UsageError(f"Invalid workflow name '{name[:80]}': {error}.") from None
     file = Path(".nerve/workflows") / f"{name}{get_notation(to).suffixes[0]}"
     if not write_new_file(file, get_notation(to).starter_text(name)):
-        raise UsageError(f"{file} is there already.")
+        raise UsageError(f"{file} already exists.")
     print(json_text.dumps({"file": str(file)}) if json else file)
     if not quiet:
         print(f"Check it: nerve check {name}", file=sys.stderr)
@@ -117,7 +119,7 @@ def new_command(
 
 
 def write_new_file(file: Path, text: str) -> bool:
-    """Write a file that is not there yet; whether it was not."""
+    """Create a file; return False if it already exists."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with file.open("x", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""Looking at runs: `nerve watch`, `status`, `events`, `logs` and `gates`."""
+"""Commands that show runs: `nerve watch`, `status`, `events`, `logs` and `gates`."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from nerve.ui.sanitize import dump_safe_json
 from nerve.ui.tree_panel import MAX_PANEL_WIDTH, render_tree_grid
 
 FollowOption = Annotated[
-    Flag, Parameter(help="Go on with what comes, until the run ends; with --json one object a line.")
+    Flag, Parameter(help="Print new entries until the run ends; with --json, one object per line.")
 ]
-AfterOption = Annotated[int, Parameter(help="Only what is behind the event of this number.")]
+AfterOption = Annotated[int, Parameter(help="Only entries after this event number.")]
 
 
 def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTIONS) -> int:
-    """Show a run as it goes on, to its end, and ask its gates here.
+    """Follow a run until it ends, and answer its gates.
 
-    RUN is its id, the beginning of it, or its label. In a terminal it is a tree that is
-    drawn again and again, in a pipe a line for every step. Where no server runs, nothing goes on either:
-    the run is shown as it stands. A gate is asked in a terminal all the same, and the run goes on here then.
+    In a terminal, the output is a live tree; in a pipe, one line per step. Without a server, the command
+    prints the current state of the run. If a gate is open and the command runs in a terminal, it prompts for
+    the answer and resumes the run in this process.
     """
 
     async def do(context: CliContext) -> int:
@@ -74,7 +74,7 @@ def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTION
 
 
 async def find_run_or_newest(context: CliContext, name: str) -> RunResponse:
-    """Return the run of a name, or the newest run of the workflow of that name."""
+    """Return the run with this id, prefix or label, or the newest run of the workflow with this name."""
     try:
         return await context.client.run(run=name)
     except ApiError as error:
@@ -87,7 +87,7 @@ async def find_run_or_newest(context: CliContext, name: str) -> RunResponse:
 
 
 async def waits_for_person(context: CliContext, run_id: str) -> bool:
-    """Whether a gate is open in a run, or in one that it has called."""
+    """Whether a gate is open in a run or in one of its child runs."""
     for gate in (await context.client.gates()).gates:
         ancestor: str | None = gate.run_id
         while ancestor not in (None, run_id):
@@ -98,7 +98,7 @@ async def waits_for_person(context: CliContext, run_id: str) -> bool:
 
 
 async def try_to_drive(context: CliContext, run_id: str) -> bool:
-    """Drive a run in this process; where what it needs is not here, say so."""
+    """Resume a run in this process; print the reason and return False if that fails."""
     try:
         await context.ensure_driven(run_id)
     except (NerveError, ValueError) as error:
@@ -110,7 +110,7 @@ async def try_to_drive(context: CliContext, run_id: str) -> bool:
 def status_command(
     run: Annotated[str | None, RUN_PARAMETER] = None, /, *, common: CommonOptions = DEFAULT_OPTIONS
 ) -> int:
-    """Say how a run stands, with its tree; without RUN, how everything stands."""
+    """Show the status of a run with its step tree. Without RUN, show the status of the project."""
 
     async def do(context: CliContext) -> int:
         if run is None:
@@ -135,7 +135,7 @@ def status_command(
 
 
 async def print_overall_status(context: CliContext) -> int:
-    # The journals are read for the gates, and what is wrong with them is known to the health after that.
+    # Listing gates reads the journals; health reports damaged journals only after that.
     gates, usage, health = (
         await context.client.gates(),
         await context.client.usage(),
@@ -145,7 +145,7 @@ async def print_overall_status(context: CliContext) -> int:
         health.runs[PARKED] = parked
     state_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     lines = [
-        f"server: {'none; start it with nerve serve' if context.session is not None else 'running'}",
+        f"server: {'not running; start it with: nerve serve' if context.session is not None else 'running'}",
         *([f"store: {health.loss}"] if health.loss else ()),
         f"runs: {state_counts or 'none'}",
         f"today: {format_usage_today(usage)}",
@@ -159,7 +159,7 @@ async def print_overall_status(context: CliContext) -> int:
 
 
 def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
-    """List every open gate, with the command that answers it."""
+    """List open gates, each with the command that answers it."""
 
     async def do(context: CliContext) -> int:
         open_gates = (await context.client.gates()).gates
@@ -180,12 +180,12 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
 
 
 def format_gate_origin(gate: GateResponse, now: datetime) -> str:
-    """Which workflow asks, and for how long it has."""
+    """Return the workflow of a gate and how long the gate has been open."""
     return f" of {gate.workflow}, open for {format_duration_between(gate.created_at, None, now)}"
 
 
 def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") -> str:
-    """A gate in one line, and the command that answers it."""
+    """Return a gate as one line, with the command that answers it."""
     answer = (
         gate.choices[0]
         if gate.choices
@@ -203,7 +203,7 @@ def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") 
 
 
 def format_gate_fields(gate: GateResponse) -> list[str]:
-    """What the question is about, and the fields of its form, a line each."""
+    """Return the input preview of a gate and the fields of its form, one line each."""
     preview = gate_preview(gate.input_preview).splitlines()
     return [f"    {line}" for line in (*preview, *form_field_lines(gate.form or {}))]
 
@@ -244,7 +244,7 @@ def logs_command(
     follow: FollowOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Print what a run did and said: its steps, what its agents wrote and the tools they used."""
+    """Print the log of a run: steps, agent output and tool calls."""
 
     def line_payload(event: EventResponse, line: str) -> dict[str, Any]:
         return {"seq": event.seq, "at": event.timestamp.isoformat(), "path": event.path, "text": line}
@@ -268,7 +268,7 @@ def logs_command(
 async def print_entries(
     context: CliContext, entries: AsyncIterator[tuple[dict[str, Any], str]], follow: bool
 ) -> int:
-    """Tell each as it comes; as JSON they are one list, unless they are followed."""
+    """Print entries as they arrive. With --json and without --follow, print one list at the end."""
     collected = []
     async for payload, line in entries:
         if context.common.json and not follow:
@@ -283,7 +283,7 @@ async def print_entries(
 def stream_run_events(
     context: CliContext, run_id: str, after: int, follow: bool
 ) -> AsyncIterator[EventResponse]:
-    """What has happened in a run, and what comes, if that is asked for and a server drives it."""
+    """Return the events of a run; with `follow` and a server, also new events until the run ends."""
     return (
         context.client.watch(run_id, after)
         if follow and context.session is None
@@ -292,7 +292,7 @@ def stream_run_events(
 
 
 async def read_past_events(context: CliContext, run_id: str, after: int = 0) -> AsyncIterator[EventResponse]:
-    """What has happened in a run, page by page."""
+    """Yield the recorded events of a run, page by page."""
     more = True
     while more:
         page = await context.client.events(run=run_id, after=after)
@@ -303,7 +303,7 @@ async def read_past_events(context: CliContext, run_id: str, after: int = 0) -> 
 
 
 def render_run_tree(tree: ProgressTree, out: TextIO) -> list[str]:
-    """The lines of a tree as text, which fit a terminal."""
+    """Render a tree as lines of text that fit the terminal."""
     terminal = Console(file=out)
     width = min(terminal.width, MAX_PANEL_WIDTH) if terminal.is_terminal else MAX_PANEL_WIDTH
     screen = Console(width=width, color_system=None, highlight=False)

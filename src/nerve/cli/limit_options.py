@@ -1,4 +1,4 @@
-"""Limits as they are given at the command line: of a run, or of one of its steps."""
+"""The --limit option: limits of a run or of one of its steps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from nerve.cli.errors import UsageError
 from nerve.core.limits import split_step_limits
 
-LIMIT_SYNTAX = "write NAME=NUMBER, or /STEP:NAME=NUMBER for one step"
+LIMIT_SYNTAX = "use NAME=NUMBER, or /STEP:NAME=NUMBER for one step"
 
 
 def parse_limit_options(options: Iterable[str]) -> dict[str, Any]:
-    """`tokens=5000` and `/dev:cost=2` as the api takes them."""
+    """Parse options such as `tokens=5000` and `/dev:cost=2` into the form of the API."""
     limits: dict[str, Any] = {}
     for text in options:
         target, equals, number = text.partition("=")
@@ -28,11 +28,11 @@ def parse_limit_options(options: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_run_limit_options(options: Iterable[str]) -> dict[str, Any] | None:
-    """The limits with which a run is started; its steps have their own."""
+    """Parse the limits of a new run, or return None. Step limits are not allowed here."""
     limits = parse_limit_options(options)
     if steps := [name for name in limits if name.startswith("/")]:
         raise UsageError(
-            f"--limit {steps[0]}: …: a run is started with limits of its own; a step says its own."
+            f"--limit {steps[0]}:…: step limits cannot be set when a run starts. Set them in the workflow."
         )
     return limits or None
 
@@ -45,4 +45,4 @@ def parse_limit_number(text: str, number: str) -> int | float:
     try:
         return float(number)
     except ValueError:
-        raise UsageError(f"--limit {text}: '{number}' is no number; {LIMIT_SYNTAX}.") from None
+        raise UsageError(f"--limit {text}: '{number}' is not a number; {LIMIT_SYNTAX}.") from None

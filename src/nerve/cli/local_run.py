@@ -1,4 +1,4 @@
-"""Running in this process: the project's session, one run shown, and what Ctrl-C leaves behind."""
+"""Execute one run in this process: open the session, follow the run, handle Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nerve.session import Session
 
 @dataclass(slots=True)
 class LocalRun:
-    """One run of a command: what it was given, and how the run is shown once there is one."""
+    """One run in this process: its project and options, and the follower once the run exists."""
 
     project: Project
     common: CommonOptions
@@ -37,12 +37,12 @@ class LocalRun:
         return self.common.store_file
 
     def require_file(self, file: Path) -> None:
-        """Whoever goes on with the run needs this file, too."""
+        """Add a file that the resume command must name with --with."""
         if file not in self.common.modules:
             self.common = replace(self.common, modules=(*self.common.modules, file))
 
     def execute(self, drive: Callable[[Session], Awaitable[RunOutcome]]) -> int:
-        """Drive a run; Ctrl-C parks it."""
+        """Execute a run and return the exit code. Ctrl-C parks the run."""
         try:
             require_trust(self.common.store)
             with contextlib.redirect_stdout(sys.stderr) if self.common.json else contextlib.nullcontext():
@@ -54,7 +54,7 @@ class LocalRun:
         return self._print_outcome(outcome)
 
     async def _drive(self, drive: Callable[[Session], Awaitable[RunOutcome]]) -> RunOutcome:
-        """The store is opened when it is needed: what is refused leaves nothing behind."""
+        """Run `drive` with a session. The store is created on first use, not for a refused command."""
         session = Session(store=self.store_file, project=self.project.folder)
         try:
             for file in self.common.modules:
@@ -65,12 +65,12 @@ class LocalRun:
 
     def open_store(self, session: Session) -> None:
         self.store_file.parent.mkdir(parents=True, exist_ok=True)
-        session.engine  # noqa: B018 - a file that cannot be opened is said now
+        session.engine  # noqa: B018 - opens the store now, to report errors early
 
     async def follow(
         self, session: Session, run: WorkflowRun, answers: PresetAnswers, known_seq: int = 0
     ) -> RunOutcome:
-        """Show a run to where it ends or stands; `known` events of it are old."""
+        """Follow a run until it ends or is idle. Events up to `known_seq` are not printed again."""
         context = CliContext(Client(Api(session), via="cli"), self.common, session)
         self.follower = RunFollower(context, run.run_id, answers, known_seq)
         return await self.follower.follow()
@@ -80,7 +80,7 @@ class LocalRun:
         return print_outcome(outcome, resume_hint, self.common.json, quiet=self.common.quiet)
 
     def _report_interrupt(self) -> int:
-        message = "Interrupted before anything was started."
+        message = "Interrupted before the run started."
         if self.follower is not None:
             if self.common.json:
                 print_outcome(self.follower.interrupted_outcome(), "", True, quiet=True)

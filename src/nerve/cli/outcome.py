@@ -1,4 +1,4 @@
-"""How a run was left, and what it waits for."""
+"""The outcome of a run: its state, and what it waits for."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from nerve.cli.exit_codes import exit_code_for_state
 
 PARKED = "parked"
-"""The state of a run that was running when its process ended; nobody drives it."""
+"""The state of a run whose process ended while it was running; no process drives it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run was left."""
+    """The state of a run when a command stops following it."""
 
     run_id: str
     workflow: str
@@ -24,7 +24,7 @@ class RunOutcome:
     gates: list[dict[str, Any]] = field(default_factory=list)
     held: dict[str, Any] | None = None
     waits: list[dict[str, Any]] = field(default_factory=list)
-    """The signals and facts it waits for."""
+    """Signals and facts the run waits for."""
 
     @property
     def exit_code(self) -> int:
@@ -43,14 +43,14 @@ class RunOutcome:
 
 
 def iter_wait_conditions(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a wait would be over with: signals by their names, and other facts by their patterns."""
+    """Yield the conditions that end a wait: signals by label, other facts by pattern."""
     if "patterns" not in data:
         yield signal_condition(data["label"], data.get("key"))
         return
     for pattern in data["patterns"].values():
         match pattern:
-            case ["signal", str(label), dict(named)]:
-                yield signal_condition(label, named.get("key"))
+            case ["signal", str(label), dict(fields)]:
+                yield signal_condition(label, fields.get("key"))
             case _:
                 yield {"fact": pattern}
 

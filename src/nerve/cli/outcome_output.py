@@ -1,4 +1,4 @@
-"""Telling how a run was left: its result on standard output, everything else on standard error."""
+"""Output of a run outcome: the result on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nerve.ui.json_forms import format_example_answer
 from nerve.ui.sanitize import dump_safe_json, indent_lines, sanitize_text
 
 PAUSED_STATES = ("pausing", "paused")
-"""States in which nothing goes on, whatever is answered."""
+"""States in which the run does not continue even if a gate is answered."""
 
 
 def print_outcome(
     outcome: RunOutcome, resume_hint: str, as_json: bool, out: TextIO | None = None, quiet: bool = False
 ) -> int:
-    """Say how it ended and how to go on; the exit code."""
+    """Print the outcome and how to resume the run; return the exit code."""
     if as_json:
         print(dump_safe_json(outcome.to_dict()), file=out)
     if not quiet or outcome.state in ("failed", "held"):
@@ -32,19 +32,19 @@ def print_outcome(
 
 
 def print_result_text(text: str, out: TextIO | None = None) -> None:
-    """What was asked for, as it is; a terminal may see only what is harmless."""
+    """Print a result unchanged, or with control characters escaped if the output is a terminal."""
     out = out or sys.stdout
     print(sanitize_text(text) if out.isatty() else text, end="" if text.endswith("\n") else "\n", file=out)
 
 
 def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
-    """What a person is told; `again` is the command that goes on."""
+    """Return the outcome as lines; `resume_hint` is the command that resumes the run."""
     run = f"run {outcome.run_id}"
     match outcome.state:
         case "completed":
             return [f"✓ {run} completed"]
         case "failed":
-            return [f"✗ {run} failed: {outcome.error or 'no reason was given'}"]
+            return [f"✗ {run} failed: {outcome.error or 'no reason given'}"]
         case "cancelled":
             return [f"✗ {run} was cancelled" + (f": {outcome.error}" if outcome.error else "")]
         case "held":
@@ -53,12 +53,12 @@ def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
             if limit := hold.get("limit"):
                 options = f" --limit {limit}=NUMBER"
             message = f"✗ {run} is held ({hold.get('reason', 'no reason')}): {hold.get('message', '')}"
-            return [message, f"Go on with: {resume_hint}{options}"]
+            return [message, f"Resume with: {resume_hint}{options}"]
     return format_waiting_outcome(outcome, run, resume_hint)
 
 
 def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> list[str]:
-    """What a run waits for, one line each, and the command that answers."""
+    """Return what a run waits for, one line each, and the command that answers and resumes."""
     is_waiting = outcome.state not in PAUSED_STATES and (outcome.gates or outcome.waits)
     output_lines = [f"⏸ {run} waits" if is_waiting else f"⏸ {run} is {outcome.state}"]
     options = []
@@ -75,13 +75,13 @@ def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> l
         output_lines.append(f"  for {describe_wait_condition(wait)}")
         if "signal" in wait:
             options.append(f" --answer {shlex.quote(wait['signal'] + '=TEXT')}")
-    return [*output_lines, f"Go on with: {resume_hint}{''.join(options)}"]
+    return [*output_lines, f"Resume with: {resume_hint}{''.join(options)}"]
 
 
 def describe_wait_condition(wait: dict[str, Any]) -> str:
     if "signal" not in wait:
-        return f"the fact {json.dumps(wait['fact'], ensure_ascii=False)}"
-    return f"the signal '{wait['signal']}'" + (f" with the key '{wait['key']}'" if "key" in wait else "")
+        return f"fact {json.dumps(wait['fact'], ensure_ascii=False)}"
+    return f"signal '{wait['signal']}'" + (f" with key '{wait['key']}'" if "key" in wait else "")
 
 
 def choices_suffix(choices: Sequence[str]) -> str:
@@ -89,7 +89,7 @@ def choices_suffix(choices: Sequence[str]) -> str:
 
 
 def format_run_result(result: Any) -> str:
-    """A result as text: a text as it is, nothing for nothing, anything else as JSON."""
+    """Return a result as text: a string unchanged, None as "", everything else as JSON."""
     if result is None or isinstance(result, str):
         return result or ""
     return json.dumps(result, ensure_ascii=False, indent=2)

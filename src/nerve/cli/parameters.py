@@ -1,4 +1,4 @@
-"""The kinds of options that several verbs have."""
+"""Option types that several commands share."""
 
 from __future__ import annotations
 

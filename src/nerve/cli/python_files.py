@@ -1,4 +1,4 @@
-"""Python files named on the command line: executed, and asked to register what they have."""
+"""Python files from the command line: import them and call their `register(session)`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nerve.session import Session
 
 
 def register_python_file(session: Session, file: Path) -> list[str]:
-    """Execute a file and call its `register(session)`; the ids of the workflows that are new."""
+    """Import a file and call its `register(session)`; return the ids of the new workflows."""
     if not file.is_file():
-        raise UsageError(f"there is no file {file}.")
+        raise UsageError(f"File not found: {file}.")
     known_ids = set(session.workflows)
     try:
         call = getattr(import_python_file(file), "register", None)
@@ -25,16 +25,18 @@ def register_python_file(session: Session, file: Path) -> list[str]:
     except Exception as error:
         raise UsageError(f"{locate_error_in_file(error, file)}: {type(error).__name__}: {error}.") from None
     if not callable(call):
-        raise UsageError(f"{file} has no function register(session): add one that registers its workflows.")
+        raise UsageError(
+            f"{file} does not define register(session). Add it to register the workflows of the file."
+        )
     return [name for name in session.list_workflows() if name not in known_ids]
 
 
 def import_python_file(file: Path) -> ModuleType:
-    """The module of a file, which can import what stands beside it."""
+    """Import a file as a module. The module can import files from its own folder."""
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    name = f"nerve_file_{file.stem}"  # json.py must not take the place of json
+    name = f"nerve_file_{file.stem}"  # a file json.py must not replace the module json
     spec = spec_from_file_location(name, file, loader=UncachedLoader(name, str(file)))
     assert spec is not None
     assert spec.loader is not None
@@ -44,7 +46,7 @@ def import_python_file(file: Path) -> ModuleType:
 
 
 class UncachedLoader(SourceFileLoader):
-    """Reads the file every time: kept bytecode is taken for that of an edit of the same second and size."""
+    """Compiles the source every time, because cached bytecode misses an edit of the same second and size."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -52,7 +54,7 @@ class UncachedLoader(SourceFileLoader):
 
 
 def locate_error_in_file(error: Exception, file: Path) -> str:
-    """The line of the file at which it went wrong."""
+    """Return `file:line` of an error, or the file if no line of it is known."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).name == file.name:

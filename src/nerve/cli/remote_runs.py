@@ -1,4 +1,4 @@
-"""What `nerve resume` and `runs` do where a server has the store: the same, by asking it."""
+"""`nerve resume` and `nerve runs` against a running server."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nerve.client import Client
 
 RESUMABLE_STATES = ("paused", "held")
 RUNS_PER_PAGE = 1000
-"""Runs that are asked for at once."""
+"""Runs per request."""
 
 
 def resume_on_server(
     run: str, resume_options: dict[str, Any], answers: tuple[str, ...], common: CommonOptions
 ) -> int:
-    """Let a run go on that stands still, and show it until it ends or waits."""
+    """Resume a paused or held run on the server and follow it until it ends or waits."""
 
     async def do(context: CliContext) -> int:
         before = await context.client.run(run=run)
@@ -32,10 +32,10 @@ def resume_on_server(
 
 
 async def list_server_runs(workflow: str | None) -> list[dict[str, Any]]:
-    """What is told of every run, the newest last."""
+    """Return a summary of every root run, newest last."""
     client = Client.of_project(Path())
     if client is None:
-        raise ApiError("busy", "the server has ended just now", "Try again.")
+        raise ApiError("busy", "The server has just stopped", "Try again.")
     async with client:
         runs = await fetch_all_runs(client, workflow)
     return [
@@ -57,7 +57,7 @@ async def list_server_runs(workflow: str | None) -> list[dict[str, Any]]:
 
 
 async def fetch_all_runs(client: Client, workflow: str | None) -> list[RunResponse]:
-    """Every run, the newest first, page by page."""
+    """Return all runs, newest first."""
     runs: list[RunResponse] = []
     before, more = None, True
     while more:

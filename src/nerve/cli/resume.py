@@ -1,4 +1,4 @@
-"""`nerve resume`: goes on with a run that waits, is parked, paused or held."""
+"""`nerve resume`: resume a waiting, parked, paused or held run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nerve.text.source import InvalidDefinition, Problem
 if TYPE_CHECKING:
     from nerve.store.port import RunRow
 
-WITH_FILE_HINT = "If a file has it, name that: --with FILE."
+WITH_FILE_HINT = "If a Python file registers it, add --with FILE."
 
 
 def resume_command(
@@ -40,18 +40,16 @@ def resume_command(
     answer: TextList = (),
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Go on with a run of this project, and show it to its end.
-
-    RUN is its id, the beginning of it, or its label.
+    """Resume a run of this project and follow it until it ends.
 
     Parameters
     ----------
     with_changes
-        Go on although the workflow has changed: what it asks for differently is run again.
+        Resume with the current workflow definition; steps whose calls changed run again.
     limit
-        NAME=NUMBER raises a budget of the run, /STEP:NAME=NUMBER that of a step; can be given several times.
+        NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step. Repeatable.
     answer
-        GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
+        GATE=TEXT answers a gate, or sends a signal that the run waits for. Repeatable.
     """
     if common.store is None and find_server(Path()) is not None:
         from nerve.cli.remote_runs import resume_on_server
@@ -61,7 +59,7 @@ def resume_command(
         )
     local_run = LocalRun(Project(), common)
     if not local_run.store_file.is_file():
-        raise NameNotFound(f"there are no runs: {local_run.store_file} does not exist.")
+        raise NameNotFound(f"Run '{run}' not found: {local_run.store_file} does not exist.")
     answers = PresetAnswers(answer)
 
     async def drive(session: Session) -> RunOutcome:
@@ -79,7 +77,7 @@ def resume_command(
 async def resume_in_process(
     session: Session, project: Project, row: RunRow, answers: PresetAnswers, limits: dict[str, Any]
 ) -> WorkflowRun:
-    """The run as it was started, driven again."""
+    """Resume a run in this process with the definition it was started with."""
     try:
         workflow = session.engine.workflow_of(row)
         if isinstance(workflow, DefinedWorkflow):
@@ -91,7 +89,7 @@ async def resume_in_process(
     except InvalidDefinition:
         raise
     except ValueError as error:
-        raise UsageError(f"{error}: name the file that has it, --with FILE.") from None
+        raise UsageError(f"{error}. Add the file that registers it: --with FILE.") from None
     if run.state in (WorkflowState.PAUSED, WorkflowState.HELD):
         await resume_if_possible(run, limits)
     return run
@@ -100,7 +98,7 @@ async def resume_in_process(
 async def resume_with_changes(
     session: Session, project: Project, row: RunRow, answers: PresetAnswers, limits: dict[str, Any]
 ) -> WorkflowRun:
-    """The run with the workflow as it is today; what that asks for differently is run again."""
+    """Resume a run with the current workflow definition; steps whose calls changed run again."""
     if (
         session.get_workflow(row.workflow) is None
         and (match := project.find_exact_workflow(row.workflow)) is not None
@@ -108,7 +106,7 @@ async def resume_with_changes(
         load_called_workflows(session, project, session.load(match.path))
     workflow = session.get_workflow(row.workflow)
     if workflow is None:
-        raise UsageError(f"workflow '{row.workflow}' is not in this project: name its file, --with FILE.")
+        raise UsageError(f"Workflow '{row.workflow}' not found in this project. Add its file: --with FILE.")
     run = session.engine.run_handle(row)
     if not run.is_complete:
         check_run_names(session, workflow)
@@ -122,7 +120,7 @@ async def resume_with_changes(
 
 
 def check_run_names(session: Session, workflow: Workflow) -> None:
-    """Say which agents of a run are missing, before anything is done to it."""
+    """Raise InvalidDefinition if agents of the workflow are missing, before the run changes."""
     try:
         session.check_names(workflow)
     except InvalidDefinition as error:
@@ -135,6 +133,6 @@ def add_file_hint(problem: Problem) -> Problem:
 
 
 async def resume_if_possible(run: WorkflowRun, limits: dict[str, Any], with_changes: bool = False) -> None:
-    """Let a paused or held run go on; one that needs another decision stays held, and says which."""
+    """Resume a paused or held run. A run that needs another decision stays held, with its reason."""
     with contextlib.suppress(RuntimeError):
         await run.resume(limits=limits, with_changes=with_changes)

@@ -1,4 +1,4 @@
-"""`nerve route`: which workflow a text asks for."""
+"""`nerve route`: find the workflow for a text."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nerve.cli.run_reporting import WaitOption, follow_or_report
 
 
 def route_command(
-    text: Annotated[str, Parameter(name="TEXT", help="What somebody wants, in words.")],
+    text: Annotated[str, Parameter(name="TEXT", help="A request in plain language.")],
     /,
     *,
     start: Flag = False,
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Say which workflow a text asks for.
+    """Find the workflow for a text.
 
     Parameters
     ----------
     start
-        Start it.
+        Start the workflow.
     """
 
     async def do(context: CliContext) -> int:
@@ -33,8 +33,8 @@ def route_command(
         for warning in (response.model_extra or {}).get("warnings", ()):
             context.info(f"warning: {warning}")
         if response.run is not None:
-            context.info(f"{response.workflow}: {response.reason or 'an agent has decided'}")
-            return await follow_or_report(context, response.run, wait, action_text="It runs")
+            context.info(f"{response.workflow}: {response.reason or 'selected by an agent'}")
+            return await follow_or_report(context, response.run, wait, action_text="Started")
         context.print_result(response, format_route(response))
         if response.reason and not common.json:
             context.info(f"({response.reason})")
@@ -44,7 +44,7 @@ def route_command(
 
 
 def format_route(response: RouteResponse) -> list[str]:
-    """The workflow that is meant; or what is asked back, with the commands that would start something."""
+    """Return the selected workflow, or the question of the router with the commands that start candidates."""
     if response.kind == "workflow":
         return [f"{response.workflow}  {response.text}".rstrip()]
     extra = response.model_extra or {}

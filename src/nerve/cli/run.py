@@ -1,4 +1,4 @@
-"""`nerve run`: a workflow in this process, with live progress and its gates on the terminal."""
+"""`nerve run`: run a workflow in this process, with live progress and gate prompts."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def run_workflow_command(
     key: str | None = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Run a workflow in this process, and show it to its end.
+    """Run a workflow in this process and follow it until it ends.
 
     Parameters
     ----------
     answer
-        GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
+        GATE=TEXT answers a gate, or sends a signal that the run waits for. Repeatable.
     input
-        NAME=VALUE is --NAME=VALUE for an input that has the name of an option.
+        NAME=VALUE sets an input whose name is also an option of this command. Repeatable.
     limit
-        NAME=NUMBER bounds the run: tokens, cost, turns, agents, steps …; can be given several times.
+        NAME=NUMBER limits the run: tokens, cost, turns, agents, steps and others. Repeatable.
     dry_run
-        Walk through the workflow with stub answers; nothing is executed, spent or stored.
+        Simulate the workflow with stub answers. Nothing is executed or stored.
     label
-        What the run is called: `run.label`, and @workflow-id in Lisp.
+        Label of the run: `run.label`, and @workflow-id in Lisp.
     key
-        Start once: the same key gives the same run.
+        Idempotency key: the same key returns the same run.
     """
     parsed = parse_run_arguments(arguments, input)
     if dry_run:
@@ -65,14 +65,14 @@ def run_workflow_command(
         return RunLauncher(LocalRun(project, common), parsed, PresetAnswers(answer), key, options).execute()
     except NameNotFound as missing:
         try:
-            load_target_document(project, parsed.target, common)  # raises, unless it was defined
+            load_target_document(project, parsed.target, common)  # raises unless the store has a definition
         except NameNotFound:
             raise missing from None
         return start_run_with_api(parsed, PresetAnswers(answer), start_options, True, common)
 
 
 class RunLauncher:
-    """A run that is to be started."""
+    """Starts a run in this process."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class RunLauncher:
         try:
             self.target = local_run.project.resolve_target(arguments.target)
         except NameNotFound:
-            if not local_run.common.modules:  # which may register a workflow of that name
+            if not local_run.common.modules:  # a --with file may register the workflow
                 raise
 
     def execute(self) -> int:
@@ -117,7 +117,7 @@ class RunLauncher:
 
 
 def find_registered(session: Session, name: str) -> Workflow:
-    """Return the workflow that a file given by --with registered under a name, or a prefix of it."""
+    """Return the workflow that a --with file registered under a name or a unique prefix of it."""
     registered = session.list_workflows()
     matches = (
         [name]
@@ -125,7 +125,7 @@ def find_registered(session: Session, name: str) -> Workflow:
         else [candidate for candidate in registered if candidate.startswith(name)]
     )
     if len(matches) > 1:
-        raise AmbiguousName(f"'{name}' can be {', '.join(matches)}: write more of the name.")
+        raise AmbiguousName(f"'{name}' is ambiguous: {', '.join(matches)}. Use a longer prefix.")
     if not matches:
         files = ", ".join(session.modules)
         raise NameNotFound(
@@ -140,7 +140,7 @@ def find_registered(session: Session, name: str) -> Workflow:
 
 
 def check_preset_answers(session: Session, workflow: Workflow, answers: PresetAnswers) -> None:
-    """Refuse answers to gates that are not there; what Python asks for is only known when it asks."""
+    """Raise UsageError for answers to unknown gates. The gates of Python workflows are not known."""
     definitions = [
         definition for definition in session.workflows.values() if isinstance(definition, DefinedWorkflow)
     ]

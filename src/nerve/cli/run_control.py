@@ -1,4 +1,4 @@
-"""Doing something to a run: `nerve answer`, `approve`, `reject`, `pause`, `steer`, `stop` and the others."""
+"""Commands that change a run: `nerve answer`, `approve`, `reject`, `pause`, `steer`, `stop` and others."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from nerve.commander.core import gate_selection
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, resolve_typed_choice
 
 GateOption = Annotated[
-    str | None, Parameter(help="Its id, its name or its path; needed where several are open.")
+    str | None, Parameter(help="Gate id, name or path. Required if several gates are open.")
 ]
-KeyOption = Annotated[str | None, Parameter(help="The same command with the same key is done once.")]
-ReasonOption = Annotated[str, Parameter(help="Why; it is kept with the run.")]
+KeyOption = Annotated[
+    str | None, Parameter(help="Idempotency key: a repeated command with the same key has no further effect.")
+]
+ReasonOption = Annotated[str, Parameter(help="Reason, stored with the run.")]
 
 
 def answer_gate_command(
     run: RunArgument,
     answer: Annotated[
         str,
-        Parameter(name="ANSWER", help="The answer_gate_command, the number of a choice, or JSON for a form."),
+        Parameter(name="ANSWER", help="The answer, the number of a choice, or JSON for a form."),
     ],
     /,
     *,
@@ -48,7 +50,7 @@ def answer_gate_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Answer an open gate of a run; a choice may be named by its number."""
+    """Answer an open gate of a run. A choice can be given by its number."""
     metadata = {"key": key, "reason": reason}
     return run_with_api(
         common, lambda context: submit_choice(context, run, gate, metadata, wait, lambda open_gate: answer)
@@ -65,7 +67,7 @@ def approve_gate_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Answer an open gate of a run with the choice that approves."""
+    """Answer an open gate of a run with its approving choice."""
     metadata = {"key": key, "reason": reason}
     return run_with_api(
         common,
@@ -85,7 +87,7 @@ def reject_gate_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Answer an open gate of a run with the choice that rejects."""
+    """Answer an open gate of a run with its rejecting choice."""
     metadata = {"key": key, "reason": reason}
     return run_with_api(
         common,
@@ -96,14 +98,13 @@ def reject_gate_command(
 
 
 def choice_for_words(gate: GateResponse, words: tuple[str, ...]) -> str:
-    """The one choice of a gate that says this; nothing is guessed."""
+    """Return the only choice of a gate that matches one of the words, or raise UsageError."""
     try:
         return gate_selection.match_choice(
             gate, words, lambda gate, text: format_command("answer", gate.run_id, text)
         )
     except gate_selection.AmbiguousAnswer as error:
-        message = str(error)
-        raise UsageError(with_full_stop(message[:1].lower() + message[1:])) from None
+        raise UsageError(with_full_stop(str(error))) from None
 
 
 async def submit_choice(
@@ -123,15 +124,15 @@ async def submit_choice(
         ]
     if len(matching) == 1:
         text = choose(matching[0])
-        # The api knows whether a gate that is over had just that name, and takes it for no other then.
+        # For a prefix, the API checks that no closed gate has exactly this name.
         request |= {
             "gate": matching[0].gate_id if exact else gate,
             "answer": resolve_typed_choice(text, matching[0].choices or []),
         }
     elif len(matching) > 1:
         names = ", ".join(f"{candidate.gate_id} ({gate_display_name(candidate)})" for candidate in matching)
-        raise ApiError("conflict", f"several gates are open: {names}", "Name one of them: --gate GATE")
-    else:  # the api says why: answered already, over, or never there
+        raise ApiError("conflict", f"Several gates are open: {names}", "Select one: --gate GATE")
+    else:  # the API reports why: answered, closed or unknown
         request |= {
             "gate": gate,
             "answer": choose(
@@ -141,14 +142,14 @@ async def submit_choice(
     await context.client.answer(**request)
     after = await context.client.run(run=run_id)
     return await follow_or_report(
-        context, after, wait, known_seq=before.last_seq, action_text="Answered; it goes on"
+        context, after, wait, known_seq=before.last_seq, action_text="Answered. The run continues"
     )
 
 
 def pause_command(
     run: RunArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
 ) -> int:
-    """Let nothing new begin in a run; what is running is finished. `nerve resume` goes on."""
+    """Pause a run: running steps finish, and no new steps start. Resume it with `nerve resume`."""
 
     async def do(context: CliContext) -> int:
         response = await context.client.pause(run=run, key=key)
@@ -160,24 +161,24 @@ def pause_command(
 
 def steer_command(
     run: RunArgument,
-    text: Annotated[str, Parameter(name="TEXT", help="What it is told.", allow_leading_hyphen=True)],
+    text: Annotated[str, Parameter(name="TEXT", help="The message.", allow_leading_hyphen=True)],
     /,
     *,
     path: str | None = None,
     key: KeyOption = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Say something to an agent at work, in the server of this project.
+    """Send a message to a working agent on the project server.
 
     Parameters
     ----------
     path
-        The step; may be left out where only one agent listens.
+        Path of the step. Optional if only one agent is working.
     """
 
     async def do(context: CliContext) -> int:
         response = await context.client.steer(run=run, text=text, path=path, key=key)
-        context.print_result(response, f"{response.run_id} {response.path} was told")
+        context.print_result(response, f"Sent to {response.path} of run {response.run_id}")
         return COMPLETED
 
     return run_with_api(common, do)
@@ -191,7 +192,7 @@ def stop_command(
     key: KeyOption = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """End a run, with everything it has started."""
+    """Stop a run and everything it started."""
 
     async def do(context: CliContext) -> int:
         response = await context.client.stop(run=run, reason=reason, key=key)
@@ -210,12 +211,12 @@ def retry_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Go on with a held run, or with a copy of a finished one from its first failure.
+    """Retry a held run, or start a copy of a failed run from its first failure.
 
     Parameters
     ----------
     path
-        The path to run again, of a run that is held.
+        Path of the step to run again, if the run is held.
     """
 
     async def do(context: CliContext) -> int:
@@ -227,7 +228,7 @@ def retry_command(
             response,
             wait,
             known_seq=before.last_seq if is_same_run else 0,
-            action_text="Tried again; it runs",
+            action_text="Retried. The run continues",
         )
 
     return run_with_api(common, do)
@@ -243,14 +244,14 @@ def skip_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Settle the path that a run is held at, as if it had been done.
+    """Skip the step that a run is held at, as if it had completed.
 
     Parameters
     ----------
     path
-        The path; the one it is held at, if it is left out.
+        Path of the step. Default: the step the run is held at.
     output
-        What it gave: JSON, or a text.
+        Output of the skipped step: JSON, or plain text.
     """
 
     async def do(context: CliContext) -> int:
@@ -259,7 +260,7 @@ def skip_command(
         parsed_output = None if output is None else parse_json_or_text(output)
         response = await context.client.skip(run=run, path=held_path, output=parsed_output, key=key)
         return await follow_or_report(
-            context, response, wait, known_seq=before.last_seq, action_text="Skipped; it goes on"
+            context, response, wait, known_seq=before.last_seq, action_text="Skipped. The run continues"
         )
 
     return run_with_api(common, do)
@@ -277,18 +278,18 @@ def fork_command(
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Start a run that takes over what another has settled, and goes its own way from a path on.
+    """Start a run that reuses the completed steps of another run up to a path.
 
     Parameters
     ----------
     at
-        The path from which on it is run again.
+        Path of the first step to run again.
     input
-        The new input of that step, or of the workflow: JSON, or a text.
+        New input of that step, or of the workflow: JSON, or plain text.
     override
-        PATH:NAME=VALUE changes a setting of a step, which is run again; can be given several times.
+        PATH:NAME=VALUE changes a setting of a step, which then runs again. Repeatable.
     limit
-        NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step; can be given several times.
+        NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step. Repeatable.
     """
     changes: dict[str, Any] = {} if input is None else {"input": parse_json_or_text(input)}
     if override:
@@ -298,7 +299,7 @@ def fork_command(
 
     async def do(context: CliContext) -> int:
         response = await context.client.fork(run=run, at=at, key=key, **changes)
-        return await follow_or_report(context, response, wait, action_text="It runs")
+        return await follow_or_report(context, response, wait, action_text="Started")
 
     return run_with_api(common, do)
 
@@ -309,6 +310,6 @@ def parse_overrides(options: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         target, equals, value = option.partition("=")
         path, colon, name = target.rpartition(":")
         if not (equals and colon and path and name):
-            raise UsageError(f"--override {option} is not of the form PATH:NAME=VALUE.")
+            raise UsageError(f"--override must be PATH:NAME=VALUE, got '{option}'.")
         parsed.setdefault(path, {})[name] = parse_json_or_text(value)
     return parsed

@@ -1,4 +1,4 @@
-"""Screens: a run watched live in a terminal, or line by line in a pipe."""
+"""Displays of a run: a live panel in a terminal, or lines in a pipe."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = [
 ]
 
 PanelFactory = Callable[[int], Panel]
-"""Draws a panel of a width."""
+"""Renders a panel with the given width."""
 
 
 class RunDisplay(Protocol):
-    """Where a run is shown."""
+    """Shows the progress of a run."""
 
     def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None: ...
 
     def stop(self) -> None:
-        """Let go of the terminal, for a question or for good."""
+        """Release the terminal, before a prompt or at the end."""
 
 
 class LiveDisplay:
-    """A panel that is drawn again and again."""
+    """A panel that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -55,7 +55,7 @@ class LiveDisplay:
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False)
             self._live.start()
-        # The empty line is where the terminal echoes what is typed, Ctrl-C too.
+        # The terminal echoes typed characters and ^C on the empty line, not in the panel.
         self._live.update(Group(panel(self._console.width), ""), refresh=True)
 
     def stop(self) -> None:
@@ -65,12 +65,12 @@ class LiveDisplay:
 
 
 class LineDisplay:
-    """A line for every event that matters, and for what agents do while they work."""
+    """One line per relevant event, including agent messages and tool calls."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._messages: dict[str, str] = {}
-        """The last message of each agent; the line of its step shows it, if no other follows."""
+        """The last message of each agent by path. It is held back, because the result line may repeat it."""
 
     def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None:
         for event in events:
@@ -93,7 +93,7 @@ class LineDisplay:
 
 
 def is_log_line(event: WorkflowEvent) -> bool:
-    """Whether it is a line that a workflow or an agent logs, or a tool call; the end of a thread is not."""
+    """Whether an event is a log line of a workflow or agent, or a tool call. Thread events are not."""
     return event.event_type == "tool_call" or (event.event_type == "log" and "thread" not in event.data)
 
 
@@ -103,7 +103,7 @@ def create_run_display(console: Console) -> RunDisplay:
 
 
 async def prompt_demo_answer(console: Console, gate: GateInfo, rejection: str) -> str | None:
-    """A person's answer, or None where nobody can be asked. `refused` says why the last was not taken."""
+    """Return the answer of the user, or None without a terminal. `rejection` explains the last refusal."""
     if not (console.is_terminal and sys.stdin.isatty()):
         return None
     if rejection:
@@ -116,5 +116,5 @@ async def prompt_demo_answer(console: Console, gate: GateInfo, rejection: str) -
 
 
 def print_sentence(console: Console, text: str) -> None:
-    """A sentence, wrapped for a terminal and left whole in a pipe."""
+    """Print a sentence, wrapped in a terminal and on one line in a pipe."""
     console.print(sanitize_text(text), markup=False, soft_wrap=not console.is_terminal)

@@ -1,4 +1,4 @@
-"""A run shown as it goes on, wherever it is driven: its tree drawn, its gates answered."""
+"""Follow a run, local or on a server: show its tree and answer its gates."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from nerve.ui.progress_tree import ProgressTree, to_workflow_event
 from nerve.ui.tree_panel import render_tree_panel
 
 EVENT_POLL_S = 0.08
-"""Seconds between two looks at what is new."""
+"""Seconds between two polls for new events."""
 MAX_IDLE_POLLS = 3
-"""Looks without news after which a run that waits for somebody is left."""
+"""Polls without new events after which following a waiting run stops."""
 
 
 class RunFollower:
-    """One run on one screen. `known` events of it are old."""
+    """Follows one run on one display. Events up to `known_seq` are not printed again."""
 
     def __init__(
         self, context: CliContext, run_id: str, answers: PresetAnswers | None = None, known_seq: int = 0
@@ -58,7 +58,7 @@ class RunFollower:
         self._rejected_gates: set[str] = set()
 
     async def follow(self, to_end: bool = False) -> RunOutcome:
-        """Show the run until it ends or stands still; waiting for somebody is no end if `to_end`."""
+        """Show the run until it ends or is idle. With `to_end`, waiting for an answer is not idle."""
         self._watch_run(self.run_id, "")
         idle_polls, main = 0, self._watch_tasks[0]
         try:
@@ -75,7 +75,7 @@ class RunFollower:
         return await self.fetch_outcome()
 
     async def show_history(self, events: Iterable[EventResponse]) -> RunOutcome:
-        """Show what has happened, and nothing more."""
+        """Show recorded events without following the run."""
         for event in events:
             self.tree.apply_event("", to_workflow_event(event))
             self._new_events.append(to_workflow_event(event))
@@ -85,13 +85,13 @@ class RunFollower:
         return replace(outcome, state=state_when_idle(outcome))
 
     def _is_idle(self, to_end: bool) -> bool:
-        """Whether nothing goes on that could be waited for."""
+        """Whether the run cannot continue by itself."""
         is_held = any(branch.view.state in ("held", "paused") for branch in self.tree.branches.values())
         can_answer = self.is_interactive and self.tree.gates
         return is_held or (self.tree.is_idle and not to_end and not can_answer)
 
     async def fetch_outcome(self) -> RunOutcome:
-        """How the run was left; where the server is gone by now, as it was seen to end."""
+        """Return the outcome of the run, or the last seen one if the run ended and the server is gone."""
         try:
             return outcome_from_run(await self.context.client.run(run=self.run_id), self.tree)
         except ApiError as error:
@@ -101,7 +101,7 @@ class RunFollower:
             return last_outcome
 
     def last_seen_outcome(self) -> RunOutcome:
-        """How the run was when it was last looked at."""
+        """Return the outcome according to the events seen so far."""
         root = self.tree.branches.get("")
         if root is None:
             return RunOutcome(self.run_id, "", "running")
@@ -112,7 +112,7 @@ class RunFollower:
         )
 
     def interrupted_outcome(self) -> RunOutcome:
-        """How the run is left by somebody who is interrupted: where no server drives it, nobody does."""
+        """Return the outcome after Ctrl-C. Without a server, a running run becomes parked."""
         last_outcome = self.last_seen_outcome()
         return (
             last_outcome
@@ -126,7 +126,7 @@ class RunFollower:
         await asyncio.gather(*self._watch_tasks, return_exceptions=True)
 
     def _raise_task_error(self) -> None:
-        """Raise what made a stream fail."""
+        """Raise the error of a failed event stream."""
         for task in self._watch_tasks:
             if task.done():
                 task.result()
@@ -140,7 +140,7 @@ class RunFollower:
         async with contextlib.aclosing(self.context.client.watch(run_id)) as events:
             async for response in events:
                 if response.is_of_child:
-                    continue  # the child run is watched itself
+                    continue  # the child run has its own watch task
                 event = to_workflow_event(response)
                 self.tree.apply_event(prefix, event)
                 if prefix or event.seq > self.known_seq:
@@ -149,7 +149,7 @@ class RunFollower:
                     self._watch_run(child, prefix + event.path)
 
     async def _wait_for_child(self, child: str) -> None:
-        """Return when a child run is there; its parent says that it calls it before it is."""
+        """Wait until a child run exists. The parent journals the call before it creates the child."""
         while True:
             try:
                 await self.context.client.run(run=child)
@@ -161,7 +161,7 @@ class RunFollower:
                 return
 
     def _show_new_events(self) -> bool:
-        """Show what is new; whether anything is."""
+        """Show new events; return whether there were any."""
         new_events, self._new_events = self._new_events, []
         if self.tree.branches and not self.context.common.quiet:
             self.display.show(partial(render_tree_panel, self.tree), new_events)
@@ -170,7 +170,7 @@ class RunFollower:
     # -- gates ---------------------------------------------------------------------------------
 
     async def _answer_next(self) -> bool:
-        """Answer a gate or a signal that can be; whether one was."""
+        """Answer the next gate or signal wait; return whether one was answered."""
         for gate in self.tree.gates:
             if gate.gate_id in self._rejected_gates:
                 continue
@@ -192,7 +192,7 @@ class RunFollower:
         return False
 
     async def _submit_answer(self, gate: GateResponse, text: str) -> str:
-        """Answer a gate; why not, if it does not take that."""
+        """Answer a gate; return the error message if the answer is rejected, otherwise an empty string."""
         try:
             await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=text)
         except ApiError as error:
@@ -204,10 +204,10 @@ class RunFollower:
         return ""
 
     async def _wait_until_answered(self, gate: GateResponse) -> None:
-        """Return when the answer has been seen, so that the gate is not asked again."""
+        """Wait until the answer appears in the events, so that the gate is not asked again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(5):
-                while self._is_open(gate):  # noqa: ASYNC110 - what is new comes from several streams
+                while self._is_open(gate):  # noqa: ASYNC110 - events arrive on several streams
                     await asyncio.sleep(0.01)
 
     async def _prompt_gate(self, gate: GateResponse) -> None:
@@ -236,14 +236,14 @@ class RunFollower:
 
 
 def state_when_idle(run: RunOutcome | RunResponse) -> str:
-    """The state of a run that nobody drives: what was running is parked, or waits in one it has called."""
+    """Return the state of a run that no process drives: a running run is parked, or waits in a child."""
     if run.state != "running":
         return run.state
     return "waiting" if run.gates else PARKED
 
 
 def outcome_from_run(run: Any, tree: ProgressTree | None = None) -> RunOutcome:
-    """How a run was left, as `nerve run` tells it."""
+    """Return the outcome of a run in the form that `nerve run` prints."""
     is_over = run.state in ("completed", "failed", "cancelled")
     gates = [] if is_over else gate_payloads(tree.gates if tree is not None else run.gates)
     waits = [] if is_over or tree is None else wait_payloads(tree)

@@ -1,4 +1,4 @@
-"""Commands after which a run goes on: in the server of the project, or else in this process."""
+"""Output of commands after which a run continues, on the server or in this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nerve.cli.outcome_output import print_outcome
 from nerve.cli.run_follower import RunFollower, outcome_from_run
 
 WaitOption = Annotated[
-    Flag, Parameter(help="Show the run until it ends or waits for somebody; without a server always.")
+    Flag, Parameter(help="Follow the run until it ends or waits for an answer. Always on without a server.")
 ]
 
 
@@ -26,13 +26,12 @@ async def follow_or_report(
     known_seq: int = 0,
     action_text: str = "",
 ) -> int:
-    """Tell how a run goes on; in this process, show it for as long as it can. The exit code."""
+    """Report that a run continues on the server, or follow it; return the exit code."""
     if context.session is None and not wait:
         context.print_result(outcome_from_run(run).to_dict(), run.run_id)
         if not context.common.json:
-            context.info(
-                f"{action_text or 'It goes on'} in the server. See it: {format_command('watch', run.run_id)}"
-            )
+            watch = format_command("watch", run.run_id)
+            context.info(f"{action_text or 'The run continues'} on the server. Follow it: {watch}")
         return COMPLETED
     outcome = await RunFollower(context, run.run_id, answers, known_seq).follow()
     return print_outcome(

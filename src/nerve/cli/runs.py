@@ -1,4 +1,4 @@
-"""`nerve runs`: the runs of the project's store."""
+"""`nerve runs`: list the runs of the project."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nerve.api import ApiError
-from nerve.api.responses import complete_unique_name
-from nerve.api.responses import gate_response as told_by_api
+from nerve.api.responses import complete_unique_name, gate_response
 from nerve.cli.completion import WorkflowName, complete_state
 from nerve.cli.context import CommonOptions, report_api_error
 from nerve.cli.errors import UsageError, with_full_stop
@@ -35,10 +34,10 @@ from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 RUN_STATES = [*(state.value for state in WorkflowState), PARKED]
 SHORT_ID_CHARS = 13
-"""Characters of an id that are shown: the millisecond of the start."""
+"""Characters of a run id in the table; they encode the start time in milliseconds."""
 TABLE_HEADINGS = ("run", "workflow", "state", "started", "took", "")
 NARROW_COLUMNS = 64
-"""Columns of a terminal that has no room for more than the first three."""
+"""Terminal width below which only the first three columns are shown."""
 
 
 def runs_command(
@@ -49,23 +48,23 @@ def runs_command(
     quiet: Flag = False,
     store: Path | None = None,
 ) -> int:
-    """List the runs of this project, the newest last.
+    """List the runs of this project, newest last.
 
     Parameters
     ----------
     state
-        Only those in this state: waiting, parked, paused, held, completed, failed or cancelled.
+        Only runs in this state: waiting, parked, paused, held, completed, failed or cancelled.
     workflow
-        Only those of this workflow, of whose name the beginning will do.
+        Only runs of this workflow. A unique prefix of the name is enough.
     json
-        Print them as a JSON list.
+        Print a JSON list.
     quiet
-        Print nothing where there are none.
+        Print nothing if no runs match.
     store
-        The file of the store, instead of .nerve/nerve.db.
+        The store file. Default: .nerve/nerve.db.
     """
     if state is not None and state not in RUN_STATES:
-        message = with_full_stop(f"there is no state '{state}'{did_you_mean_hint(state, RUN_STATES)}")
+        message = with_full_stop(f"Unknown state '{state}'{did_you_mean_hint(state, RUN_STATES)}")
         raise UsageError(f"{message} States: {', '.join(RUN_STATES)}.")
     try:
         summaries = [run for run in fetch_run_summaries(store, workflow) if state in (None, run["state"])]
@@ -81,17 +80,17 @@ def runs_command(
 
 
 def fetch_run_summaries(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
-    """The runs that the server tells of, or else those of the file."""
+    """Return run summaries from the server, or from the store file."""
     if store is None and find_server(Path()) is not None:
-        from nerve.cli.remote_runs import list_server_runs as listed_by_server
+        from nerve.cli.remote_runs import list_server_runs
 
-        return asyncio.run(listed_by_server(workflow))
+        return asyncio.run(list_server_runs(workflow))
     file = project_store_file() if store is None else require_store_file(store)
     return asyncio.run(read_stored_runs(file, workflow)) if file.is_file() else []
 
 
 async def read_stored_runs(file: Path, workflow: str | None) -> list[dict[str, Any]]:
-    """What is told of every run; nothing is recovered by looking."""
+    """Return run summaries from a store file. Reading does not recover runs."""
     async with Session(store=file) as session:
         engine = session.engine
         rows = engine.store.runs(session=session.name)
@@ -125,15 +124,15 @@ def summarize_run_row(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]
 
 
 def summarize_run_gate(row: RunRow, gate: GateInfo) -> dict[str, Any]:
-    """An open gate, as a server tells it."""
+    """Return an open gate in the form of the API."""
     return {
         "name": gate_display_name(gate),
-        **told_by_api(row.run, row.workflow, gate).model_dump(mode="json"),
+        **gate_response(row.run, row.workflow, gate).model_dump(mode="json"),
     }
 
 
 def print_runs_table(summaries: list[dict[str, Any]]) -> None:
-    """The table; in a pipe it is as wide as it must be, and a narrow terminal is shown less."""
+    """Print the table: full width in a pipe, fewer columns in a narrow terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 1000
@@ -166,7 +165,7 @@ def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Tex
 
 
 def waiting_reason(run: dict[str, Any]) -> str:
-    """Why a run is held, or what it waits for, in one line."""
+    """Return why a run is held, or which gates it waits for, as one line."""
     if hold := run["held"]:
         return " ".join(f"{hold['reason']}: {hold['message']}".split())
     return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).split())

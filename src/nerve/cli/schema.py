@@ -1,4 +1,4 @@
-"""`nerve schema` and `nerve version`: what there is, for programs."""
+"""`nerve schema` and `nerve version`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def version_command(*, json: Flag = False, quiet: Flag = False) -> int:
     Parameters
     ----------
     json
-        As one JSON object, with that of Python.
+        Print one JSON object, which includes the Python version.
     quiet
-        Changes nothing: there is nothing else to be said.
+        No effect: the command prints only its result.
     """
     versions = {"nerve": __version__, "python": platform.python_version(), "platform": sys.platform}
     print(json_text.dumps(versions) if json else __version__)
@@ -33,23 +33,23 @@ def version_command(*, json: Flag = False, quiet: Flag = False) -> int:
 def schema_command(
     name: Annotated[
         str,
-        Parameter(name="NAME", help="workflow, steps, prompts, load_openapi, or an operation of the api."),
+        Parameter(name="NAME", help="workflow, steps, prompts, openapi, or an API operation."),
     ] = "workflow",
     /,
     *,
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Print a JSON Schema: of workflow, steps or prompts, of the api (OpenAPI), or of one of its operations.
+    """Print a JSON Schema of workflow files, of the API (OpenAPI), or of one API operation.
 
     NAME is workflow, steps, prompts, openapi, or the name of an operation, such as start.
 
     Parameters
     ----------
     json
-        In one line; it is JSON in any case.
+        Print the schema on one line.
     quiet
-        Changes nothing: there is nothing else to be said.
+        No effect: the command prints only its result.
     """
     from nerve.api import OPERATIONS
     from nerve.spec import json_schemas as schemas
@@ -68,7 +68,7 @@ def schema_command(
             "tells": operation.response_model.model_json_schema(),
         }
     else:
-        raise UsageError(f"there is no schema '{name}'. There are: {', '.join([*generators, *OPERATIONS])}.")
+        raise UsageError(f"Unknown schema '{name}'. Available: {', '.join([*generators, *OPERATIONS])}.")
     print(json_text.dumps(document, ensure_ascii=False, indent=None if json else 2))
     return COMPLETED
 

@@ -1,4 +1,4 @@
-"""`nerve serve`: the server of this project, until Ctrl-C or SIGTERM."""
+"""`nerve serve`: run the project server until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SIGN_IN_COMMAND = "nerve server sign-in"
-"""What makes the code that signs in a browser, where the output of a server may be kept as a log."""
+"""Printed instead of a sign-in URL if the output is not a terminal, so that no log contains a code."""
 
 
 def serve_command(
@@ -35,28 +35,28 @@ def serve_command(
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Serve this project: its runs go on here, and everything else talks to this process.
+    """Run the project server, which executes the runs of this project and serves its API.
 
-    Ctrl-C and SIGTERM stop it; what is running is parked, and the next server goes on with it.
+    Ctrl-C and SIGTERM stop it. Running runs are parked and resume when the server restarts.
 
     Parameters
     ----------
     host
         The address to listen on.
     port
-        The port; without it 7433, or any that is free.
+        The port. Default: 7433, or any free port if it is in use.
     name
-        A name by which it is reached, as a browser writes it: example.org:8000; can be given several times.
+        An additional host name with port that clients may use, such as example.org:8000. Repeatable.
     wide
-        Let other machines reach it. What is sent can be read on the way, unless something else encrypts it.
+        Allow connections from other machines. Traffic is not encrypted unless a proxy adds TLS.
     idle
-        End after so many seconds in which nobody is connected and no run goes on; runs that wait are parked.
+        Exit after this many seconds without connections and active runs. Waiting runs are parked.
     modules
-        A Python file that has register(session), or a workflow file; can be given several times.
+        A Python file that defines register(session), or a workflow file. Repeatable.
     json
-        Print one JSON object when it is ready.
+        Print one JSON object when the server is ready.
     quiet
-        Say nothing on standard error but errors.
+        Print only results and errors.
     """
     from nerve.api import ApiError, errors
     from nerve.server.serve import serve as run_server
@@ -81,18 +81,18 @@ def serve_command(
     except StoreError as error:
         raise errors.to_api_error(error) from error
     except OSError as error:
-        message = f"{error.filename or 'the system'}: {error.strerror or error}"
-        raise ApiError("refused", message, "Correct it and start the server again.") from error
+        message = f"{error.filename or 'system call'}: {error.strerror or error}"
+        raise ApiError("refused", message, "Fix the problem and start the server again.") from error
 
 
 def format_server_notice(serving: RunningServer) -> list[str]:
-    """What the owner of a server is told."""
+    """Return the lines printed when the server is ready."""
     problems = [f"{problem['file']}: {problem['message']}" for problem in serving.problems]
     recovery_text = f", resuming {count_noun(serving.recovered, 'run')}" if serving.recovered else ""
     return [
         *problems,
-        f"Serving {count_noun(serving.workflows, 'workflow')} at {serving.url}{recovery_text}. Ctrl-C "
-        "stops it.",
-        f"Sign in a browser, once: {serving.launch_url if sys.stderr.isatty() else SIGN_IN_COMMAND}",
-        f"The token for programs is in {serving.token_file}",
+        f"Serving {count_noun(serving.workflows, 'workflow')} at {serving.url}{recovery_text}. Press Ctrl-C "
+        "to stop.",
+        f"Sign in a browser (valid once): {serving.launch_url if sys.stderr.isatty() else SIGN_IN_COMMAND}",
+        f"Token for programs: {serving.token_file}",
     ]

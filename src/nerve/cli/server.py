@@ -1,4 +1,4 @@
-"""`nerve server`: looks at the server of this project, stops it, restarts it, and signs in a browser."""
+"""`nerve server`: show, stop or restart the project server, or sign in a browser."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from nerve.store.owner_lock import is_store_owned
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 STOP_TIMEOUT_S = 20.0
-"""Seconds in which a server must have ended; it gives itself fourteen."""
+"""Seconds to wait for the server to exit. It forces its own exit after 14."""
 STOP_POLL_S = 0.05
 NO_SERVER_MESSAGE = "No server is running for this project."
 STATUS_FIELDS = ("pid", "url", "socket", "version", "modules", "idle")
 
 
 def server_status_command(*, json: Flag = False, quiet: Flag = False) -> int:
-    """Say whether a server is running for this project, and where; exit code 1 if none is.
+    """Show whether the project server is running, and where. The exit code is 1 if it is not.
 
     Parameters
     ----------
     json
         Print one JSON object.
     quiet
-        Say nothing: the exit code does.
+        Print nothing; use the exit code.
     """
     server_info = running_server()
     payload = {"running": server_info is not None, **(server_info or {})}
     print_server_result(
         payload,
-        describe_server(server_info) if server_info else f"{NO_SERVER_MESSAGE} Start it: nerve serve",
+        describe_server(server_info) if server_info else f"{NO_SERVER_MESSAGE} Start one: nerve serve",
         json,
         quiet,
     )
@@ -49,48 +49,45 @@ def server_status_command(*, json: Flag = False, quiet: Flag = False) -> int:
 
 
 def server_stop_command(*, json: Flag = False, quiet: Flag = False) -> int:
-    """Stop the server of this project; its runs are parked, and continue with the next one.
+    """Stop the project server. Its runs are parked and resume when it restarts.
 
     Parameters
     ----------
     json
         Print one JSON object.
     quiet
-        Say nothing but errors.
+        Print only errors.
     """
     pid = end_server()
     message = (
-        f"Stopped the server (process {pid}). Its runs continue with the next one."
-        if pid
-        else NO_SERVER_MESSAGE
+        f"Stopped the server (process {pid}). Its runs resume when it restarts." if pid else NO_SERVER_MESSAGE
     )
     print_server_result({"stopped": pid is not None, "pid": pid}, message, json, quiet)
     return COMPLETED
 
 
 def server_restart_command(*, modules: FileList = (), json: Flag = False, quiet: Flag = False) -> int:
-    """Stop the server that runs in the background, and start another one.
+    """Restart the background server.
 
     Parameters
     ----------
     modules
-        A Python file that has register(session), or a workflow file; without any, those it had before.
+        A Python file that defines register(session), or a workflow file. Default: the files it had before.
     json
         Print one JSON object.
     quiet
-        Say nothing but errors.
+        Print only errors.
     """
     for file in modules:
         if not file.is_file():
-            raise UsageError(f"there is no file {file}.")
+            raise UsageError(f"File not found: {file}.")
     require_trust(opening=True)
     server_info = running_server()
     if server_info is not None and server_info.get("idle") is None:
         raise ApiError(
             "conflict",
-            f"process {server_info['pid']} was started by nerve serve, with options that only that command "
-            "knows",
-            "Stop it: nerve server stop. Then start it as before",
+            f"Process {server_info['pid']} was started by `nerve serve`, whose options are not known here",
+            "Stop it with `nerve server stop`, then run `nerve serve` again.",
         )
     files = modules or tuple(Path(file) for file in (server_info or {}).get("modules", ()))
     asyncio.run(ProjectServer(modules=files).replace(end_server))
@@ -100,18 +97,18 @@ def server_restart_command(*, modules: FileList = (), json: Flag = False, quiet:
 
 
 def server_sign_in_command(*, json: Flag = False, quiet: Flag = False) -> int:
-    """Print an address that signs in one browser, once, within five minutes.
+    """Print a URL that signs in one browser, once, within five minutes.
 
     Parameters
     ----------
     json
         Print one JSON object.
     quiet
-        Changes nothing: there is nothing else to be said.
+        No effect: the command prints only its result.
     """
     server_info, endpoint = running_server(), find_server(Path())
     if server_info is None or endpoint is None:
-        raise ApiError("busy", NO_SERVER_MESSAGE, "Start it: nerve serve")
+        raise ApiError("busy", NO_SERVER_MESSAGE, "Start one: nerve serve")
 
     async def ask() -> str:
         async with make_http_client(endpoint, STOP_TIMEOUT_S, "cli") as http:
@@ -124,7 +121,7 @@ def server_sign_in_command(*, json: Flag = False, quiet: Flag = False) -> int:
 
 
 def running_server() -> dict[str, Any] | None:
-    """What the server of this project says of itself, if it is there; its process as the kernel says."""
+    """Return the published info of the running server, or None. The process id comes from the kernel."""
     server_info, pid = read_server_info(ProjectPaths.of(Path())), find_server_pid(Path())
     if server_info is None or pid is None:
         return None
@@ -132,7 +129,7 @@ def running_server() -> dict[str, Any] | None:
 
 
 def end_server() -> int | None:
-    """Stop the server, and return when its process is gone: its number, or None where there was none."""
+    """Stop the server and wait for its exit; return its process id, or None if none was running."""
     if find_server(Path()) is None or (pid := find_server_pid(Path())) is None:
         return None
     os.kill(pid, signal.SIGTERM)
@@ -140,7 +137,7 @@ def end_server() -> int | None:
     while find_server_pid(Path()) == pid or is_store_owned(ProjectPaths.of(Path()).store):
         if time.monotonic() > end:
             raise ApiError(
-                "timeout", f"process {pid} has not ended within {STOP_TIMEOUT_S:g} seconds", f"kill -9 {pid}"
+                "timeout", f"Process {pid} did not exit within {STOP_TIMEOUT_S:g} seconds", f"kill -9 {pid}"
             )
         time.sleep(STOP_POLL_S)
     return pid

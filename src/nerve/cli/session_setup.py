@@ -1,4 +1,4 @@
-"""What a session of this process has: Python files that register it, and workflows with those they call."""
+"""Set up a session in this process: register files, and load workflows with those they call."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from nerve.spec.defined_workflow import DefinedWorkflow
 
 
 def register_file(session: Session, file: Path) -> None:
-    """Make known what a file has: a Python module registers it, a workflow is loaded."""
+    """Register the contents of a file: import a Python file, or load a workflow file."""
     session.modules.append(str(file))
     if file.suffix == ".py":
         python_files.register_python_file(session, file)
     elif file.is_file():
         session.load(file)
     else:
-        raise UsageError(f"there is no file {file}.")
+        raise UsageError(f"File not found: {file}.")
 
 
 def load_target_workflow(session: Session, project: Project, target: FileTarget | PythonTarget) -> Workflow:
-    """The workflow that is meant, with those of the project that it calls."""
+    """Load the workflow of a target, and the project workflows that it calls."""
     if isinstance(target, PythonTarget):
         return load_python_target(session, target)
     workflow = session.load(target.path)
@@ -36,7 +36,7 @@ def load_target_workflow(session: Session, project: Project, target: FileTarget 
 
 
 def load_called_workflows(session: Session, project: Project, workflow: DefinedWorkflow) -> None:
-    """Load the workflows of the project that this one calls, and those that they call."""
+    """Load the project workflows that a workflow calls, recursively."""
     for name in workflow.calls:
         if (
             find_registered_node(session, name) is None
@@ -50,11 +50,11 @@ def load_python_target(session: Session, target: PythonTarget) -> Workflow:
     registered = python_files.register_python_file(session, target.file)
     name = target.workflow or (registered[0] if len(registered) == 1 else None)
     if name is None:
-        hint = f"it has {', '.join(registered)}" if registered else "it has none"
-        raise UsageError(f"say which workflow of {target.file} is meant, as {target.file}:NAME; {hint}.")
+        hint = f"It registers {', '.join(registered)}" if registered else "It registers no workflows"
+        raise UsageError(f"Select a workflow of the file: {target.file}:NAME. {hint}.")
     workflow = session.get_workflow(name)
     if workflow is None:
         raise UsageError(
-            f"{target.file} has no workflow '{name}'. It has: {', '.join(registered) or 'none'}."
+            f"Workflow '{name}' not found in {target.file}. It registers: {', '.join(registered) or 'none'}."
         )
     return workflow

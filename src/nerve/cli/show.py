@@ -1,4 +1,4 @@
-"""`nerve show`: a workflow as a tree, as a diagram, or as data."""
+"""`nerve show`: show a workflow as a tree, a diagram or JSON."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def show_command(
     Parameters
     ----------
     target
-        A workflow file, or the name of a workflow of the project.
+        A workflow file, or a workflow name.
     tree
-        As a tree; this is what is shown without an option.
+        Print a tree. This is the default.
     mermaid
-        As a Mermaid flowchart.
+        Print a Mermaid flowchart.
     json
-        As one JSON object: its tree, and the spec it is read into.
+        Print one JSON object with the tree and the parsed spec.
     quiet
-        Do not say what is wrong with it.
+        Do not print problems of the workflow.
     """
     if tree + mermaid + json > 1:
-        raise UsageError("use one of --tree, --mermaid and --json.")
+        raise UsageError("--tree, --mermaid and --json cannot be used together.")
     checked = load_checked_target(target)
     spec = checked.spec
     assert spec is not None
@@ -59,7 +59,7 @@ def show_command(
 
 
 def load_checked_target(target: str) -> CheckedDocument:
-    """A workflow whose shape is right; Unreadable says what is wrong otherwise."""
+    """Return a checked workflow with a valid spec, or raise InvalidDefinition."""
     checked = check_document(load_target_document(Project(), target))
     if checked.spec is None:
         raise InvalidDefinition(checked.errors)
@@ -67,7 +67,7 @@ def load_checked_target(target: str) -> CheckedDocument:
 
 
 def step_kind_labels(checked: CheckedDocument) -> dict[str, str]:
-    """What a file of steps calls the kinds of its steps."""
+    """Return the names that JSON step files use for step kinds."""
     return {"call": "agent", "gate": "approval"} if checked.document.state_word == "step" else {}
 
 
@@ -87,7 +87,7 @@ def describe_checked_workflow(checked: CheckedDocument, spec: WorkflowSpec) -> d
 
 
 def format_outline(item: OutlineItem, guide: str = "", branch: str = "") -> Iterator[str]:
-    """The tree, one line an item."""
+    """Yield the tree as lines, one per item."""
     kind = f"  {item.kind}" if item.kind != "workflow" else ""
     detail = " ".join(item.detail.split())
     yield f"{branch}{item.name}{kind}" + (f"  {detail}" if detail else "")

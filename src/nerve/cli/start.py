@@ -1,4 +1,4 @@
-"""`nerve start`: a run in the server of the project, or else in this process for as long as it can go on."""
+"""`nerve start`: start a run on the project server, or in this process until it ends or waits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from nerve.notations import NOTATIONS, SUFFIXES, definition_in
 
 TARGET_PARAMETER = Parameter(
     name="TARGET",
-    help="The workflow, then the input of the run.",
+    help="The workflow, followed by the input of the run.",
     allow_leading_hyphen=True,
     completer=complete_target,
 )
@@ -53,17 +53,17 @@ def start_run_command(
     Parameters
     ----------
     answer
-        GATE=TEXT answers a gate, or sends a signal that is waited for; can be given several times.
+        GATE=TEXT answers a gate, or sends a signal that the run waits for. Repeatable.
     input
-        NAME=VALUE is --NAME=VALUE for an input that has the name of an option.
+        NAME=VALUE sets an input whose name is also an option of this command. Repeatable.
     label
-        What the run is called; it can be named by it.
+        Label of the run. Commands accept it as RUN.
     branch
-        The branch it works on, for the workflow to read.
+        Name of a branch, passed to the workflow.
     key
-        Start once: the same key gives the same run.
+        Idempotency key: the same key returns the same run.
     limit
-        NAME=NUMBER bounds the run: tokens, cost, turns, agents, steps …; can be given several times.
+        NAME=NUMBER limits the run: tokens, cost, turns, agents, steps and others. Repeatable.
     """
     options = {"label": label, "branch": branch, "key": key, "limits": parse_run_limit_options(limit)}
     return start_run_with_api(
@@ -83,7 +83,7 @@ def start_run_with_api(
             context, arguments, {name: value for name, value in options.items() if value is not None}
         )
         return await follow_or_report(
-            context, run, wait or bool(answers.remaining), answers, action_text="It runs"
+            context, run, wait or bool(answers.remaining), answers, action_text="Started"
         )
 
     return run_with_api(common, do, writes=True)
@@ -92,7 +92,7 @@ def start_run_with_api(
 async def start_target(
     context: CliContext, arguments: ParsedArguments, options: dict[str, Any]
 ) -> RunResponse:
-    """Start what a target means: a workflow by its name, or one in a file, which is defined first."""
+    """Start the workflow of a target. A workflow file is defined first."""
     target = await resolve_api_target(context, arguments.target)
     params = (
         parse_declared_params(target, arguments.pairs)
@@ -112,7 +112,7 @@ async def start_target(
 
 
 async def resolve_api_target(context: CliContext, target: str) -> WorkflowResponse | str:
-    """The workflow of a target; a text is the name of something that only the api knows."""
+    """Return the workflow of a target, or its name if only the API can resolve it."""
     file, colon, _ = target.rpartition(":")
     path = Path(target)
     if path.suffix == ".py" or (colon and file.endswith(".py")):
@@ -122,9 +122,9 @@ async def resolve_api_target(context: CliContext, target: str) -> WorkflowRespon
     workflows = {workflow.id: workflow for workflow in (await context.client.workflows()).workflows}
     matches = [target] if target in workflows else [name for name in workflows if name.startswith(target)]
     if len(matches) > 1:
-        raise AmbiguousName(f"'{target}' can be {', '.join(matches)}: write more of the name.")
+        raise AmbiguousName(f"'{target}' is ambiguous: {', '.join(matches)}. Use a longer prefix.")
     if not matches and (suggestion := did_you_mean_hint(target, workflows)):
-        raise NameNotFound(f"there is no workflow '{target}'{suggestion} See the list: nerve workflow list.")
+        raise NameNotFound(f"Workflow '{target}' not found{suggestion} List workflows: nerve workflow list.")
     return workflows[matches[0]] if matches else target
 
 
@@ -141,8 +141,8 @@ def register_python_target(context: CliContext, text: str) -> str:
 
 
 async def define_workflow_file(context: CliContext, path: Path) -> WorkflowResponse:
-    """Define the workflow of a file for one run; for others its name means what it did."""
-    Project().resolve_target(str(path))  # says what is wrong with the name
+    """Define the workflow of a file for one run. Other runs of the same name are not affected."""
+    Project().resolve_target(str(path))  # raises if the path is not valid
     if context.session is not None:
         workflow = context.session.load(path)
         return await context.client.workflow(workflow=workflow.name)
@@ -150,14 +150,15 @@ async def define_workflow_file(context: CliContext, path: Path) -> WorkflowRespo
 
 
 def parse_declared_params(workflow: WorkflowResponse, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    """The parameters of a run, of the types that the workflow declares."""
+    """Return the parameters of a run, parsed as the types that the workflow declares."""
     declared = {declaration.name: declaration for declaration in workflow.inputs}
     if workflow.kind not in NOTATIONS:
         return parse_undeclared_params(pairs)
     for name in pairs:
         if name not in declared:
+            suggestion = suggest_input(name, declared)
             message = with_full_stop(
-                f"workflow '{workflow.id}' has no input or option '{name}'{suggest_input(name, declared)}"
+                f"Unknown input or option '{name}' for workflow '{workflow.id}'{suggestion}"
             )
             raise UsageError(f"{message} {describe_response_inputs(workflow)}")
     return {name: parse_cli_input_value(name, declared[name].type, value) for name, value in pairs.items()}
@@ -173,4 +174,4 @@ def describe_response_inputs(workflow: WorkflowResponse) -> str:
         f"{', required' if declaration.required else ''})"
         for declaration in workflow.inputs
     ]
-    return f"Its inputs: {', '.join(descriptions)}." if descriptions else "It declares no inputs."
+    return f"Inputs: {', '.join(descriptions)}." if descriptions else "The workflow declares no inputs."

@@ -1,4 +1,4 @@
-"""The text of a target: that of a file, or what was defined for the project and has no file."""
+"""The definition of a target: from a file, or from the store for workflows without a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nerve.text.source import Document
 
 
 def load_target_document(project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS) -> Document:
-    """What a target says, of which nothing is executed."""
+    """Return the definition of a target without executing it."""
     try:
         target = project.resolve_target(name)
     except NameNotFound:
@@ -29,7 +29,7 @@ def load_target_document(project: Project, name: str, common: CommonOptions = DE
 
 
 async def load_stored_definition(project: Project, name: str, common: CommonOptions) -> Document | None:
-    """The workflow that was defined under a name, or under the only one that begins so."""
+    """Return the stored definition with this name or unique prefix, or None."""
     if not common.store_file.is_file() and find_server(Path()) is None:
         return None
     try:
@@ -54,6 +54,6 @@ async def load_stored_definition(project: Project, name: str, common: CommonOpti
 
 def python_target_error(name: str) -> UsageError:
     return UsageError(
-        f"Workflow {name} is Python code, so there is no definition to read."
+        f"Workflow {name} is Python code and has no definition file."
         f" Run it with the file that registers it: nerve run {name} --with FILE."
     )

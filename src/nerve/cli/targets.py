@@ -1,4 +1,4 @@
-"""The project a command works in: its workflows by name, its configuration and its store."""
+"""The project of a command: its workflows, configuration and store."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from nerve.text.source import InvalidDefinition
 
 STORE_FILE = Path(".nerve/nerve.db")
 MAX_LISTED_NAMES = 20
-"""Names that an error lists."""
+"""Maximum number of names in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonTarget:
-    """A Python file, and the workflow in it that is meant."""
+    """A Python file, and optionally the name of a workflow that it registers."""
 
     file: Path
     workflow: str | None = None
@@ -33,37 +33,37 @@ class PythonTarget:
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """A workflow file in one of the notations; `found` says how it is known to the project."""
+    """A workflow file; `discovered` is set if the project knows it by name."""
 
     path: Path
     discovered: DiscoveredWorkflow | None = None
 
 
 def project_store_file(folder: Path = Path()) -> Path:
-    """The store of a project. One that leads elsewhere is refused: a project may come from anywhere."""
+    """Return the store file of a project. Symlinks are refused, because a project may be untrusted."""
     if elsewhere := ProjectPaths.of(folder).symlink_problem:
-        raise UsageError(f"{elsewhere}, or name the store that is meant: --store FILE")
+        raise UsageError(f"{elsewhere}, or select a store: --store FILE")
     return require_store_file(folder / STORE_FILE)
 
 
 def require_store_file(store: Path) -> Path:
-    """The file of a store. What stands there and can be none is refused, and is not taken for no runs."""
+    """Return a store path. Raise UsageError if the path exists and cannot be a store file."""
     if store.parent.exists() and not store.parent.is_dir():
-        raise UsageError(f"{store.parent} is no folder. Move it away, or name another store.")
+        raise UsageError(f"{store.parent} is not a folder. Move it, or select another store.")
     if store.exists() and not store.is_file():
-        raise UsageError(f"{store} is no file. Move it away, or name another store.")
+        raise UsageError(f"{store} is not a file. Move it, or select another store.")
     return store
 
 
 class Project:
-    """One folder. Nothing in it is executed by looking at it."""
+    """A project folder. Reading it executes nothing."""
 
     def __init__(self, folder: Path = Path()) -> None:
         self.folder = folder
 
     @cached_property
     def config(self) -> Config:
-        """The configuration; Unreadable if it is wrong."""
+        """The configuration. Raises InvalidDefinition if it is not valid."""
         return project_config(self.folder)
 
     @cached_property
@@ -72,7 +72,7 @@ class Project:
         return discover(self.folder, [self.folder / extra] if extra else ())
 
     def resolve_target(self, text: str) -> FileTarget | PythonTarget:
-        """What a target means: a file, or a workflow of the project by its name or the beginning of it."""
+        """Return the target for a file path, a workflow name or a unique prefix of a name."""
         file, colon, workflow = text.rpartition(":")
         if colon and file.endswith(".py"):
             return PythonTarget(Path(file), workflow)
@@ -83,14 +83,14 @@ class Project:
             return FileTarget(path)
         if path.suffix.lower() in SUFFIXES:
             if path.is_dir():
-                raise UsageError(f"{text} is a folder: name a file in it.")
+                raise UsageError(f"{text} is a folder. Select a file in it.")
             suggestion = did_you_mean_hint(path.name, workflow_file_names(path.parent))
-            raise NameNotFound(with_full_stop(f"there is no file {text}{suggestion}"))
+            raise NameNotFound(with_full_stop(f"File not found: {text}{suggestion}"))
         match = self.find_workflow(text)
         return FileTarget(match.path, match)
 
     def find_workflow(self, name: str) -> DiscoveredWorkflow:
-        """The workflow of a name, or of the only name that begins so."""
+        """Return the workflow with this name or unique prefix."""
         workflows = self.discovered.workflows
         exact = [candidate for candidate in workflows if name in (candidate.name, slugify(candidate.name))]
         matching = exact or [candidate for candidate in workflows if slugify(candidate.name).startswith(name)]
@@ -99,32 +99,34 @@ class Project:
         names = [slugify(candidate.name) for candidate in matching or workflows]
         name_list = ", ".join(names[:MAX_LISTED_NAMES]) + (", …" if len(names) > MAX_LISTED_NAMES else "")
         if matching:
-            raise AmbiguousName(f"'{name}' can be {name_list}: write more of the name.")
+            raise AmbiguousName(f"'{name}' is ambiguous: {name_list}. Use a longer prefix.")
         if broken := [
             problem for problem in self.discovered.problems if may_define(name, Path(problem.file))
         ]:
             raise InvalidDefinition(broken)
         suggestion = did_you_mean_hint(name, names)
-        empty_hint = "There are none; make a project with `nerve init`, or put files into .nerve/workflows/."
-        known_names = f"There are: {name_list}." if names else empty_hint
-        message = with_full_stop(f"there is no file and no workflow '{name}'{suggestion}")
+        empty_hint = "The project has no workflows. Create one with `nerve init` or `nerve new NAME`."
+        known_names = f"Workflows: {name_list}." if names else empty_hint
+        message = with_full_stop(f"File or workflow '{name}' not found{suggestion}")
         unreadable_files = ", ".join(
             sorted({problem.file for problem in self.discovered.problems})[:MAX_LISTED_NAMES]
         )
         unreadable_hint = (
-            f" Not readable: {unreadable_files}; `nerve check` says why." if unreadable_files else ""
+            f" Invalid files: {unreadable_files}. To see the problems: nerve check."
+            if unreadable_files
+            else ""
         )
         raise NameNotFound(f"{message} {known_names}{unreadable_hint}")
 
     def find_exact_workflow(self, name: str) -> DiscoveredWorkflow | None:
-        """The workflow of exactly that id."""
+        """Return the workflow with exactly this id, or None."""
         return next(
             (workflow for workflow in self.discovered.workflows if name == slugify(workflow.name)), None
         )
 
 
 def may_define(name: str, file: Path) -> bool:
-    """Whether a file that cannot be read seems to be the workflow of a name."""
+    """Whether an invalid file appears to define the workflow with this name."""
     try:
         text = read_file_inside(file.parent, file)
     except (OSError, FileRefused, InvalidDefinition):

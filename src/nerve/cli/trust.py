@@ -1,4 +1,4 @@
-"""`nerve trust`, and the question that is asked before anything of a folder from elsewhere is used."""
+"""`nerve trust`, and the trust prompt for folders with state from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nerve.project.paths import ProjectPaths
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 TRUST_RISK = (
-    "Trusting it lets Nerve continue these runs and use this configuration. Both can execute commands on"
-    " this machine: look at the folder first if it came from elsewhere."
+    "Trusting it lets Nerve resume these runs and use this configuration. Both can execute commands on"
+    " this machine: review the folder first if it came from elsewhere."
 )
-TRUST_WRITE_FIX = "Set XDG_STATE_HOME to a folder that this user can write to."
+TRUST_WRITE_FIX = "Set XDG_STATE_HOME to a writable folder."
 
 
 def trust_command(
     folder: Annotated[
-        Path, Parameter(name="FOLDER", help="Or the file of a store; this one without it.")
+        Path, Parameter(name="FOLDER", help="A folder or a store file. Default: the current folder.")
     ] = Path(),
     /,
     *,
@@ -36,26 +36,26 @@ def trust_command(
     json: Flag = False,
     quiet: Flag = False,
 ) -> int:
-    """Trust a folder that came from elsewhere: its runs are continued and its configuration is used.
+    """Trust a folder from elsewhere, so that Nerve resumes its runs and uses its configuration.
 
-    A project that you made yourself on this machine needs none of this. The runs of a folder that is
-    trusted are signed as yours, and tokens that it brought are removed; a server makes new ones.
+    Projects that you created on this machine are trusted already. Trusting a folder signs its runs as yours
+    and removes its tokens; the server creates new ones.
 
     Parameters
     ----------
     revoke
-        Trust it no longer: commands ask again before they use what is in it.
+        Revoke trust: commands ask again before they use the folder.
     list
-        List the folders that were trusted.
+        List trusted folders.
     json
         Print one JSON value.
     quiet
-        Say nothing but errors.
+        Print only errors.
     """
     if list:
         return print_trusted_folders(json, quiet)
     if not folder.exists():
-        raise UsageError(f"there is no folder {folder}.")
+        raise UsageError(f"Folder not found: {folder}.")
     try:
         message, payload = revoke_path_trust(folder) if revoke else add_trust(folder)
     except OSError as error:
@@ -68,12 +68,12 @@ def trust_command(
 
 
 def add_trust(folder: Path) -> tuple[str, dict[str, object]]:
-    """Trust a folder or a store: what is said of it, to a person and to a program."""
+    """Trust a folder or a store file; return the message and the JSON payload."""
     path = folder.resolve()
     if folder.is_file():
         ownership.sign_store(folder)
         return f"Trusted: {path}", {"path": str(path), "trusted": True, "brought": ["runs"]}
-    project_store_file(folder)  # a link is refused
+    project_store_file(folder)  # raises for a symlink
     brought = ownership.trust_folder(folder)
     with_ = f", with its own {ownership.join_words(brought)}" if brought else ""
     return f"Trusted: {path}{with_}", {"path": str(path), "trusted": True, "brought": brought}
@@ -87,7 +87,7 @@ def revoke_path_trust(folder: Path) -> tuple[str, dict[str, object]]:
         signature.unlink(missing_ok=True)
     else:
         was_trusted = ownership.revoke_folder_trust(folder)
-    message = f"No longer trusted: {path}" if was_trusted else f"It was not trusted: {path}"
+    message = f"No longer trusted: {path}" if was_trusted else f"Not trusted before: {path}"
     return message, {"path": str(path), "trusted": False, "was_trusted": was_trusted}
 
 
@@ -102,32 +102,30 @@ def print_trusted_folders(json: bool, quiet: bool) -> int:
         ]
         print(dump_safe_json(payload))
     for entry in [] if json else trusted:
-        suffix = "" if entry.is_unchanged else "  (gone, or another folder)"
+        suffix = "" if entry.is_unchanged else "  (removed or replaced)"
         print(sanitize_text(f"{datetime.fromtimestamp(entry.at):%Y-%m-%d %H:%M}  {entry.path}{suffix}"))
     if not (json or quiet or trusted):
-        print("No folder was trusted.")
+        print("No trusted folders.")
     return COMPLETED
 
 
 def trust_write_error(error: OSError) -> ApiError:
-    path = error.filename or "the state folder of this user"
-    return ApiError(
-        "refused", f"trust cannot be written down: {path}: {error.strerror or error}", TRUST_WRITE_FIX
-    )
+    path = error.filename or "the state folder"
+    return ApiError("refused", f"Cannot save trust: {path}: {error.strerror or error}", TRUST_WRITE_FIX)
 
 
 def require_trust(store: Path | None = None, *, opening: bool = False) -> None:
-    """Return where everything that would be used is this user's; ask once at a terminal where it is not.
+    """Return if the project state belongs to this user or is trusted; otherwise ask once at a terminal.
 
-    `store` is one that was named. Raises ApiError where the answer is no, or where there is no terminal.
-    A configuration that names programs is asked about too. Without a terminal a command that says what is
-    to be run takes the configuration as it is; `opening` a project says nothing of the kind, and does not.
+    `store` is the store file given with --store. Raises ApiError if the user declines or without a terminal.
+    A configuration that names programs also requires trust. Without a terminal, a command that names what to
+    run uses such a configuration without asking. `opening` a project names nothing, so it is refused.
     """
     folder = Path()
     if store is not None:
         brought = {} if ownership.is_own_store(store) else {"runs": store}
     elif ProjectPaths.of(folder).symlinks:
-        return  # which are refused by what opens them
+        return  # opening them raises an error
     else:
         brought = ownership.foreign_state(folder)
         programs = ownership.config_names_programs(folder) and not ownership.is_trusted(folder)
@@ -150,13 +148,13 @@ def is_at_terminal() -> bool:
 
 
 def ask_for_trust(path: Path, brought: dict[str, Path], what: str) -> bool:
-    """Ask a person whether to trust something; anything but a yes is a no."""
+    """Ask the user whether to trust a folder or store. Only "y" and "yes" accept."""
     from nerve.cli.gate_prompt import flush_typeahead
 
     files = ", ".join(str(file) for file in brought.values())
     lines = [
-        f"This {'file' if path.is_file() else 'folder'} brings its own {what}: {path.resolve()}",
-        f"You did not make this on this machine: {files}",
+        f"This {'file' if path.is_file() else 'folder'} contains its own {what}: {path.resolve()}",
+        f"You did not create this on this machine: {files}",
         TRUST_RISK,
     ]
     print(sanitize_text("\n".join(lines)), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`nerve workflow`: definitions and their runs."""
+"""`nerve workflow`: define, list and reload workflows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nerve.notations import definition_in
 from nerve.text.source import InvalidDefinition, Problem
 from nerve.ui.sanitize import sanitize_line
 
-NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or begin with: nerve init"
+NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or run: nerve init"
 
 
 def workflow_define_command(
-    file: Annotated[Path, Parameter(name="FILE", help="In JSON, YAML or Lisp.")],
+    file: Annotated[Path, Parameter(name="FILE", help="A workflow file in JSON, YAML or Lisp.")],
     /,
     *,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """Define the workflow of a file, for this project and its server; it stays defined."""
+    """Define a workflow from a file in this project and its server, permanently."""
     checked = load_checked_target(str(file))
     if checked.errors:
         raise InvalidDefinition(checked.errors)
@@ -39,12 +39,12 @@ def workflow_define_command(
 
 
 def workflow_list_command(*, all: Flag = False, common: CommonOptions = DEFAULT_OPTIONS) -> int:
-    """List the workflows that can be started, with their steps and their open runs.
+    """List the workflows of the project with their steps and open runs.
 
     Parameters
     ----------
     all
-        Also list those that .nerve/config.json switches off.
+        Include workflows that .nerve/config.json disables.
     """
 
     async def do(context: CliContext) -> int:
@@ -54,7 +54,7 @@ def workflow_list_command(*, all: Flag = False, common: CommonOptions = DEFAULT_
         ]
         lines = []
         for workflow in workflows:
-            off = "" if workflow.enabled else "  (switched off)"
+            off = "" if workflow.enabled else "  (disabled)"
             lines.append(
                 f"{workflow.id}{off}  {sanitize_line(' '.join(workflow.description.split()))}".rstrip()
             )
@@ -78,18 +78,18 @@ def workflow_list_command(*, all: Flag = False, common: CommonOptions = DEFAULT_
 
 
 def workflow_reload_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
-    """Read the definitions of the project again; open runs keep theirs. Exit code 1 if some are wrong."""
+    """Reload the workflow definitions. Open runs keep theirs. The exit code is 1 if there are problems."""
 
     async def do(context: CliContext) -> int:
         response = await context.client.reload()
         for problem in response.problems:
             context.info(str(Problem.from_dict(problem)))
         for name in response.removed:
-            context.info(f"{name} is gone, and so is its file; runs that are open go on")
+            context.info(f"{name} removed, because its file was deleted; its open runs continue")
         if response.python_files and context.session is None:
             files = ", ".join(response.python_files)
-            context.info(f"Not reloaded, because Python code is loaded when the server starts: {files}.")
-            context.info("Load it with: nerve server restart")
+            context.info(f"Not reloaded: {files}. The server loads Python code only at startup.")
+            context.info("Restart it: nerve server restart")
         context.print_result(response, f"Reloaded {response.workflows} workflow(s).")
         return FAILED if response.problems else COMPLETED
 

@@ -1,4 +1,4 @@
-"""Inputs from the command line: `--name=value`, typed by what the workflow declares."""
+"""Workflow inputs from the command line: `--name=value`, parsed as the declared types."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 RUN_OPTIONS = ("answer", "dry_run", "input", "json", "key", "label", "limit", "quiet", "store", "with")
-"""Options of `nerve run` and `nerve start`, which a misspelt input may be meant to be."""
+"""Options of `nerve run` and `nerve start`, offered as suggestions for unknown inputs."""
 LITERAL_MARK = "\0"
-"""Marks an argument that stood behind `--`; no argument of a process can have it."""
+"""Prefix of arguments after `--`. Process arguments cannot contain NUL, so it is unambiguous."""
 
 
 @dataclass(slots=True)
 class ParsedArguments:
-    """What the command line says beside its own options."""
+    """The target, input and workflow inputs of a start command."""
 
     target: str
     input: str | None = None
@@ -37,46 +37,46 @@ class ParsedArguments:
 
 
 def parse_run_arguments(arguments: Iterable[str], named_pairs: Iterable[str] = ()) -> ParsedArguments:
-    """The target, the input, and the pairs; `named` are pairs without their hyphens."""
+    """Parse target, input and `--name=value` pairs; `named_pairs` come from `--input name=value`."""
     texts: list[str] = []
     pairs: dict[str, str | bool] = {}
     for argument in arguments:
         if argument.startswith("--"):
             add_input_pair(pairs, argument[2:], argument)
         elif argument[:1] == "-" and argument[1:2].isalpha():
-            raise UsageError(f"Unknown option: {argument}. What is no option stands behind --.")
+            raise UsageError(f'Unknown option: {argument}. Put values that start with "-" after "--".')
         else:
             texts.append(argument.removeprefix(LITERAL_MARK))
     for pair in named_pairs:
         add_input_pair(pairs, pair, f"--input {pair}")
     check_input_text([*texts[1:], *pairs.values()])
     if not texts:
-        raise UsageError("name a workflow or a file to run.")
+        raise UsageError("Missing argument: a workflow or a file to run.")
     if len(texts) > 2:
-        raise UsageError(f"Unexpected argument: {texts[2]}. Put an input of several words in quotes.")
+        raise UsageError(f"Unexpected argument: {texts[2]}. Quote an input that contains spaces.")
     return ParsedArguments(texts[0], texts[1] if len(texts) == 2 else None, pairs)
 
 
 def check_input_text(values: Iterable[str | bool]) -> None:
-    """Bytes that are no text come from a shell as halves of characters, which no run can be given."""
+    """Raise UsageError for surrogate escapes, which Python uses for bytes that are not UTF-8."""
     try:
         "".join(map(str, values)).encode()
     except UnicodeEncodeError:
-        raise UsageError("the input is not valid Unicode: give it as UTF-8.") from None
+        raise UsageError("The input is not valid UTF-8.") from None
 
 
 def add_input_pair(pairs: dict[str, str | bool], pair: str, source: str) -> None:
     name, equals, value = pair.partition("=")
     name = name.replace("-", "_")
     if not name.isidentifier():
-        raise UsageError(f"{source} names no input: write --name=value.")
+        raise UsageError(f"Invalid input option: {source}. Use --name=value.")
     if name in pairs:
-        raise UsageError(f"the input '{name}' is given twice.")
+        raise UsageError(f"Input '{name}' is given twice.")
     pairs[name] = value if equals else True
 
 
 def parse_workflow_params(workflow: Workflow, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    """The parameters of a run, of the declared types; UsageError for one that cannot be."""
+    """Return the parameters of a run, parsed as the declared types, or raise UsageError."""
     if not isinstance(workflow, DefinedWorkflow):
         return {name: parse_json_or_text(value) for name, value in pairs.items()}
     declared = workflow.spec.inputs
@@ -95,34 +95,34 @@ def raise_unknown_input(workflow: DefinedWorkflow, name: str) -> None:
     suggestion = suggest_input(name, workflow.spec.inputs)
     full_stop = "" if suggestion.endswith("?") else "."
     raise UsageError(
-        f"workflow '{workflow.name}' has no input or option '{name}'{suggestion}{full_stop} "
+        f"Unknown input or option '{name}' for workflow '{workflow.name}'{suggestion}{full_stop} "
         f"{describe_declared_inputs(workflow)}"
     )
 
 
 def suggest_input(name: str, declared: Iterable[str]) -> str:
-    """Return the end of a sentence that names the closest input or option as it is written."""
+    """Return a "Did you mean" suffix with the closest input or option, or an empty string."""
     suggestion = closest_name(name, [*declared, *RUN_OPTIONS])
     return f". Did you mean --{suggestion.replace('_', '-')}?" if suggestion else ""
 
 
 def describe_declared_inputs(workflow: DefinedWorkflow) -> str:
-    """The declared inputs in one sentence."""
+    """Return the declared inputs as one sentence."""
     descriptions = [
         f"--{name.replace('_', '-')} ({input.type}{', required' if input.required else ''})"
         for name, input in workflow.spec.inputs.items()
     ]
-    return f"Its inputs: {', '.join(descriptions)}." if descriptions else "It declares no inputs."
+    return f"Inputs: {', '.join(descriptions)}." if descriptions else "The workflow declares no inputs."
 
 
 def parse_cli_input_value(name: str, type: str, value: str | bool) -> Any:
-    """A value of the declared type."""
+    """Parse a value as the declared type."""
     if value is True:
         if type in ("boolean", "any"):
             return True
-        raise UsageError(f"the input '{name}' needs {TYPE_DESCRIPTIONS[type]}: write --{name}=value.")
+        raise UsageError(f"Input '{name}' must be {TYPE_DESCRIPTIONS[type]}: use --{name}=value.")
     assert isinstance(value, str)
     try:
         return OPTION_PARSERS[type](value)
     except ValueError:
-        raise UsageError(f"the input '{name}' must be {TYPE_DESCRIPTIONS[type]}, not '{value}'.") from None
+        raise UsageError(f"Input '{name}' must be {TYPE_DESCRIPTIONS[type]}, got '{value}'.") from None

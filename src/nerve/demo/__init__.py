@@ -1,1 +1,1 @@
-"""The demonstration: a scratch project with a failing test, and the loop that mends it."""
+"""The demo: a scratch project with a failing test, and the workflow that fixes it."""

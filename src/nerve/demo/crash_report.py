@@ -1,4 +1,4 @@
-"""The account after a recovery: what was reused, what ran, and whether any settled step ran twice."""
+"""The report after a recovery: which steps were reused, which ran, and whether a settled step ran twice."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ SETTLED_STATES = ("completed", "failed")
 
 @dataclass(frozen=True)
 class CrashReport:
-    """Steps by their names, from the journal; effects by their keys, from the log the steps write."""
+    """Step names from the journal, and effect keys from the effects log that the steps write."""
 
     reused_steps: list[str]
-    """Settled before the recovery, answered from the journal after it."""
+    """Settled before the recovery and replayed from the journal."""
     executed_steps: list[str]
     """Settled after the recovery."""
     interrupted_steps: list[str]
-    """Begun before the recovery and not settled then."""
+    """Started but not settled before the recovery."""
     effects_before: list[str]
     effects_after: list[str]
 
     @property
     def is_consistent(self) -> bool:
-        """Whether every step had one effect, and only what was cut off had a second one."""
+        """Whether every step had one effect, and only interrupted steps had a second one."""
         before, after = set(self.effects_before), set(self.effects_after)
         once_each = len(before) + len(after) == self.effect_count
         excused = set(self.effects_before[len(self.effects_before) - len(self.interrupted_steps) :])
@@ -42,7 +42,7 @@ class CrashReport:
 
     def format_lines(self) -> list[str]:
         repeated = [name for name in self.executed_steps if name in self.interrupted_steps]
-        cause = f", {', '.join(repeated)} again because it was cut off" if repeated else ""
+        cause = f", {', '.join(repeated)} again because it was interrupted" if repeated else ""
         verdict = "no settled step ran twice" if self.is_consistent else "A SETTLED STEP RAN TWICE"
         return [
             f"reused   {format_step_count(len(self.reused_steps))} settled before, from the journal",
@@ -58,7 +58,7 @@ def build_crash_report(
     effects_before: Sequence[str],
     effects: Sequence[str],
 ) -> CrashReport:
-    """Compare the journal and the log as they were found with what they are now."""
+    """Compare the journal and the effects log before and after the recovery."""
     before_view, after_view = fold_events(before), fold_events(all_events)
     reused = settled_step_names(before_view)
     ran = [name for name in settled_step_names(after_view) if name not in reused]

@@ -1,4 +1,4 @@
-"""The scratch project: a function with a failing test, and a log of what every step really did."""
+"""The scratch project: a function with a failing test, and a log of the effects of each step."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ VERSIONS = [
     ("one dash between words", SECOND_VERSION),
     ("a raw string for the pattern", THIRD_VERSION),
 ]
-"""What the scripted agent writes: the first fails two tests, the second only the linter."""
+"""Versions written by the scripted agent: the first fails two tests, the second only the linter."""
 
 
 @dataclass(frozen=True)
 class ScratchProject:
-    """A folder with the project, the developer's working copy of it, the journal and the log of effects."""
+    """A folder with the project, a working copy of it, the journal and the effects log."""
 
     folder: Path
 
@@ -90,16 +90,16 @@ class ScratchProject:
         return self
 
     def log_effect(self, name: str, key: str) -> None:
-        """Say in the log that a step has really begun; `key` is the same for every attempt of one step."""
+        """Record in the effects log that a step started; `key` is the same for all attempts of a step."""
         with self.effects_log.open("a") as log:
             log.write(f"{name} {key}\n")
 
     def read_effect_keys(self) -> list[str]:
-        """The keys in the log, in order."""
+        """Return the keys in the effects log, in order."""
         return [line.split()[1] for line in self.effects_log.read_text().splitlines()]
 
     def is_merged(self) -> bool:
-        """Whether the project has what the developer made."""
+        """Whether the project contains the code of the working copy."""
         return (
             (self.merged_folder / "slug.py").read_text()
             == (self.work_folder / "slug.py").read_text()
@@ -107,5 +107,5 @@ class ScratchProject:
         )
 
     def lines_written(self) -> tuple[int, int]:
-        """How many lines the working copy has, and how many its last version will have."""
+        """Return the number of lines in the working copy, and in the last version."""
         return len((self.work_folder / "slug.py").read_text().splitlines()), len(VERSIONS[-1][1].splitlines())

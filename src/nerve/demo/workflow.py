@@ -1,4 +1,4 @@
-"""The workflow of the demonstration: dev, coach and reviewer until both are content, then a person."""
+"""The demo workflow: dev, coach and reviewer until both checks pass, then a gate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRASH_IN_VERSION = 3
 
 
 async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
-    """Develop until the tests pass and the linter is silent, then ask whether to merge."""
+    """Develop until the tests and the linter pass, then ask whether to merge."""
     version = 1
     await ctx.run("dev", {"version": version, "told": ctx.input})
 
@@ -47,7 +47,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
 
 
 class CrashPoint:
-    """Where the demonstration is to be killed: the agent stops half-way through a file and waits for it."""
+    """The point at which the demo process is killed: the agent blocks halfway through a file."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -63,7 +63,7 @@ def register_demo(
     line_delay_s: float = 0.0,
     crash_point: CrashPoint | None = None,
 ) -> None:
-    """The nodes and the workflow. `pace` is how long the scripted agent takes for a line, in seconds."""
+    """Register the nodes and the workflow. The scripted agent takes `line_delay_s` seconds per line."""
 
     @session.node
     async def dev(context: ExecutionContext) -> str:
@@ -101,6 +101,6 @@ def register_demo(
 
 
 def logged_shell_command(name: str, command: str) -> str:
-    """The command run by this very Python, after a line in the log of effects."""
+    """Return a shell command that records an effect and then runs with this Python interpreter."""
     command = command.replace("python", '"$PYTHON"', 1)
     return f'echo "{name} $NERVE_IDEMPOTENCY_KEY" >> "$EFFECTS"; {{ {command}; }} 2>&1'

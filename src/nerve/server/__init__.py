@@ -1,1 +1,1 @@
-"""The server: the api over HTTP, streams and sockets."""
+"""The server: the API over HTTP, server-sent events, WebSockets and a Unix socket."""

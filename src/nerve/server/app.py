@@ -1,4 +1,4 @@
-"""The application: who may come in is decided here, before anything is routed."""
+"""The ASGI application. It authenticates every request before routing."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
 
 
 def make_app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT_S) -> ServerApp:
-    """The api over HTTP, as an ASGI application. `heartbeat` is in seconds."""
+    """Return the API as an ASGI application. `heartbeat` is in seconds."""
     return ServerApp(api, auth, heartbeat)
 
 
 class ServerApp:
-    """Looks at the place and the token of all that comes; only then is it routed, and its body read."""
+    """Checks host, origin and token of every request before it is routed and its body is read."""
 
     def __init__(self, api: Api, auth: Auth, heartbeat: float) -> None:
         self.auth = auth
         self.closing = asyncio.Event()
-        """Set when the server stops: streams end, so that it can."""
+        """Set when the server stops, so that streams end and do not block the shutdown."""
         streams = SseEndpoints(api, self.closing, heartbeat)
         self.routes: list[GuardedRoute] = [*build_routes(api, auth, streams), *build_legacy_routes(api)]
         self.open_paths = {route.path for route in self.routes if route.access == "open"}
@@ -59,7 +59,7 @@ class ServerApp:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        # A name in the path may have any character; what was quoted stays quoted until it is a name.
+        # Names in the path may contain any character, such as "/", so segments are unquoted after routing.
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         try:
             self.auth.check_origin(scope)
@@ -70,13 +70,13 @@ class ServerApp:
         try:
             await self._router(scope, receive, with_security_headers(scope, send))
         except asyncio.CancelledError:
-            # The server stops and has waited for us as long as it can.
+            # The shutdown grace period is over; send an error instead of dropping the connection.
             if not self.closing.is_set() or scope["type"] != "http" or "nerve.answered" in scope:
                 raise
             await error_response(STOPPING_ERROR)(scope, receive, send)
 
     def _identify_caller(self, scope: Scope) -> str | None:
-        """Who asks; None where that need not be known, or not yet."""
+        """Return the scope of the caller; None for open paths and WebSockets that send their token later."""
         if scope["type"] == "websocket" and scope["path"] == WEBSOCKET_PATH:
             return self.auth.authenticate_websocket(scope)
         if scope["type"] == "http" and scope["path"] in self.open_paths:
@@ -118,11 +118,11 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 
 
 async def handle_internal_error(request: Request, error: Exception) -> Response:
-    return error_response(ApiError("internal", f"something went wrong inside ({type(error).__name__})"))
+    return error_response(ApiError("internal", f"Internal server error ({type(error).__name__})"))
 
 
 def error_response(error: ApiError) -> Response:
-    """An error as JSON."""
+    """Return an error as a JSON response."""
     headers = SECURITY_HEADERS | ({"www-authenticate": "Bearer"} if error.code == "unauthorized" else {})
     body = json.dumps(error.to_dict())
     return Response(body, error.status, headers, media_type="application/json")

@@ -1,4 +1,4 @@
-"""Who may ask for what: decided from where a request comes from and the token it carries."""
+"""Authentication and authorization by host, origin and token."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ ALLOWED_SCOPES: dict[Scope, frozenset[Scope]] = {
     "run": frozenset({"read", "run"}),
     "admin": frozenset({"read", "answer", "run", "admin"}),
 }
-"""What the token of each scope may do. Who may start something need not be who approves it."""
+"""What the token of each scope may do. "run" does not include "answer", so starting is not approving."""
 
 MAX_FAILURES_PER_SECOND = 10
-"""Wrong tokens that are answered in a second."""
+"""Wrong tokens per second that get a normal response."""
 LAUNCH_CODE_TTL_S = 300
 COOKIE_TTL_S = 7 * 24 * 3600
 TOKEN_SUBPROTOCOL_PREFIX = "nerve.token."
-"""What a page puts before its token in the subprotocols, the one header it can choose."""
+"""Prefix of a token in the subprotocols, the only WebSocket header that a browser page can set."""
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Auth:
-    """The tokens of one server, the names it goes by, and the codes and cookies of its browsers."""
+    """The tokens and host names of one server, and the launch codes and cookies of its browsers."""
 
     def __init__(self, tokens: Mapping[Scope, str], hosts: Iterable[str] = ()) -> None:
         if not all(tokens.values()):
-            raise ValueError("a token must not be empty")
+            raise ValueError("A token must not be empty")
         self._tokens = dict(tokens)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES_PER_SECOND)
         self._codes: dict[str, tuple[Scope, float]] = {}
 
-    # -- the place -----------------------------------------------------------------------------
+    # -- host and origin -----------------------------------------------------------------------
 
     def check_origin(self, scope: Mapping[str, Any]) -> None:
-        """Refuse names that are not ours, and pages that are not ours."""
+        """Raise ApiError for a host that is not allowed, or a page of another origin."""
         hosts = header_values(scope, b"host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if host not in self._allowed_hosts(scope):
             raise ApiError(
-                "misdirected", "this server does not go by that name", "Use the address it printed."
+                "misdirected", f"Host '{host}' is not allowed", "Use the address the server printed."
             )
         origins = header_values(scope, b"origin")
         if origins and (len(origins) > 1 or origins[0] not in self._allowed_origins(scope, host)):
@@ -66,14 +66,14 @@ class Auth:
         return self._hosts | {*bare, *(f"{name}:{port}" for name in LOOPBACK_NAMES)}
 
     def _allowed_origins(self, scope: Mapping[str, Any], host: str) -> tuple[str, ...]:
-        """Behind a proxy a configured name is reached by https."""
+        """Return the allowed origins. A configured host may also be served over https by a proxy."""
         scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
         return (f"{scheme}://{host}", *([f"https://{host}"] if host in self._hosts else ()))
 
     # -- the token -----------------------------------------------------------------------------
 
     def authenticate(self, scope: Mapping[str, Any]) -> Scope:
-        """Whose token the request carries; ApiError if it is nobody's."""
+        """Return the scope of the token or cookie of a request, or raise ApiError."""
         headers = header_values(scope, b"authorization")
         if headers:
             scheme, _, token = headers[0].partition(" ")
@@ -85,7 +85,7 @@ class Auth:
         raise self._record_failure()
 
     def authenticate_websocket(self, scope: Mapping[str, Any]) -> Scope | None:
-        """Whose token a WebSocket carries; None if it has yet to say, in its first message."""
+        """Return the scope of the token of a WebSocket; None if the token comes in the first message."""
         token_protocols = [
             subprotocol
             for subprotocol in scope["subprotocols"]
@@ -98,24 +98,24 @@ class Auth:
         return None
 
     def scope_for_token(self, token: str) -> Scope:
-        """The scope of a token. All are compared, each in constant time."""
+        """Return the scope of a token. Compares all tokens, each in constant time."""
         matches = [scope for scope, expected in self._tokens.items() if constant_time_equal(expected, token)]
         if not matches:
             raise self._record_failure()
         return matches[0]
 
     def _record_failure(self) -> ApiError:
-        """A valid token is never held up by those who guess."""
+        """Return the error for a wrong token. Only wrong tokens are rate limited."""
         now = time.monotonic()
         if len(self._failures) == MAX_FAILURES_PER_SECOND and now - self._failures[0] < 1:
-            return ApiError("too_many", "too many wrong tokens", "Try again in a second.")
+            return ApiError("too_many", "Too many wrong tokens", "Try again in a second.")
         self._failures.append(now)
-        return ApiError("unauthorized", "a token is needed", "Send it as: Authorization: Bearer TOKEN")
+        return ApiError("unauthorized", "A valid token is required", "Send: Authorization: Bearer TOKEN")
 
     # -- browsers ------------------------------------------------------------------------------
 
     def create_launch_code(self, scope: Scope = "admin") -> str:
-        """A code that signs in one browser, once, within five minutes."""
+        """Return a code that signs in one browser, once, within five minutes."""
         now = time.monotonic()
         self._codes = {code: entry for code, entry in self._codes.items() if entry[1] > now}
         code = secrets.token_urlsafe(32)
@@ -123,7 +123,7 @@ class Auth:
         return code
 
     def sign_in(self, scope: Mapping[str, Any], code: str) -> str:
-        """The Set-Cookie header for a launch code, which is spent."""
+        """Return the Set-Cookie header for a launch code, and invalidate the code."""
         match = next((candidate for candidate in self._codes if constant_time_equal(candidate, code)), None)
         level, until = self._codes.pop(match) if match is not None else ("read", 0.0)
         if until < time.monotonic():
@@ -137,7 +137,7 @@ class Auth:
         )
 
     def _sign_cookie(self, scope: Scope, text: str) -> str:
-        """Made with the token itself: a new token ends all cookies of the old one."""
+        """Return a signature keyed by the token, so that a new token invalidates all old cookies."""
         return hmac.digest(self._tokens[scope].encode(), f"cookie:{text}".encode(), "sha256").hex()
 
     def _scope_of_cookie(self, scope: Mapping[str, Any], cookie: str) -> Scope:
@@ -155,25 +155,27 @@ class Auth:
 
 
 def cross_origin_error() -> ApiError:
-    fix = "Use the page of the server itself, or a program that sends the token."
-    return ApiError("forbidden", "pages of other origins may not ask this server", fix)
+    fix = "Use the page of this server, or send a token."
+    return ApiError("forbidden", "Requests from other origins are not allowed", fix)
 
 
 def check_csrf(scope: Mapping[str, Any]) -> None:
-    """What changes something with a cookie must say what no form of another page can say."""
+    """Raise ApiError for a state-changing cookie request without a header that forms cannot send."""
     if scope["type"] == "websocket":
         if not header_values(scope, b"origin"):
-            raise ApiError("forbidden", "a cookie without an Origin opens no WebSocket", "Send the token.")
+            raise ApiError(
+                "forbidden", "A WebSocket with a cookie requires an Origin header", "Send a token."
+            )
     elif scope["method"] not in ("GET", "HEAD") and header_values(scope, b"x-nerve") != ["1"]:
-        raise ApiError("forbidden", "the header X-Nerve is missing", "Send: X-Nerve: 1")
+        raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
 
 
 def require_scope(caller: Scope, scope: Scope) -> None:
-    """Refuse a caller whose token is for something else."""
+    """Raise ApiError if the scope of the caller does not include another scope."""
     if scope not in ALLOWED_SCOPES[caller]:
         other = f" for '{scope}', or" if scope != "admin" else ""
         raise ApiError(
-            "forbidden", f"a token for '{caller}' may not do this", f"Use a token{other} for 'admin'."
+            "forbidden", f"A token for '{caller}' is not sufficient", f"Use a token{other} for 'admin'."
         )
 
 
@@ -182,7 +184,7 @@ def header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
 
 
 def session_cookie_name(scope: Mapping[str, Any]) -> str:
-    """Servers on other ports of the same host keep their own cookies."""
+    """Return a cookie name with the port, because browsers share cookies between ports of a host."""
     server = scope.get("server")
     return f"nerve_{server[1] if server else None}"
 

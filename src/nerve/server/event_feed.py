@@ -1,4 +1,4 @@
-"""Following runs: what every kind of stream tells, whatever it is carried by."""
+"""Event feeds of one run or all runs, independent of the transport."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nerve.api.models import ApiResponse
 from nerve.core.events import RUN_END_EVENTS
 
 SNAPSHOT_RUNS = 100
-"""Runs in a snapshot."""
+"""Maximum number of runs in a snapshot."""
 MAX_RESULT_CHARS = 4096
-"""Characters of a result in it; larger ones are asked for with their runs."""
+"""Maximum characters of a result in a snapshot. Clients fetch larger ones with the run."""
 MAX_SNAPSHOT_BYTES = 4 * 1024 * 1024
-"""Bytes of a snapshot, about."""
+"""Approximate maximum size of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedMessage:
-    """An event, or `snapshot`, `gap` or `lagged`; one can come back with its mark."""
+    """An event, or `snapshot`, `gap` or `lagged`. A client reconnects with the cursor."""
 
     kind: str
     data: dict[str, Any]
@@ -34,21 +34,21 @@ class FeedMessage:
 
 @dataclass(frozen=True, slots=True)
 class RunFeed:
-    """One who follows a run, and how much he has seen of it."""
+    """A subscription to one run, from a cursor on."""
 
     api: Api
     run_id: str
     after: int
     oldest: int | None
-    """The first event there is, if the one that was seen last is not there."""
+    """Number of the first available event, if the event of the cursor does not exist."""
     is_over: bool
-    """Whether nothing more can come."""
+    """Whether the cursor is at the last event of a finished run."""
 
     @classmethod
     async def open(cls, api: Api, name: str, cursor: str) -> RunFeed:
-        """Follow a run from a mark on; ApiError if there is no such run, or that is no mark."""
+        """Subscribe to a run after a cursor. Raises ApiError for an unknown run or an invalid cursor."""
         if cursor and not (cursor.isdecimal() and len(cursor) < 16):
-            raise ApiError("bad_request", "one comes back to a run with the number of an event")
+            raise ApiError("bad_request", "The cursor of a run must be an event number")
         after = int(cursor or 0)
         page: Any = await api.perform("events", {"run": name, "after": max(after - 1, 0), "limit": 1})
         event = page.events[0] if page.events else None
@@ -78,7 +78,7 @@ class RunFeed:
 
 
 async def all_runs_feed(api: Api, cursor: str) -> AsyncGenerator[FeedMessage, None]:
-    """What happens in all runs, behind a snapshot of them or from a mark on."""
+    """Yield the events of all runs, after a snapshot or from a cursor on."""
     is_reconnect = bool(cursor)
     events = api.hub.watch_all(cursor)
     try:
@@ -96,7 +96,7 @@ async def all_runs_feed(api: Api, cursor: str) -> AsyncGenerator[FeedMessage, No
 
 
 async def shared_snapshot(api: Api) -> dict[str, Any]:
-    """The newest runs and all gates; one for all who ask at the same time, begun after they asked."""
+    """Return a snapshot of the newest runs and all gates. Concurrent callers share one that starts later."""
     if (task := _pending_snapshots.get(api.hub)) is None:
         task = _pending_snapshots[api.hub] = asyncio.create_task(build_snapshot(api))
     return await asyncio.shield(task)
@@ -114,13 +114,13 @@ async def build_snapshot(api: Api) -> dict[str, Any]:
 
 
 class SizeBudget:
-    """How much there is left of a bound."""
+    """Remaining bytes of a size limit."""
 
     def __init__(self, bytes: int) -> None:
         self.remaining_bytes = bytes
 
     def take_fitting(self, items: Iterable[ApiResponse]) -> list[dict[str, Any]]:
-        """Those that there is room for, from the first on."""
+        """Return the leading items that fit, and charge their size."""
         fitting = []
         for item in items:
             fields = item.model_dump(mode="json")
@@ -133,7 +133,7 @@ class SizeBudget:
 
 _snapshot_locks: WeakKeyDictionary[EventHub, asyncio.Lock] = WeakKeyDictionary()
 _pending_snapshots: WeakKeyDictionary[EventHub, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
-"""The snapshots that are not begun yet."""
+"""Snapshots that have not started reading, so new callers can still join them."""
 
 
 def lagged_message(error: ApiError, last: str) -> FeedMessage:

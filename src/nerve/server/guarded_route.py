@@ -1,4 +1,4 @@
-"""A route, which says who may use it: there is no other kind."""
+"""Routes with a required scope. All routes of the server are of this kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Access = Scope | Literal["open"]
 
 
 class GuardedRoute(NamedTuple):
-    """One route: who may use it, and what it does."""
+    """A route: method, path, required scope and endpoint."""
 
     method: str
     path: str

@@ -1,4 +1,4 @@
-"""Definitions that are read again when their files change; runs that are open keep what they started from."""
+"""Reload definitions when their files change. Open runs keep the definitions they started with."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nerve.project.discovery import PROJECT_FOLDER_NAMES, PROMPT_FOLDER_NAMES
 log = logging.getLogger("nerve")
 
 WATCH_INTERVAL_MS = 1000
-"""Milliseconds after which it is looked whether all folders are still the same."""
+"""Milliseconds between two checks whether the watched folders were replaced."""
 RETRY_DELAY_S = 60.0
-"""Seconds after which a system that watches no more folders is asked again."""
+"""Seconds before another attempt after the system refused to watch the folders."""
 
 
 async def load_definitions(api: Api) -> list[dict[str, Any]]:
-    """Read all definitions; gives what is wrong with them. One bad file keeps no other from being read."""
+    """Load all definitions and return their problems. An invalid file does not affect the others."""
     response: Any = await api.perform("reload", {})
     problems: list[dict[str, Any]] = response.problems
     for problem in problems:
@@ -37,7 +37,7 @@ async def load_definitions(api: Api) -> list[dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def reload_on_change(api: Api) -> AsyncIterator[None]:
-    """Read the definitions again whenever a file of the project's folders changes."""
+    """Reload the definitions whenever a file in the definition folders changes."""
     stop = asyncio.Event()
     watch_task = asyncio.create_task(watch_definition_folders(api, stop))
     try:
@@ -48,32 +48,32 @@ async def reload_on_change(api: Api) -> AsyncIterator[None]:
 
 
 async def watch_definition_folders(api: Api, stop: asyncio.Event) -> None:
-    """Folders that come later, or are removed and made again, are watched from then on."""
+    """Watch the definition folders, including folders that are created or replaced later."""
     folders = definition_folders(api.session.project, api.session.config.workflows_dir)
-    existing, anew = existing_folders(folders), False
+    existing, folders_changed = existing_folders(folders), False
     while not stop.is_set():
         async with contextlib.aclosing(watch_changes(list(existing), stop)) as change_stream:
             async for changed in change_stream:
                 now = existing_folders(folders)
                 other = now != existing or bool(changed & {folder.name for folder in folders})
-                if changed or anew or other:
+                if changed or folders_changed or other:
                     await reload_definitions(api)
-                anew, existing = other, now
-                if anew:
-                    break  # what changes until the new ones are watched is read when they are
+                folders_changed, existing = other, now
+                if folders_changed:
+                    break  # the next watch reloads once, for changes made before it started
 
 
 async def reload_definitions(api: Api) -> None:
     try:
         await load_definitions(api)
     except ApiError as error:
-        log.warning("the definitions were not read again: %s", error)
+        log.warning("could not reload definitions: %s", error)
 
 
 async def watch_changes(folders: list[Path], stop: asyncio.Event) -> AsyncGenerator[set[str], None]:
-    """The names of what has changed in the folders, which may be one of them; every second, if there are any.
+    """Yield the names of changed files and folders, once per second even without changes.
 
-    A folder that is made again may be the same to the system, so that it is gone must be seen here.
+    A recreated folder can get the same inode, so the caller must see the deletion itself.
     """
     try:
         async for changed in awatch(
@@ -86,16 +86,16 @@ async def watch_changes(folders: list[Path], stop: asyncio.Event) -> AsyncGenera
         ):
             yield {os.path.basename(path) for _, path in changed}
     except OSError as error:
-        full = all(folder.is_dir() for folder in folders)  # or else one is just gone
+        full = all(folder.is_dir() for folder in folders)  # otherwise a folder was just removed
         if full:
-            log.warning("changes of definitions are not seen: %s. Read them: nerve workflow reload", error)
+            log.warning("cannot watch definition files: %s. Reload them with: nerve workflow reload", error)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), RETRY_DELAY_S if full else WATCH_INTERVAL_MS / 1000)
         yield set()
 
 
 def existing_folders(folders: list[Path]) -> dict[Path, tuple[int, int]]:
-    """The folders that are there, and which ones they are."""
+    """Return the existing folders with device and inode, which identify them."""
     identities = {}
     for folder in folders:
         with contextlib.suppress(OSError):
@@ -106,7 +106,7 @@ def existing_folders(folders: list[Path]) -> dict[Path, tuple[int, int]]:
 
 
 def definition_folders(project: Path, extra: str | None) -> list[Path]:
-    """The folders in which workflows and their prompts may be."""
+    """Return the folders that may contain workflows and prompts."""
     names = [
         f"{folder}/{part}" for folder in PROJECT_FOLDER_NAMES for part in ("workflows", *PROMPT_FOLDER_NAMES)
     ]

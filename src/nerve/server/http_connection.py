@@ -1,4 +1,4 @@
-"""Connections: how many there may be, whose they may be, and how long they may take to say what they want."""
+"""HTTP connections with limits on number, peer user, header size and time."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from nerve.api.errors import ApiError
 
 MAX_CONNECTIONS = 256
-"""Over TCP, and as many over the Unix socket, which those who only reach the port cannot take."""
+"""Limit for TCP, and separately for the Unix socket, so that TCP clients cannot exhaust the latter."""
 ACCEPT_BATCH = 16
-"""Connections that one socket takes before the others have their turn, also while more of them wait."""
+"""Connections that one socket accepts per loop iteration, so that other sockets are not starved."""
 MAX_HEAD_BYTES = 16 * 1024
 HEAD_TIMEOUT_S = 10.0
-"""In which the head of a request must have come."""
+"""Seconds within which the request head must arrive."""
 MAX_DISCARDED_BYTES = 16 * 1024 * 1024
-"""Bytes of a body that nobody reads which are thrown away; closing at once would take the answer with it."""
+"""Bytes of an unread body that are discarded. Closing at once would reset the connection before the reply."""
 
 LINGER_S = 2.0
-"""Seconds for which whoever is sent away may still speak, and is not heard."""
+"""Seconds a rejected connection stays open for reading, so that the client receives the reply."""
 
 PEER_TIMEOUT_S = 25
-"""Seconds in which a peer must take what is sent to it; then it is taken for dead."""
+"""Seconds within which a peer must acknowledge data before the kernel closes the connection."""
 
 SEND_BUFFER_BYTES = 128 * 1024
-"""Bytes that the kernel may keep for a peer who does not read; it would keep megabytes."""
+"""Kernel send buffer per peer. The default would keep megabytes for a peer that does not read."""
 
 FULL_RESPONSE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 TIMEOUT_RESPONSE = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 STOPPING_ERROR = ApiError(
-    "busy", "the server stops; runs go on with the next one", "Ask again when it is back."
+    "busy", "The server is shutting down. Runs resume when it restarts", "Retry when the server is back."
 )
 
 
 class StrictH11Connection(h11.Connection):
-    """HTTP in which the length of a body is said once: what is said twice may be read in two ways."""
+    """Rejects requests with both Content-Length and Transfer-Encoding, to prevent request smuggling."""
 
     def next_event(self) -> Any:
         event = super().next_event()
@@ -54,7 +54,7 @@ class StrictH11Connection(h11.Connection):
 
 
 class LimitedHttpProtocol(H11Protocol):
-    """One connection of HTTP."""
+    """One HTTP connection."""
 
     _head_timer: asyncio.TimerHandle | None = None
     _jsonl: Any = None
@@ -112,7 +112,7 @@ class LimitedHttpProtocol(H11Protocol):
         return not has_started and is_unix_socket(self.transport)
 
     def _switch_to_jsonl(self, data: bytes) -> None:
-        """No request of HTTP begins like that: what comes are lines of JSON."""
+        """Switch to JSON lines. The first byte "{" cannot start an HTTP request."""
         self._stop_head_timer()
         app: Any = self.config.app
         self._jsonl = app.lines.protocol(self.connection_lost)
@@ -149,7 +149,7 @@ class LimitedHttpProtocol(H11Protocol):
         self.transport.close()
 
     def _reject_gracefully(self, last: bytes) -> None:
-        """Close, but not at once: that would take the answer with it, from who is speaking."""
+        """Send a last reply and close later. Closing at once could reset the connection before the reply."""
         self._is_rejected = True
         self.transport.write(last)
         self.transport.write_eof()
@@ -157,7 +157,7 @@ class LimitedHttpProtocol(H11Protocol):
 
 
 def limit_peer(transport: asyncio.BaseTransport) -> None:
-    """Let the kernel find out soon who does not read, and who is gone without a word."""
+    """Set socket options so that the kernel soon detects peers that do not read or have vanished."""
     if not is_unix_socket(transport):
         peer: Any = transport.get_extra_info("socket")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
@@ -173,17 +173,17 @@ def is_unix_socket(transport: asyncio.BaseTransport) -> bool:
 
 
 def is_same_user(transport: asyncio.BaseTransport) -> bool:
-    """Whether a Unix socket was opened by the user we are; over TCP only the token says who it is."""
+    """Whether a Unix socket peer is this user. Always true for TCP, where only the token identifies."""
     return not is_unix_socket(transport) or peer_credentials(transport)[1] == os.getuid()
 
 
 def peer_pid(transport: asyncio.BaseTransport) -> int | None:
-    """The process that opened a Unix socket."""
+    """Return the process id of a Unix socket peer, or None for TCP."""
     return peer_credentials(transport)[0] if is_unix_socket(transport) else None
 
 
 def peer_credentials(transport: asyncio.BaseTransport) -> tuple[int, int]:
-    """The process and the user at the other end of a Unix socket, as they were when it was opened."""
+    """Return process id and user id of a Unix socket peer at the time it connected."""
     peer: Any = transport.get_extra_info("socket")
     pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid

@@ -1,4 +1,4 @@
-"""A server that ends when it is not needed: nobody is connected, and nothing in it moves."""
+"""Idle shutdown: the server exits without connections and active runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 CHECKS_PER_PERIOD = 5
-"""How often it is looked in the time after which it ends."""
+"""Number of checks within the idle period."""
 ACTIVE_STATES = [
     state.value for state in WorkflowState if state.value in ("pending", "running", "pausing", "stopping")
 ]
 
 
 async def wait_until_server_idle(seconds: float, session: Session, connected: Callable[[], bool]) -> None:
-    """Return when for so many seconds nobody was connected and no run could go on by itself."""
+    """Return after this many seconds without connections and without runs that can continue by themselves."""
     quiet = 0
     while quiet < CHECKS_PER_PERIOD:
         await asyncio.sleep(seconds / CHECKS_PER_PERIOD)
@@ -27,7 +27,7 @@ async def wait_until_server_idle(seconds: float, session: Session, connected: Ca
 
 
 def has_active_runs(session: Session) -> bool:
-    """Whether a run goes on without anybody doing anything, now or when its time comes."""
+    """Whether a run is active or has a timer that will wake it."""
     engine = session.engine
     skipped_ids = {skipped.run for skipped in engine.left_alone} - set(engine.executors)
     rows = engine.store.runs(session=session.name, states=[*ACTIVE_STATES, WorkflowState.WAITING.value])

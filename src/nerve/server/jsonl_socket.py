@@ -1,4 +1,4 @@
-"""The seeds' commands as lines of JSON, over the Unix socket."""
+"""The command protocol of the seeds as JSON lines over the Unix socket."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from nerve.server.request_body import MAX_BODY_BYTES, parse_json_object
 from nerve.server.request_caller import unix_socket_caller
 
 TOKEN_TIMEOUT_S = 5.0
-"""In which the token must come."""
+"""Seconds within which the token must arrive."""
 MAX_CONCURRENT_COMMANDS = 64
-"""Commands of one client that are worked on; then no more are read until one is done."""
+"""Maximum concurrent commands of one client. Reading pauses while the limit is reached."""
 STOP_GRACE_S = 2.0
-"""Seconds in which commands may end when the server stops."""
+"""Seconds that commands may take to finish when the server stops."""
 
 TOKEN_FIX = 'First send {"token": "TOKEN"}'
-COMMAND_FIX = 'Send {"type": "LIST_WORKFLOWS", "params": {}}, each command on a line of its own.'
+COMMAND_FIX = 'Send {"type": "LIST_WORKFLOWS", "params": {}}, one command per line.'
 
 RawCommand = Mapping[str, Any]
 
 
 class JsonlSocket:
-    """What is behind the Unix socket for those who do not speak HTTP."""
+    """Serves JSON lines on the Unix socket."""
 
     def __init__(self, api: Api, auth: Auth) -> None:
         self._api, self._auth = api, auth
         self._tasks: set[asyncio.Task[None]] = set()
-        """What is done is done to its end, though nobody may wait for it any more."""
+        """Running commands. A reference keeps them alive until they finish, even after a disconnect."""
 
     def protocol(self, lost: Callable[[Exception | None], None]) -> JsonlProtocol:
-        """For a connection whose first byte is that of an object."""
+        """Return a protocol for a connection whose first byte is "{"."""
         return JsonlProtocol(self._serve_connection, lost)
 
     async def _serve_connection(
@@ -63,10 +63,13 @@ class JsonlSocket:
             await send_line(writer, command_protocol.error_reply(error))
         except TimeoutError:
             await send_line(
-                writer, command_protocol.error_reply(ApiError("bad_request", "the first line comes at once"))
+                writer,
+                command_protocol.error_reply(
+                    ApiError("bad_request", f"No token within {TOKEN_TIMEOUT_S:g} seconds")
+                ),
             )
         except ConnectionError:
-            pass  # who has left hears nothing
+            pass  # the client has disconnected
         finally:
             abandon_commands(in_progress, writer)
 
@@ -91,7 +94,7 @@ class JsonlSocket:
 
 
 class JsonlProtocol(asyncio.StreamReaderProtocol):
-    """Knows when the other end is gone for good: who has only nothing more to say still wants his replies."""
+    """Detects a full disconnect. A client that only closed its sending side still gets its replies."""
 
     def __init__(
         self, serve_connection: Callable[..., Awaitable[None]], lost: Callable[[Exception | None], None]
@@ -107,7 +110,7 @@ class JsonlProtocol(asyncio.StreamReaderProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._peer_transport: Any = transport
-        # A closed end is told without being asked for; that there is something to read is not.
+        # With an empty event mask, epoll reports only hang-up and errors, not readable data.
         self._hangup_poll.register(transport.get_extra_info("socket").fileno(), 0)
         asyncio.get_running_loop().add_reader(self._hangup_poll.fileno(), self._mark_disconnected)
 
@@ -118,7 +121,7 @@ class JsonlProtocol(asyncio.StreamReaderProtocol):
         self._on_lost(exc)
 
     def stop(self) -> None:
-        """Take no more commands; those at work have a moment to end."""
+        """Stop reading commands, and give running ones a grace period."""
         self._peer_transport.pause_reading()
         self._reader.feed_eof()
         asyncio.get_running_loop().call_later(STOP_GRACE_S, self._mark_disconnected)
@@ -131,7 +134,7 @@ class JsonlProtocol(asyncio.StreamReaderProtocol):
 
 
 async def read_socket_line(reader: asyncio.StreamReader) -> bytes:
-    """The next line; one that is too long is read to its end and refused."""
+    """Return the next line. A line that is too long is consumed and raises ApiError."""
     is_too_long = False
     while True:
         try:
@@ -144,12 +147,12 @@ async def read_socket_line(reader: asyncio.StreamReader) -> bytes:
             line = error.partial
             break
     if is_too_long:
-        raise ApiError("too_large", f"a line has at most {MAX_BODY_BYTES} bytes")
+        raise ApiError("too_large", f"A line must have at most {MAX_BODY_BYTES} bytes")
     return line
 
 
 async def read_next_socket_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
-    """The next line that may be one; nothing when no more come."""
+    """Return the next line of valid length, or b"" at the end. Sends an error for lines that are too long."""
     while True:
         try:
             return await read_socket_line(reader)
@@ -168,7 +171,7 @@ async def parse_json_line(line: bytes, writer: asyncio.StreamWriter) -> dict[str
 async def wait_for_slot(
     in_progress: Mapping[asyncio.Task[None], RawCommand], disconnected: asyncio.Future[None]
 ) -> bool:
-    """Wait until another command can be worked on; whether one should be."""
+    """Wait for a free command slot; return False if the client disconnects first."""
     while len(in_progress) >= MAX_CONCURRENT_COMMANDS and not disconnected.done():
         await asyncio.wait([*in_progress, disconnected], return_when=asyncio.FIRST_COMPLETED)
     return len(in_progress) < MAX_CONCURRENT_COMMANDS
@@ -177,7 +180,7 @@ async def wait_for_slot(
 async def wait_for_replies(
     in_progress: Mapping[asyncio.Task[None], RawCommand], disconnected: asyncio.Future[None]
 ) -> None:
-    """Return when everything that was asked for has its reply, or nobody waits for it any more."""
+    """Wait until all commands have their replies, or the client disconnects."""
     while in_progress and not disconnected.done():
         await asyncio.wait([*in_progress, disconnected], return_when=asyncio.FIRST_COMPLETED)
 
@@ -185,7 +188,7 @@ async def wait_for_replies(
 def abandon_commands(
     in_progress: Mapping[asyncio.Task[None], RawCommand], writer: asyncio.StreamWriter
 ) -> None:
-    """Say of what is not done that it is not; what only tells of runs ends, and everything else goes on."""
+    """Reply to unfinished commands that the server stops. Subscriptions are cancelled; commands finish."""
     for task, command in in_progress.items():
         if not task.done():
             write_line(
@@ -207,4 +210,4 @@ async def send_line(writer: asyncio.StreamWriter, reply: dict[str, Any]) -> None
         try:
             await writer.drain()
         except ConnectionError:
-            pass  # who has left hears nothing
+            pass  # the client has disconnected

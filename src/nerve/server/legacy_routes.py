@@ -1,4 +1,4 @@
-"""The routes that the seeds name: their commands, and a conversation to test with."""
+"""Routes defined by the seeds: commands, and a test conversation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_legacy_routes(api: Api) -> list[GuardedRoute]:
         values = [fields.pop(name, None) for name in ("conversationId", "message")]
         if fields or not all(isinstance(value, str) for value in values):
             fix = 'Send {"conversationId": "…", "message": "…"}'
-            raise ApiError("bad_request", "a message has a conversation and a text", fix)
+            raise ApiError("bad_request", "A message requires conversationId and message", fix)
         if values[1].split()[:2] == ["/workflow", "reload"]:
             require_scope(request.scope["nerve.caller"], OPERATIONS["reload"].scope)
         if values[1].split()[:1] == ["/answer"]:
@@ -49,7 +49,7 @@ def build_legacy_routes(api: Api) -> list[GuardedRoute]:
         mode: Any = request.query_params.get("mode", "batch")
         if mode not in get_args(MessageMode):
             raise ApiError(
-                "bad_request", f"there is no mode '{mode}'", f"There are: {', '.join(get_args(MessageMode))}."
+                "bad_request", f"Unknown mode '{mode}'", f"Modes: {', '.join(get_args(MessageMode))}."
             )
         entries = conversation.conversation_messages(api, unquote(request.path_params["id"]), mode)
         return JSONResponse({"messages": [entry.to_dict() for entry in entries]})

@@ -1,4 +1,4 @@
-"""The description of the REST routes: OpenAPI 3.1, made from the table of operations and its models."""
+"""The OpenAPI 3.1 document of the REST routes, generated from the table of operations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ERROR_SCHEMA: dict[str, Any] = {
     "required": ["code", "message"],
     "properties": {
         "code": {"type": "string", "enum": list(STATUS_BY_CODE)},
-        "message": {"type": "string", "description": "One sentence that says what is wrong."},
-        "fix": {"type": "string", "description": "What to do about it."},
+        "message": {"type": "string", "description": "The problem, in one sentence."},
+        "fix": {"type": "string", "description": "How to fix it."},
         "details": {"type": "object"},
     },
 }
@@ -39,7 +39,7 @@ def openapi_document() -> dict[str, Any]:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {
                 "Error": {
-                    "description": "Why it was not done.",
+                    "description": "Error.",
                     "content": {"application/json": {"schema": {"$ref": SCHEMA_REF.format(model="Error")}}},
                 }
             },
@@ -66,7 +66,7 @@ def operation_schema(operation: Operation) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": f"Needs a token for `{operation.scope}`.",
+        "description": f"Requires a token for `{operation.scope}`.",
     }
     if not operation.is_command:
         parameters += [
@@ -85,7 +85,7 @@ def operation_schema(operation: Operation) -> dict[str, Any]:
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """What may be left out of an address is not null there."""
+    """Return the schema without null, because an omitted query parameter is not null."""
     kinds = [kind for kind in schema.get("anyOf", []) if kind != {"type": "null"}]
     rest = {name: value for name, value in schema.items() if name != "anyOf" and value is not None}
     return rest | kinds[0] if len(kinds) == 1 else schema
@@ -97,5 +97,5 @@ def parameter_schema(name: str, location: str, schema: dict[str, Any], required:
 
 def operation_responses(operation: Operation) -> dict[str, Any]:
     schema = {"$ref": SCHEMA_REF.format(model=operation.response_model.__name__)}
-    done = {"description": "Done.", "content": {"application/json": {"schema": schema}}}
+    done = {"description": "Success.", "content": {"application/json": {"schema": schema}}}
     return {"200": done, "default": {"$ref": "#/components/responses/Error"}}

@@ -1,4 +1,4 @@
-"""The body of a request: JSON, no larger and no deeper than it may be, read only after the token."""
+"""Request bodies: JSON with limits on size, depth and time, read after authentication."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from nerve.core.json_codec import parse_strict_json
 
 MAX_BODY_BYTES = 1024 * 1024
 BODY_TIMEOUT_S = 30.0
-"""Seconds in which a body must have come."""
+"""Seconds within which the body must arrive."""
 JSON_BODY_FIX = "Send a JSON object, with Content-Type: application/json"
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """The object in the body; nothing at all is an empty one."""
+    """Return the JSON object in the body; an empty body is an empty object."""
     kind, _, rest = (part.strip().lower() for part in request.headers.get("content-type", "").partition(";"))
     content_length = request.headers.get("content-length", "0")
     if kind not in ("", "application/json"):
-        raise ApiError("unsupported", f"a body of type {kind[:100]} is not taken", JSON_BODY_FIX)
+        raise ApiError("unsupported", f"Unsupported content type {kind[:100]}", JSON_BODY_FIX)
     if "charset" in rest and rest.partition("=")[2].strip(' "') not in ("utf-8", "utf8", "us-ascii"):
         raise not_utf8_error("unsupported")
     if content_length.isdigit() and int(content_length) > MAX_BODY_BYTES:
@@ -35,37 +35,37 @@ async def read_body(request: Request) -> dict[str, Any]:
                 if len(text) > MAX_BODY_BYTES:
                     raise body_too_large_error()
     except TimeoutError:
-        raise ApiError("timeout", f"the body did not come within {BODY_TIMEOUT_S:g} seconds") from None
+        raise ApiError("timeout", f"The body did not arrive within {BODY_TIMEOUT_S:g} seconds") from None
     except ClientDisconnect:
-        raise ApiError("bad_request", "the body broke off") from None
+        raise ApiError("bad_request", "The client disconnected before the end of the body") from None
     if text and not kind:
-        raise ApiError("unsupported", "the type of the body is missing", JSON_BODY_FIX)
+        raise ApiError("unsupported", "Missing Content-Type of the body", JSON_BODY_FIX)
     return parse_json_object(bytes(text)) if text else {}
 
 
 def body_too_large_error() -> ApiError:
     return ApiError(
-        "too_large", f"a body may have {MAX_BODY_BYTES} bytes", "Send less, or put it into a file."
+        "too_large", f"The body must have at most {MAX_BODY_BYTES} bytes", "Send less, or use a file."
     )
 
 
 def not_utf8_error(code: str = "bad_request") -> ApiError:
-    return ApiError(code, "that is not UTF-8 without a byte order mark", "Send JSON in UTF-8.")
+    return ApiError(code, "The text is not UTF-8 without a byte order mark", "Send JSON in UTF-8.")
 
 
 def parse_json_object(text: bytes | str, fix: str = JSON_BODY_FIX) -> dict[str, Any]:
-    """A JSON object in UTF-8, in which nothing is said twice and nothing is endless."""
+    """Parse a JSON object in UTF-8. Rejects duplicate keys, NaN, infinity and deep nesting."""
     if isinstance(text, bytes):
         try:
             text = text.decode()
         except UnicodeDecodeError:
             raise not_utf8_error() from None
-    if text.startswith("\ufeff") or "\0" in text[:4]:  # so begins UTF-16, and UTF-32
+    if text.startswith("\ufeff") or "\0" in text[:4]:  # UTF-16 or UTF-32
         raise not_utf8_error()
     try:
         value = parse_strict_json(text, MAX_NESTING_DEPTH)
     except ValueError as error:
-        raise ApiError("bad_request", f"that is no JSON: {error}", fix) from None
+        raise ApiError("bad_request", f"Invalid JSON: {error}", fix) from None
     if not isinstance(value, dict):
-        raise ApiError("bad_request", "that is not an object", fix)
+        raise ApiError("bad_request", "The JSON value must be an object", fix)
     return value

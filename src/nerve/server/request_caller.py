@@ -1,4 +1,4 @@
-"""Who asks, as far as a connection and its token show it."""
+"""The caller of a request, derived from its connection and token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nerve.server.auth import TOKEN_SUBPROTOCOL_PREFIX, header_values, read_sess
 
 CLIENT_HEADER = b"x-nerve-client"
 SCREEN_NAMES = ("cli", "commander")
-"""What a screen of the same user may call itself."""
+"""Client names that a Unix socket client of the same user may use."""
 
 
 def caller_of_request(scope: Mapping[str, Any], level: Scope | None = None) -> Caller:
-    """Who sent a request, or opened a WebSocket."""
+    """Return the caller of a request or WebSocket."""
     token_scope: Scope = level or scope["nerve.caller"]
     server = scope.get("server")
     if not server or server[1] is None:
@@ -25,7 +25,7 @@ def caller_of_request(scope: Mapping[str, Any], level: Scope | None = None) -> C
 
 
 def unix_socket_caller(token_scope: Scope, pid: int | None, client: str = "") -> Caller:
-    """Who is at the Unix socket, which only our own user can open; `client` is what it calls itself."""
+    """Return the caller of a Unix socket connection; `client` is the name that it sent."""
     return Caller(
         f"unix:{current_user_name()}", client if client in SCREEN_NAMES else "unix socket", token_scope, pid
     )

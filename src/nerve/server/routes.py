@@ -1,4 +1,4 @@
-"""The routes: one for each operation, and the few that belong to HTTP itself."""
+"""HTTP routes: one per API operation, plus sign-in, static files and event streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRoute]:
-    """Every route of HTTP."""
+    """Return all HTTP routes except the legacy ones."""
     schema = openapi_document()
 
     async def openapi(request: Request) -> Response:
@@ -38,7 +38,7 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRou
 
     async def sign_in(request: Request) -> Response:
         if request.headers.get("x-nerve") != "1":
-            raise ApiError("forbidden", "the header X-Nerve is missing", "Send: X-Nerve: 1")
+            raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
         code = (await read_body(request)).get("code")
         cookie = auth.sign_in(request.scope, code if isinstance(code, str) else "")
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
@@ -62,7 +62,7 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRou
 
 
 def static_file_endpoint(name: str, kind: str) -> Endpoint:
-    """A file that says nothing about the project, so that anybody may have it."""
+    """Return an endpoint for a static file, which is public because it contains no project data."""
     text = (Path(__file__).parent / "static" / name).read_bytes()
 
     async def serve_file(request: Request) -> Response:
@@ -87,13 +87,13 @@ async def read_query_arguments(request: Request) -> dict[str, Any]:
     pairs = request.query_params.multi_items()
     arguments = dict(pairs)
     if len(arguments) < len(pairs):
-        raise ApiError("bad_request", "a parameter is given twice")
+        raise ApiError("bad_request", "A query parameter is given twice")
     return with_path_arguments(request, arguments)
 
 
 async def read_body_arguments(request: Request, operation: Operation) -> dict[str, Any]:
     if request.query_params:
-        raise ApiError("bad_request", "a command takes no parameters in the address", "Put them in the body.")
+        raise ApiError("bad_request", "A command does not accept query parameters", "Send them in the body.")
     arguments = with_path_arguments(request, await read_body(request))
     if operation.request_model.key_field:
         add_idempotency_key(
@@ -103,11 +103,11 @@ async def read_body_arguments(request: Request, operation: Operation) -> dict[st
 
 
 def with_path_arguments(request: Request, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the path names is given, and nothing else may say otherwise."""
+    """Add the path parameters; raise ApiError if the query or body has another value."""
     for name, quoted in request.path_params.items():
         value = unquote(quoted)
         if arguments.setdefault(name, value) != value:
             raise ApiError(
-                "bad_request", f"'{name}' is given twice, and not the same", "Give it in the path."
+                "bad_request", f"'{name}' differs between path and parameters", "Send it only in the path."
             )
     return arguments

@@ -1,4 +1,4 @@
-"""Serving a project: its definitions, runs and sockets, from the start to a stop that loses nothing."""
+"""Serve a project: bind sockets, load definitions, recover runs, and shut down gracefully."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from nerve.session import Session
 log = logging.getLogger("nerve")
 
 DEFAULT_PORT = 7433
-"""Where a server listens if nobody says so and nobody else does; any free port otherwise."""
+"""Default port. If it is in use, the server takes any free port."""
 FORCED_EXIT_S = 14.0
-"""Seconds after which a server that was told to stop is gone, whatever its steps are doing."""
+"""Seconds after a stop request at which the process exits, even if steps are still running."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that is ready: what its owner may want to print."""
+    """Information about a server that is ready."""
 
     url: str
     socket: str
@@ -51,7 +51,7 @@ class RunningServer:
 
     @property
     def launch_url(self) -> str:
-        """An address that signs in one browser; the code is behind the #, so that it is sent to nobody."""
+        """A URL that signs in one browser. The code is in the fragment, which browsers do not send."""
         return f"{self.url}/#code={self.auth.create_launch_code()}"
 
 
@@ -67,11 +67,11 @@ def serve(
     prepare: Callable[[Session], None] | None = None,
     ready: Callable[[RunningServer], None] | None = None,
 ) -> int:
-    """Serve a project until SIGTERM or Ctrl-C. Unsafe says why it cannot.
+    """Serve a project until SIGTERM or Ctrl-C. Raises UnsafeServerSetup if it cannot start.
 
-    `hosts` are more names by which it is reached, as browsers write them; `wide` says that other machines
-    may; `idle` ends it after so many seconds in which nobody was connected and nothing went on; `prepare`
-    registers what is written in Python, which `modules` has; `ready` is called when it listens.
+    `hosts` are additional host names with port that clients may use. `wide` allows other machines. `idle` is
+    the number of seconds without connections and active runs after which the server exits. `prepare`
+    registers the Python code of `modules`. `ready` is called when the server listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
     options = ListenOptions(host, port, tuple(hosts), wide, idle, code)
@@ -81,7 +81,7 @@ def serve(
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where a server is to listen, under which names, and for how long if nobody comes."""
+    """Address, host names and idle timeout of a server."""
 
     host: str
     port: int | None
@@ -89,7 +89,7 @@ class ListenOptions:
     wide: bool
     idle: float | None = None
     modules: tuple[str, ...] = ()
-    """What it was given besides, for whoever starts it again."""
+    """Files given with --with, published so that a restart uses them again."""
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -98,7 +98,7 @@ class ListenOptions:
         return bind_tcp(self.host, self.port or 0, self.wide)
 
     def address(self, bound: socket.socket) -> str:
-        """How it is reached from this machine."""
+        """Return host and port for clients on this machine."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         return f"{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
 
@@ -159,13 +159,13 @@ async def _serve_project(
 
 
 def freeze_gc() -> None:
-    """What is there for good is not looked through for garbage again and again, while everybody waits."""
+    """Exclude long-lived objects from garbage collection, which would otherwise cause pauses."""
     gc.collect()
     gc.freeze()
 
 
 async def wait_until_stopped_or_idle(stop: asyncio.Event, idle: Awaitable[None]) -> None:
-    """Return when a server was told to stop, or is not needed any more."""
+    """Return when the server receives a stop request or becomes idle."""
     waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(idle)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +181,7 @@ async def wait_until_stopped_or_idle(stop: asyncio.Event, idle: Awaitable[None])
 async def open_project_session(
     places: ProjectPaths, prepare: Callable[[Session], None] | None
 ) -> AsyncIterator[tuple[Api, list[dict[str, Any]], int]]:
-    """The project's session with all its definitions, going on with the runs that were open."""
+    """Open the project session with its definitions, and recover open runs."""
     async with Session(store=places.store, project=places.folder.parent) as session:
         if prepare is not None:
             prepare(session)
@@ -189,13 +189,13 @@ async def open_project_session(
         problems = await load_definitions(api)
         recovered = await session.recover()
         for skipped in session.engine.left_alone:
-            log.warning("run %s of '%s' is left alone: %s", skipped.run, skipped.workflow, skipped.reason)
+            log.warning("skipped run %s of '%s': %s", skipped.run, skipped.workflow, skipped.reason)
         yield api, problems, len(recovered)
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and Ctrl-C set. From then on there is only so much time."""
+    """Yield an event that SIGTERM and Ctrl-C set. The first signal also starts the forced-exit timer."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     last = threading.Timer(FORCED_EXIT_S, os._exit, [1])
     last.daemon = True
@@ -217,7 +217,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 @contextlib.contextmanager
 def publish_server_info(path: Path, info: dict[str, Any]) -> Iterator[None]:
-    """Write where the server is, for those who may read it, as long as it is there."""
+    """Publish the server info in a private file while the server runs."""
     info = {**info, "pid": os.getpid(), "version": __version__}
     write_private(path, json.dumps(sign_server(path, info)))
     try:

@@ -1,4 +1,4 @@
-"""Streams of events (SSE): from any number on, with heartbeats, and cut off when nobody reads."""
+"""Server-sent events: resumable by event id, with heartbeats, closed if the client stops reading."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ RETRY_FIELD = b"retry: 1000\n\n"
 
 
 class SseEndpoints:
-    """The two streams of a server: one run, and all of them."""
+    """The event streams of one run and of all runs."""
 
     def __init__(self, api: Api, closing: asyncio.Event, heartbeat: float = HEARTBEAT_S) -> None:
         self._api, self._closing, self._heartbeat = api, closing, heartbeat
 
     async def run_events(self, request: Request) -> Response:
-        """The events of one run; when it is over, so is the stream, and nothing is left to come back for."""
+        """Stream the events of one run until it ends. A later reconnect gets 204, which stops retries."""
         follow = await RunFeed.open(self._api, unquote(request.path_params["run_id"]), last_event_id(request))
         return Response(status_code=204) if follow.is_over else self._respond(follow.messages(), flat=True)
 
     async def all_events(self, request: Request) -> Response:
-        """The events of all runs, behind a snapshot of them."""
+        """Stream the events of all runs, after a snapshot."""
         return self._respond(all_runs_feed(self._api, last_event_id(request)))
 
     def _respond(self, messages: AsyncGenerator[FeedMessage, None], flat: bool = False) -> Response:
@@ -46,11 +46,11 @@ def last_event_id(request: Request) -> str:
 
 
 async def encode_sse(messages: AsyncGenerator[FeedMessage, None], flat: bool) -> AsyncGenerator[bytes, None]:
-    """As server-sent events; `flat` puts the data of an event beside what it is, as well as inside it."""
+    """Encode messages as server-sent events; `flat` also copies the event data to the top level."""
     try:
         async for message in messages:
             data = message.data["data"] | message.data if flat and message.is_event else message.data
-            # An event may have any name; one with a line end in it would be two lines.
+            # A line break in an event name would inject another SSE field.
             kind = " ".join(message.kind.splitlines())
             id_line = f"id: {message.cursor}\n" if message.cursor is not None else ""
             yield f"{id_line}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
@@ -59,7 +59,7 @@ async def encode_sse(messages: AsyncGenerator[FeedMessage, None], flat: bool) ->
 
 
 class EventSourceResponse(Response):
-    """Messages as they come, until they end, the reader leaves or stops reading, or the server stops."""
+    """Streams messages until they end, the client disconnects or stops reading, or the server stops."""
 
     media_type = "text/event-stream"
 
@@ -101,7 +101,7 @@ class EventSourceResponse(Response):
             await self._send(send, message)
 
     async def _send_heartbeats(self, send: Send) -> None:
-        """Say that we are there when there is nothing to say; return when nothing more is taken."""
+        """Send heartbeats while the stream is idle; return if the client does not read."""
         while True:
             before, stuck = self._sent_count, self._is_sending
             await asyncio.sleep(self._heartbeat)
@@ -120,7 +120,7 @@ class EventSourceResponse(Response):
 
 
 def abort_connection(scope: Scope) -> None:
-    """Close a connection without waiting for what was written to be read."""
+    """Close a connection without flushing written data."""
     with contextlib.suppress(KeyError):
         scope["state"]["abort"]()
 

@@ -1,4 +1,4 @@
-"""The tokens of a project: one file for each scope, which only its owner can read."""
+"""The tokens of a project: one file per scope, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from nerve.project.paths import token_file
 from nerve.server.bind import UnsafeServerSetup, ensure_private_folder
 
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{43}")
-"""256 bits, half of them random."""
+"""256 bits in base64url, half of them random."""
 
 
 def load_tokens(folder: Path) -> dict[Scope, str]:
-    """The token of each scope; those that are missing are made. Removing a file makes a new one."""
+    """Return the token of each scope, and create missing ones. Deleting a file rotates its token."""
     ensure_private_folder(folder)
     ignored = folder / ".gitignore"
     if not ignored.exists():
@@ -40,12 +40,17 @@ def read_or_create_token(path: Path) -> str:
 def read_token(path: Path) -> str:
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise UnsafeServerSetup(f"others can read or change {path}", "Remove it: a new one is made")
+        raise UnsafeServerSetup(
+            f"{path} is accessible to other users", "Remove it; the server creates a new one"
+        )
     text = path.read_text(encoding="ascii", errors="replace").strip()
     if not TOKEN_PATTERN.fullmatch(text):
-        raise UnsafeServerSetup(f"there is no token in {path}", "Remove it: a new one is made")
+        raise UnsafeServerSetup(
+            f"{path} does not contain a valid token", "Remove it; the server creates a new one"
+        )
     if not is_own_token(path, text):  # another user may know it
         raise UnsafeServerSetup(
-            f"the token in {path} was not made by this user on this machine", "Remove it: a new one is made"
+            f"The token in {path} was not created by this user on this machine",
+            "Remove it; the server creates a new one",
         )
     return text

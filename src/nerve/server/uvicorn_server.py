@@ -1,4 +1,4 @@
-"""A server that is running: uvicorn with our limits, on sockets that are bound already."""
+"""Uvicorn with connection limits, on sockets that are already bound."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from nerve.server.request_body import MAX_BODY_BYTES
 from nerve.server.websocket_limits import LimitedWebSocketProtocol
 
 SHUTDOWN_GRACE_S = 5
-"""Seconds in which requests may end when the server stops."""
+"""Seconds that requests may take to finish when the server stops."""
 KEEP_ALIVE_S = 20
-"""Seconds for which a connection that nobody uses is kept; longer than clients do (5 to 15, mostly), so that
-none is closed in the moment in which it is used again."""
+"""Seconds an idle connection is kept. Longer than most clients keep theirs (5 to 15 seconds), so that the
+server does not close a connection that a client is about to reuse."""
 
 
 class GracefulServer(uvicorn.Server):
-    """Stops when it is told to, and leaves the signals to whoever runs it."""
+    """A uvicorn server that stops by an event and leaves signal handling to the caller."""
 
     def __init__(self, app: ServerApp) -> None:
         self.app = app
@@ -51,19 +51,17 @@ class GracefulServer(uvicorn.Server):
         yield
 
     def has_connections(self) -> bool:
-        """Whether somebody is connected."""
+        """Whether a client is connected."""
         return bool(self.server_state.connections)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(
-                MAX_CONNECTIONS
-            )  # which may wait; what is accepted at once stays as it is configured
+            listener.listen(MAX_CONNECTIONS)  # queue length; the accept batch stays as configured
         self.ready_event.set()
 
     async def main_loop(self) -> None:
-        """Until it is told to leave: uvicorn's own looks only ten times a second whether it was."""
+        """Run until the stop event is set. The loop of uvicorn itself polls only ten times per second."""
         tick_task = asyncio.create_task(super().main_loop())
         try:
             await self.stop_event.wait()
@@ -77,7 +75,7 @@ class GracefulServer(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def run_server(app: ServerApp, sockets: list[socket.socket]) -> AsyncIterator[GracefulServer]:
-    """Serve until the block is left; then nothing more is accepted, and what was begun may end."""
+    """Serve while the context is open; then stop accepting and let running requests finish."""
     server = GracefulServer(app)
     serve_task = asyncio.create_task(server.serve(sockets))
     try:

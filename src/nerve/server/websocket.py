@@ -1,4 +1,4 @@
-"""WebSockets: every operation as a message, and any number of streams beside them."""
+"""WebSocket endpoint: API operations as messages, and subscriptions to event feeds."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 SUBPROTOCOL = "nerve"
 TOKEN_TIMEOUT_S = 5.0
-"""In which the token must come, if it has not come with the request."""
+"""Seconds within which the token must arrive, if the request had none."""
 MAX_CONCURRENT_MESSAGES = 64
-"""Messages of one client that are worked on; then no more are read until one is done."""
+"""Maximum concurrent messages of one client. Reading pauses while the limit is reached."""
 CLOSE_POLICY_VIOLATION, CLOSE_BAD_DATA = 1008, 1003
 
 MESSAGE_FIX = 'Send {"id": 1, "op": "runs", "args": {}}'
 
 
 class WebSocketEndpoint:
-    """What is behind `/ws`."""
+    """Serves WebSockets at `/ws`."""
 
     def __init__(self, api: Api, auth: Auth) -> None:
         self._api, self._auth = api, auth
@@ -58,12 +58,16 @@ class WebSocketEndpoint:
             pass
 
     async def _authenticate(self, socket: WebSocket) -> Scope:
-        """The token is the first thing that is said."""
+        """Return the scope of the token in the first message."""
         try:
             async with asyncio.timeout(TOKEN_TIMEOUT_S):
                 first = await receive_ws_message(socket)
         except TimeoutError:
-            raise ApiError("unauthorized", "no token came", 'First send {"token": "TOKEN"}') from None
+            raise ApiError(
+                "unauthorized",
+                f"No token within {TOKEN_TIMEOUT_S:g} seconds",
+                'First send {"token": "TOKEN"}',
+            ) from None
         token = first.get("token")
         caller = self._auth.scope_for_token(token if isinstance(token, str) else "")
         await socket.send_text(json.dumps({"id": first.get("id"), "result": {"done": True}}))
@@ -71,13 +75,13 @@ class WebSocketEndpoint:
 
 
 class WebSocketSession:
-    """One client: what it has asked for, and what it follows."""
+    """One client with its running requests and subscriptions."""
 
     def __init__(self, api: Api, caller: Scope, socket: WebSocket) -> None:
         self._api, self._caller, self._socket = api, caller, socket
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_MESSAGES)
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
-        """By the text of its id as JSON: 1 is not "1"."""
+        """By message id encoded as JSON, because 1 and "1" are different ids."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -103,7 +107,7 @@ class WebSocketSession:
         return task
 
     async def _process(self, message: dict[str, Any]) -> None:
-        """Do what one message asks for, and say how it went."""
+        """Execute one message and send the result or error."""
         id = message.get("id")
         try:
             await self._send({"id": id, "result": await self._perform(message)})
@@ -113,7 +117,7 @@ class WebSocketSession:
     async def _perform(self, message: dict[str, Any]) -> Any:
         op, args = message.get("op"), message.get("args", {})
         if not isinstance(op, str) or not isinstance(args, dict) or set(message) - {"id", "op", "args"}:
-            raise ApiError("bad_request", "that is no message", MESSAGE_FIX)
+            raise ApiError("bad_request", "Invalid message", MESSAGE_FIX)
         match op:
             case "subscribe":
                 return await self._subscribe(message.get("id"), **pick_arguments(args, "run", "after"))
@@ -124,14 +128,16 @@ class WebSocketSession:
         return (await self._api.perform(op, args)).model_dump(mode="json")
 
     async def _subscribe(self, id: Any, run: Any = None, after: Any = "") -> Any:
-        """Follow a run, or all; what comes carries the id of this message."""
+        """Subscribe to one run or all runs. The events carry the id of this message."""
         require_scope(self._caller, "read")
         name, cursor = encode_json(id, canonical=True), parse_cursor(after)
         if name in self._subscriptions:
-            raise ApiError("conflict", f"{name} follows something already", "Use another id.")
+            raise ApiError("conflict", f"Subscription {name} already exists", "Use another id.")
         if len(self._subscriptions) >= MAX_CONCURRENT_MESSAGES:
             raise ApiError(
-                "too_many", f"{MAX_CONCURRENT_MESSAGES} streams are followed already", "Unsubscribe from one."
+                "too_many",
+                f"Too many subscriptions, at most {MAX_CONCURRENT_MESSAGES}",
+                "Unsubscribe from one.",
             )
         if run is None:
             feed = all_runs_feed(self._api, cursor)
@@ -146,7 +152,9 @@ class WebSocketSession:
     def _unsubscribe(self, id: Any = None) -> Any:
         name = encode_json(id, canonical=True)
         if (feed_task := self._subscriptions.get(name)) is None:
-            raise ApiError("not_found", f"nothing is followed under {name}", "Give the id of a subscription.")
+            raise ApiError(
+                "not_found", f"Subscription {name} not found", "Use the id of an active subscription."
+            )
         feed_task.cancel()
         return {"done": True}
 
@@ -163,31 +171,33 @@ class WebSocketSession:
             await feed.aclose()
 
     async def _send(self, payload: dict[str, Any]) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # who has left hears nothing
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client has disconnected
             await self._socket.send_text(json.dumps(payload))
 
 
 async def receive_ws_message(socket: WebSocket) -> dict[str, Any]:
-    """The next message."""
+    """Return the next message."""
     try:
         return parse_json_object(await socket.receive_text(), MESSAGE_FIX)
     except (KeyError, TypeError):
-        raise ApiError("unsupported", "a message is text", MESSAGE_FIX) from None
-    except RuntimeError:  # a reply found him gone
+        raise ApiError("unsupported", "A message must be text, not binary", MESSAGE_FIX) from None
+    except RuntimeError:  # a send has already found the client disconnected
         raise WebSocketDisconnect from None
 
 
 def pick_arguments(args: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The arguments of what only sockets have."""
+    """Return the arguments of a WebSocket operation without nulls; raise InvalidRequest for unknown ones."""
     if unknown := [name for name in args if name not in names]:
-        raise InvalidRequest("bad_request", f"'{unknown[0]}' is not known", names)
+        raise InvalidRequest("bad_request", f"Unknown argument '{unknown[0]}'", names)
     return {name: value for name, value in args.items() if value is not None}
 
 
 def parse_cursor(after: Any) -> str:
-    """What one comes back with; a number may be written as such."""
+    """Return a cursor as text; a client may send an event number as an integer."""
     if isinstance(after, bool) or not isinstance(after, str | int):
-        raise ApiError("bad_request", "subscribe: after: it is the mark of an event", "Send it as it came.")
+        raise ApiError(
+            "bad_request", "subscribe: 'after' must be the mark of an event", "Send the mark as received."
+        )
     return str(after)
 
 

@@ -1,4 +1,4 @@
-"""The frames of a WebSocket: who sends more of them than anybody needs is cut off, and holds up nobody."""
+"""WebSocket protocol with limits, so that a client that floods frames cannot block the others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
 
 MAX_READ_BYTES = 16 * 1024
-"""Bytes that are looked at in one turn of the loop; there may be thousands of frames in them."""
+"""Bytes read per loop iteration, because they may contain thousands of frames."""
 MAX_FRAGMENTS = 1024
-"""Of which one message may be made."""
+"""Maximum fragments of one message."""
 MAX_PONG_BUFFER_BYTES = 1024 * 1024
-"""Bytes that may wait for who sends pings and reads nothing."""
+"""Buffered bytes at which a client that sends pings without reading is disconnected."""
 CLOSE_TOO_BIG = 1009
 
 
 class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket."""
+    """One WebSocket connection with limits."""
 
     _last_received_at = 0.0
-    """When something came last."""
+    """Loop time of the last received data."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -35,7 +35,8 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
         super().data_received(data)
 
     def keepalive_timeout(self) -> None:
-        """Who speaks is there, though a pong stands behind what was said; who is not read cannot be heard."""
+        """Keep the connection if the client sent data since the ping, or if reading is paused."""
+        # In both cases, the pong may be queued after data that the server has not read yet.
         if self.read_paused or self._last_received_at > self.ping_sent_at:
             self.pong_timer = None
             self.send_keepalive_ping()
@@ -47,7 +48,7 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
             super().handle_cont(event)
         elif not self.close_sent:
             self.frames = []
-            self.conn.send_close(CLOSE_TOO_BIG, "a message in too many pieces")
+            self.conn.send_close(CLOSE_TOO_BIG, "too many fragments")
             self.handle_parser_exception()
 
     def handle_ping(self) -> None:

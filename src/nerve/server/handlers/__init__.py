@@ -1,4 +1,4 @@
-"""Handlers of commands, under the names that the seeds give them."""
+"""Command handlers with the names of the seeds."""
 
 from nerve.server.handlers.workflow_handler import WorkflowHandler
 

@@ -1,4 +1,4 @@
-"""WorkflowHandler: the commands about workflows as methods, for the sessions of a registry."""
+"""WorkflowHandler: workflow commands as methods, for the sessions of a registry."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from nerve.session import Session
 
 
 class SessionRegistry(Protocol):
-    """Where sessions are found; without an id, the one that is meant when none is named."""
+    """Finds sessions by id; without an id, returns the default session."""
 
     def get_session(self, session_id: str | None = None) -> Session:
-        """The session of that id; ValueError if there is none."""
+        """Return the session with this id, or raise ValueError."""
 
 
 class WorkflowHandler:
-    """Each method takes the parameters of a command and gives its reply; ValueError says why not.
+    """Each method takes the parameters of a command and returns its reply, or raises ValueError.
 
-    `event_sink` is told the events of all runs that go on in the sessions that were asked for.
+    `event_sink` receives the events of all runs in the sessions used so far.
     """
 
     def __init__(self, session_registry: SessionRegistry, event_sink: Sink | None = None) -> None:
@@ -29,23 +29,23 @@ class WorkflowHandler:
         self._apis: WeakKeyDictionary[Session, Api] = WeakKeyDictionary()
 
     async def execute_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a run of `workflow_id`; with `wait`, return when it has ended or waits for an answer."""
+        """Start a run of `workflow_id`; with `wait`, return when it ends or waits for an answer."""
         return await self._run_command(command_protocol.execute_workflow, params)
 
     async def list_workflows(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The workflows of the session."""
+        """Return the workflows of the session."""
         return await self._run_command(command_protocol.list_workflows, params)
 
     async def get_workflow_run(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The run `run_id`: its state, its result or error, its open gates."""
+        """Return the run `run_id` with its state, result or error, and open gates."""
         return await self._run_command(command_protocol.get_workflow_run, params)
 
     async def list_workflow_runs(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The runs of the session, of one `workflow_id` or in one `state` if these are given."""
+        """Return the runs of the session, filtered by `workflow_id` and `state` if given."""
         return await self._run_command(command_protocol.list_workflow_runs, params)
 
     async def answer_gate(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer the open gate of `run_id`, or the one named by `gate_id`, with `answer`."""
+        """Answer the open gate of `run_id`, or the gate `gate_id`, with `answer`."""
         return await self._run_command(command_protocol.answer_gate, params)
 
     async def workflow_input(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,15 +57,15 @@ class WorkflowHandler:
         return await self._run_command(command_protocol.cancel_workflow, params)
 
     async def pause_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Let nothing new begin in the run `run_id`."""
+        """Pause the run `run_id`; running steps finish."""
         return await self._run_command(command_protocol.pause_workflow, params)
 
     async def resume_workflow(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Continue the paused run `run_id`."""
+        """Resume the paused run `run_id`."""
         return await self._run_command(command_protocol.resume_workflow, params)
 
     async def subscribe_workflow(self, params: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Yield the events of the run `run_id`, those from before too, until it ends."""
+        """Yield the past and new events of the run `run_id` until it ends."""
         try:
             async for event in command_protocol.subscribe_workflow(self._api_for(params), params):
                 yield event

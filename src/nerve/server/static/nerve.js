@@ -1,7 +1,7 @@
-// Signs this browser in with the code behind the #, and lists the runs, again whenever somebody comes back to it.
+// Signs in this browser with the code in the URL fragment, and lists the runs whenever the page is shown.
 "use strict";
 
-const say = (text) => { document.getElementById("told").textContent = text; };
+const say = (text) => { document.getElementById("status").textContent = text; };
 
 async function signIn(code) {
   history.replaceState(null, "", "/");
@@ -11,14 +11,14 @@ async function signIn(code) {
 
 async function show() {
   const reply = await fetch("/api/runs?largest=0");
-  const told = await reply.json();
-  document.getElementById("runs").replaceChildren(...(told.runs ?? []).map(line));
+  const body = await reply.json();
+  document.getElementById("runs").replaceChildren(...(body.runs ?? []).map(line));
   if (reply.status === 401) {
-    say("This browser is not signed in. Use a new address from the server.");
+    say("This browser is not signed in. Get a new sign-in URL with: nerve server sign-in");
   } else if (!reply.ok) {
-    say(`${told.message}. ${told.fix}`);
+    say(`${body.message}. ${body.fix}`);
   } else {
-    say(told.runs.length ? "Signed in. The newest runs:" : "Signed in. There are no runs yet.");
+    say(body.runs.length ? "Signed in. The newest runs:" : "Signed in. No runs yet.");
   }
 }
 
@@ -28,7 +28,7 @@ function line(run) {
   return item;
 }
 
-const look = () => show().catch(() => say("The server does not answer. It is started with: nerve serve"));
+const look = () => show().catch(() => say("The server does not respond. Start it with: nerve serve"));
 
 const code = new URLSearchParams(location.hash.slice(1)).get("code");
 (code ? signIn(code) : Promise.resolve()).catch(() => {}).then(look);
