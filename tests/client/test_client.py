@@ -436,7 +436,7 @@ async def test_commands_are_sent_by_name(client: Client) -> None:
     ("command", "error"),
     [
         ({"type": "START_WORKFLOW", "params": {"workflow_id": "nope"}}, "'nope' not found"),
-        ({"type": "sing"}, "there is no command 'sing'"),
+        ({"type": "sing"}, "Unknown command 'sing'"),
         ({"type": "LIST_WORKFLOWS", "params": {"x": 1}}, "does not take 'x'"),
     ],
 )
