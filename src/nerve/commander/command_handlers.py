@@ -179,10 +179,10 @@ async def handle_stop_command(commander: WorkflowController, text: str) -> None:
 async def handle_fork_command(commander: WorkflowController, text: str) -> None:
     run, _, step = text.partition(" ")
     run_id = await commander.resolve_run(run)
-    at = step.strip() or None
-    if at is not None and not at.startswith("/"):
-        at = f"/{at}"
-    await commander.show_started_run(await commander.perform_operation("fork", run=run_id, at=at))
+    path = step.strip() or None
+    if path is not None and not path.startswith("/"):
+        path = f"/{path}"
+    await commander.show_started_run(await commander.perform_operation("fork", run=run_id, at=path))
 
 
 @register_handler("retry")
@@ -318,9 +318,9 @@ def parse_file_argument(command: str, text: str) -> str:
 
 @register_handler("theme")
 async def handle_theme_command(commander: WorkflowController, text: str) -> None:
-    known = list(commander.themes)
-    if text and known and text not in known:
-        raise CommanderInputError(f"Unknown theme '{text}'. Available: {', '.join(known)}.")
+    themes = list(commander.themes)
+    if text and themes and text not in themes:
+        raise CommanderInputError(f"Unknown theme '{text}'. Available: {', '.join(themes)}.")
     commander.request_screen("theme", text)
 
 

@@ -32,7 +32,7 @@ MAX_LOG_BYTES = 1_000_000
 LOG_TAIL_LINES = 5
 """Log lines in the error when a server does not start."""
 ALREADY_RUNNING_PATTERN = re.compile("already|is in use by process")
-"""Matches the log of a server that found another one running."""
+"""Matches the log of a server that found another one: messages of `nerve.server.bind` and `nerve.errors`."""
 
 
 class ServerNotStarted(NerveError):
@@ -77,9 +77,9 @@ class ProjectServer:
     async def start_if_needed(self) -> None:
         """Return when a server runs; raise ServerNotStarted if none can, EmptyFolder without a project."""
         async with self._lock:
-            end = asyncio.get_running_loop().time() + START_TIMEOUT_S
+            deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
             while self.endpoint is None:
-                await self._run_exclusively(end, partial(self._launch, end))
+                await self._run_exclusively(deadline, partial(self._launch, deadline))
             self._remember_modules()
 
     async def replace(self, stop: Callable[[], object]) -> None:
@@ -91,11 +91,11 @@ class ProjectServer:
             stop()
             await self._launch(loop.time() + START_TIMEOUT_S)
 
-        end = loop.time() + START_TIMEOUT_S
-        while not await self._run_exclusively(end, stop_and_launch):
+        deadline = loop.time() + START_TIMEOUT_S
+        while not await self._run_exclusively(deadline, stop_and_launch):
             pass
 
-    async def _run_exclusively(self, end: float, act: Callable[[], Awaitable[None]]) -> bool:
+    async def _run_exclusively(self, deadline: float, act: Callable[[], Awaitable[None]]) -> bool:
         """Run `act` under the start lock; return False, after a pause, if another process holds it."""
         if self.is_empty:
             raise EmptyFolder("No project in this directory. Create one with: nerve init")
@@ -109,7 +109,7 @@ class ProjectServer:
                     return True
         except OSError as error:
             raise ServerNotStarted(f"Cannot start the project server: {error}.") from None
-        if asyncio.get_running_loop().time() >= end:
+        if asyncio.get_running_loop().time() >= deadline:
             raise ServerNotStarted("Timed out waiting for another process to start the project server.")
         await asyncio.sleep(RESTART_DELAY_S)
         return False
@@ -126,20 +126,20 @@ class ProjectServer:
         if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
             self.modules = modules
 
-    async def _launch(self, end: float) -> None:
+    async def _launch(self, deadline: float) -> None:
         while self.endpoint is None:
-            await self._attempt_start(end)
+            await self._attempt_start(deadline)
 
-    async def _attempt_start(self, end: float) -> None:
+    async def _attempt_start(self, deadline: float) -> None:
         """Start a server; return when one runs, or when one that is shutting down blocked it."""
         loop = asyncio.get_running_loop()
         log_start, process = self._prepare_log(), self._spawn_process()
-        while self.endpoint is None and process.poll() is None and loop.time() < end:  # noqa: ASYNC110 - the process sends no event
+        while self.endpoint is None and process.poll() is None and loop.time() < deadline:  # noqa: ASYNC110 - the process sends no event
             await asyncio.sleep(POLL_INTERVAL_S)
         if self.endpoint is not None:
             return
         log_tail = self._log_tail(log_start)
-        if loop.time() >= end or not ALREADY_RUNNING_PATTERN.search(log_tail):
+        if loop.time() >= deadline or not ALREADY_RUNNING_PATTERN.search(log_tail):
             raise ServerNotStarted(f"The project server did not start. {log_tail}".strip())
         await asyncio.sleep(RESTART_DELAY_S)
 

@@ -267,12 +267,12 @@ class WorkflowController(ConsoleMixin):
         """Perform an API operation with an idempotency key, with retries while the server is unavailable."""
         arguments[OPERATIONS[operation].request_model.key_field] = secrets.token_hex(8)
         loop = asyncio.get_running_loop()
-        end = loop.time() + RETRY_TIMEOUT_S
+        deadline = loop.time() + RETRY_TIMEOUT_S
         while True:
             try:
                 return await self.client.perform(operation, arguments)
             except ApiError as error:
-                if error.code != "busy" or loop.time() > end:
+                if error.code != "busy" or loop.time() > deadline:
                     raise
             await asyncio.sleep(RETRY_INTERVAL_S)
 

@@ -214,8 +214,8 @@ def complete_option(
     used = {item.replace("-", "_") for item in re.findall(r"\s--([\w-]+)", line[: len(line) - len(word)])}
     unused_inputs = [item for item in workflow_info.inputs if item.name not in used]
     for input in best_matches(typed, unused_inputs, lambda item: format_option_name(item.name)):
-        stop = "" if input.type == "boolean" else "="
-        text = f"--{format_option_name(input.name)}{stop}"
+        equals_sign = "" if input.type == "boolean" else "="
+        text = f"--{format_option_name(input.name)}{equals_sign}"
         yield Completion(text, start, text, describe_option(input))
 
 

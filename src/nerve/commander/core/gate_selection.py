@@ -31,9 +31,9 @@ def match_choice(
     matches = [choice for choice in choices if choice.casefold() in words]
     if len(matches) == 1:
         return matches[0]
-    takes, first = " or ".join(choices) or "any text", choices[0] if choices else "TEXT"
+    accepted, first = " or ".join(choices) or "any text", choices[0] if choices else "TEXT"
     raise AmbiguousAnswer(
-        f"Gate '{gate_display_name(gate)}' takes {takes}. Answer with: {format_command(gate, first)}"
+        f"Gate '{gate_display_name(gate)}' takes {accepted}. Answer with: {format_command(gate, first)}"
     )
 
 

@@ -148,8 +148,8 @@ def format_input(parsed: ParsedInput) -> str:
             return f"::{parsed.target}"
         case InputType.WORKFLOW:
             options = [format_option(name, value) for name, value in parsed.options.items()]
-            stop = ["--"] if parsed.text.startswith("--") else []
-            return " ".join(["%" + parsed.target, *options, *stop, parsed.text]).rstrip()
+            options_end = ["--"] if parsed.text.startswith("--") else []
+            return " ".join(["%" + parsed.target, *options, *options_end, parsed.text]).rstrip()
         case type:
             prefix = next(prefix for prefix, input_type in INPUT_PREFIXES.items() if input_type is type)
             return f"{prefix}{parsed.target} {parsed.text}".rstrip()
