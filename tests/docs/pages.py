@@ -1,4 +1,4 @@
-"""The pages of the documentation, and what can be run of them."""
+"""The pages of the documentation, and their runnable parts."""
 
 import contextlib
 import io
@@ -26,7 +26,7 @@ def page(name: str) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced Python block, and the text block right behind it if there is one."""
+    """A fenced Python block, and the text block that follows it, if there is one."""
 
     page: str
     line: int
@@ -37,7 +37,7 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        """What it prints."""
+        """Run the block and return its output."""
         monkeypatch.setattr(sys, "argv", ["page.py"])
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -46,22 +46,22 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    found = []
+    result = []
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         fences = list(FENCE.finditer(text))
         for fence, following in pairwise([*fences, None]):
             if fence[1] != "python":
                 continue
-            told = following is not None and following[1] == "text"
-            told = told and not text[fence.end() : following.start()].strip()
+            has_output = following is not None and following[1] == "text"
+            has_output = has_output and not text[fence.end() : following.start()].strip()
             line = text.count("\n", 0, fence.start()) + 1
-            found.append(Block(path.name, line, fence[2], following[2] if told else None))
-    return found
+            result.append(Block(path.name, line, fence[2], following[2] if has_output else None))
+    return result
 
 
 def write_files(text: str, folder: Path) -> list[str]:
-    """The files that a text shows, each with its name before it, written into a folder."""
+    """Write the files that a text shows after their names into a folder, and return the names."""
     names = []
     for name, content in FILE.findall(text):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,14 +71,14 @@ def write_files(text: str, folder: Path) -> list[str]:
 
 
 def commands(text: str) -> list[tuple[str, str]]:
-    """Every `$ nerve …` that a text shows, and what it says."""
+    """Return every `$ nerve …` command of a text with its output."""
     shown = "".join(block for kind, block in FENCE.findall(text) if kind == "console")
     parts = re.split(r"^\$ nerve ", shown, flags=re.MULTILINE)[1:]
-    return [(line, told) for line, _, told in (part.partition("\n") for part in parts)]
+    return [(line, output) for line, _, output in (part.partition("\n") for part in parts)]
 
 
-def steady(text: str) -> str:
-    """Without what differs from time to time."""
+def normalize(text: str) -> str:
+    """Replace ids and times, which differ between runs."""
     for pattern, name in VARIES:
         text = re.sub(pattern, name, text)
     return text

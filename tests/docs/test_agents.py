@@ -1,4 +1,4 @@
-"""The page about agents: its tables are those of the code, and its files are read."""
+"""The agents page: its tables match the code, and its files can be read."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ BUDGETS = page("docs/guides/budgets.md")
 CONFIGURATION = page("docs/reference/configuration.md")
 PROVIDERS = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}, "scripted": {"answers": []}}
-SHOWN = [field.name for field in fields(Capabilities)]
+CAPABILITIES = [field.name for field in fields(Capabilities)]
 
 
 def rows(title: str, text: str = TEXT) -> list[list[str]]:
@@ -42,42 +42,42 @@ def test_every_provider_is_listed_with_its_extra() -> None:
     assert {name: f"`nerve[{name}]`" for name in listed} | plain == listed
 
 
-def test_the_table_of_what_each_can_do_is_what_the_classes_say() -> None:
-    head, *told = rows("What each can do")
-    assert head == ["provider", *SHOWN]
+def test_the_table_of_capabilities_matches_the_classes() -> None:
+    head, *listed_rows = rows("What each can do")
+    assert head == ["provider", *CAPABILITIES]
     made = {name: create_provider(name, NEEDED.get(name)) for name in PROVIDERS}
     can = {
-        f"`{name}`": ["yes" if getattr(provider.capabilities, each) else "no" for each in SHOWN]
+        f"`{name}`": ["yes" if getattr(provider.capabilities, each) else "no" for each in CAPABILITIES]
         for name, provider in made.items()
     }
-    assert {row[0]: row[1:] for row in told} == can
+    assert {row[0]: row[1:] for row in listed_rows} == can
 
 
 @pytest.mark.parametrize("name", sorted(PROVIDERS))
-def test_every_setting_of_a_provider_is_told(name: str) -> None:
-    [told] = [row[1] for row in rows("Providers", CONFIGURATION)[1:] if row[0] == f"`{name}`"]
-    named = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", told))
+def test_every_setting_of_a_provider_is_listed(name: str) -> None:
+    [listed_rows] = [row[1] for row in rows("Providers", CONFIGURATION)[1:] if row[0] == f"`{name}`"]
+    named = re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", listed_rows))
     assert named == list(inspect.signature(PROVIDERS[name].load()).parameters)
 
 
-def test_the_configuration_that_is_shown_makes_its_providers() -> None:
+def test_the_configuration_example_creates_its_providers() -> None:
     config = read_config(fenced("Providers", "json", CONFIGURATION))
     made = {name: create_provider(name, settings) for name, settings in config.providers.items()}
     assert {name: provider.name for name, provider in made.items()} == {name: name for name in made}
 
 
-def test_every_argument_of_the_agent_node_is_told() -> None:
+def test_every_argument_of_the_agent_node_is_listed() -> None:
     named = {name for row in rows("The agent node")[1:] for name in re.findall(r"`(\w+)`", row[0])}
     taken = set(inspect.signature(AgentNode.__init__).parameters) - {"self", "id", "session", "policy"}
     assert named == taken
 
 
-def test_the_workflow_that_is_shown_is_read() -> None:
+def test_the_workflow_example_can_be_loaded() -> None:
     session = Session(providers={"claude": ScriptedProvider([])})
     assert session.load(fenced("Permissions", "yaml")).name == "fix"
 
 
-def test_every_source_of_a_cost_is_told() -> None:
+def test_every_cost_source_is_listed() -> None:
     named = {row[0].strip("`") for row in rows("Usage and cost", BUDGETS)[1:]}
     unknown = usage_entry(TurnUsage(1, 1), "x", None)
     both = add_usage(usage_entry(TurnUsage(1, 1, cost=0.1), "x", None), unknown)

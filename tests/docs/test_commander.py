@@ -1,4 +1,4 @@
-"""docs/guides/commander.md: its tables are those of the code. UPDATE_SNAPSHOTS=1 writes them anew."""
+"""docs/guides/commander.md: its tables match the code. UPDATE_SNAPSHOTS=1 rewrites them."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def kept(text: str, name: str) -> re.Match[str]:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_that_of_the_code(name: str) -> None:
+def test_a_table_matches_the_code(name: str) -> None:
     text, made = page(NAME), TABLES[name]()
     if os.environ.get("UPDATE_SNAPSHOTS"):
         found = kept(text, name)
@@ -68,18 +68,18 @@ def test_a_table_is_that_of_the_code(name: str) -> None:
     assert kept(text, name)[1] == made
 
 
-def test_everything_that_can_be_typed_is_told() -> None:
-    told = section(page(NAME), "What you type") + section(page(NAME), "References")
+def test_every_input_prefix_is_described() -> None:
+    shown = section(page(NAME), "What you type") + section(page(NAME), "References")
     for typed, _ in PREFIX_HELP:
         for each in typed.split("  "):
-            assert each in told, each
-    for line in re.findall(r"`([%@#/][^`]*)`", told):
+            assert each in shown, each
+    for line in re.findall(r"`([%@#/][^`]*)`", shown):
         assert parse_input(line).type is not InputType.REFERENCE
 
 
-def test_the_keymap_that_is_shown_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = section(page(NAME), "Keymap")
-    [text] = [fence[2] for fence in FENCE.finditer(told) if fence[1] == "toml"]
+def test_the_keymap_example_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = section(page(NAME), "Keymap")
+    [text] = [fence[2] for fence in FENCE.finditer(shown) if fence[1] == "toml"]
     file = tmp_path / "keymap.toml"
     file.write_text(text)
     keymap, problems = read_keymap([file])
@@ -87,11 +87,11 @@ def test_the_keymap_that_is_shown_is_understood(tmp_path: Path, monkeypatch: pyt
     assert keymap.keys() == tomllib.loads(text)["keys"].keys()
     monkeypatch.setenv("XDG_CONFIG_HOME", "/config")
     everywhere, here = keymap_paths("")
-    assert f"`{everywhere.relative_to('/config')}` in `$XDG_CONFIG_HOME`" in told
-    assert f"`{here}` in the project" in told
+    assert f"`{everywhere.relative_to('/config')}` in `$XDG_CONFIG_HOME`" in shown
+    assert f"`{here}` in the project" in shown
 
 
-def test_the_themes_are_chosen_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_theme_is_the_documented_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NERVE_THEME", raising=False)
     monkeypatch.setenv("COLORFGBG", "0;15")
     assert preferred_theme() == "ansi-light"
@@ -101,14 +101,14 @@ def test_the_themes_are_chosen_as_it_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert preferred_theme() == "nord"
 
 
-def test_the_files_are_where_it_is_told() -> None:
-    told = section(page(NAME), "The server")
+def test_the_files_have_the_documented_paths() -> None:
+    shown = section(page(NAME), "The server")
     for file in (HISTORY_PATH, project_server.SERVER_LOG_PATH):
-        assert f"`{file}`" in told
+        assert f"`{file}`" in shown
     assert project_server.IDLE_TIMEOUT_S == 300
-    assert "after five minutes" in told
+    assert "after five minutes" in shown
 
 
-def test_the_lines_for_a_pipe_are_commands_of_the_shell() -> None:
+def test_the_example_of_a_pipe_is_a_shell_command() -> None:
     [line] = [fence[2] for fence in FENCE.finditer(section(page(NAME), "Plain lines")) if fence[1] == "sh"]
     assert shlex.split(line)[2:4] == ["%greet Ann", "approve"]

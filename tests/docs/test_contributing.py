@@ -1,4 +1,4 @@
-"""How to add something: the tables that CONTRIBUTING names are where it says."""
+"""CONTRIBUTING.md: the names in it exist in the modules that it names."""
 
 import re
 from importlib import import_module
@@ -34,7 +34,7 @@ TEXT = page("CONTRIBUTING.md")
         ("TurnFinished", "nerve.agents"),
     ],
 )
-def test_a_table_is_where_it_is_said_to_be(name: str, module: str) -> None:
+def test_a_name_exists_in_its_module(name: str, module: str) -> None:
     assert f"`{name}`" in TEXT
     found = import_module(module)
     for part in name.split("."):
@@ -79,13 +79,13 @@ def test_everything_that_can_be_added_has_a_paragraph() -> None:
     ]
 
 
-def test_the_table_is_the_only_place_outside_of_a_notation_that_names_it() -> None:
+def test_only_the_table_names_a_notation_outside_of_its_package() -> None:
     ours = sorted((ROOT / "src/nerve").rglob("*.py"))
     naming = [path.relative_to(ROOT / "src/nerve") for path in ours if '"lisp"' in path.read_text()]
     assert [str(path) for path in naming if "lisp" not in path.parts] == ["core/notation_table.py"]
 
 
-def test_every_notation_of_the_table_has_what_a_notation_needs() -> None:
+def test_every_notation_has_its_functions_tests_and_page() -> None:
     assert get_args(NotationName) == NOTATION_NAMES
     for each in TABLE:
         module = import_module(each.module)

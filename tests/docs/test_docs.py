@@ -1,4 +1,4 @@
-"""Documentation that can fail: every block runs, every command, path and link exists."""
+"""All pages: every block runs, and every command, path, link and name exists."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ FILE_SUFFIXES = {"db", "js", "providers", "token"}
 @pytest.mark.requirement("S0-68")
 @pytest.mark.requirement("S1-26")
 @pytest.mark.parametrize("block", blocks(), ids=str)
-def test_a_python_block_runs_and_prints_what_the_page_says(
+def test_a_python_block_prints_the_documented_output(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -26,7 +26,7 @@ def test_a_python_block_runs_and_prints_what_the_page_says(
 
 
 @pytest.mark.requirement("S1-26")
-def test_the_migration_guide_has_every_row_before_and_after() -> None:
+def test_the_page_for_python_scripts_shows_every_pattern_before_and_after() -> None:
     text = page("docs/coming-from/python.md")
     for pattern, node in [
         ("while", "WhileNode"),
@@ -52,7 +52,7 @@ def test_every_command_named_exists(path: Path) -> None:
 
 
 def code_of(text: str) -> str:
-    """What stands in backticks and in fences that are not Python."""
+    """Return the text in backticks and in fences that are not Python."""
     spans = re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
     fences = [fence[2] for fence in FENCE.finditer(text) if fence[1] in ("", "sh")]
     shown = [line for fence in FENCE.finditer(text) if fence[1] == "console" for line in fence[2].split("\n")]
@@ -62,7 +62,7 @@ def code_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_every_link_has_a_target(path: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", FENCE.sub("", path.read_text(encoding="utf-8"))):
         if target.startswith("https://"):
             continue
@@ -79,7 +79,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/internals/architecture.md"])
-def test_every_file_of_the_project_that_is_named_is_there(name: str) -> None:
+def test_every_named_file_of_the_project_exists(name: str) -> None:
     named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", FENCE.sub("", page(name)))
     folders = [ROOT, ROOT / "src", ROOT / "src/nerve", ROOT / "docs"]
     made = ("steps/draft.md", ".venv/bin")

@@ -1,4 +1,4 @@
-"""Every public name says what its caller gets."""
+"""Every public name has a docstring."""
 
 import importlib
 import inspect
@@ -24,7 +24,7 @@ PACKAGES = [
 
 
 def exported(package: str) -> Iterator[Any]:
-    """The classes and functions that a package exports, or that a module defines."""
+    """Yield the classes and functions that a package exports, or that a module defines."""
     module = importlib.import_module(package)
     own = [
         name
@@ -38,7 +38,7 @@ def exported(package: str) -> Iterator[Any]:
 
 
 def is_documented(owner: type, name: str) -> bool:
-    """Whether a member of a class that is code of ours has a docstring, its own or an inherited one."""
+    """Return whether a member that this project defines has a docstring, its own or an inherited one."""
     member = inspect.getattr_static(owner, name)
     function = (
         getattr(member, "fget", None) or getattr(member, "__func__", None) or getattr(member, "func", member)
@@ -66,7 +66,7 @@ def test_every_public_class_method_and_property_has_a_docstring(package: str) ->
 
 
 @pytest.mark.requirement("S0-68")
-def test_so_has_the_client() -> None:
+def test_every_public_method_of_the_client_has_a_docstring() -> None:
     from nerve.client import Client
 
     assert [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import FENCE, page, steady
+from docs.pages import FENCE, normalize, page
 from nerve.cli import execute_command_line as nerve
 
 PAGE = page("docs/quickstart.md")
@@ -22,7 +22,7 @@ VARIES = [
 
 def same(text: str) -> str:
     for pattern, name in VARIES:
-        text = re.sub(pattern, name, steady(text))
+        text = re.sub(pattern, name, normalize(text))
     return text
 
 

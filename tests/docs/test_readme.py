@@ -1,4 +1,4 @@
-"""The README: its workflow does the same in every notation, and its commands say what it shows."""
+"""The README: its workflow does the same in every notation, and its commands print the documented output."""
 
 import asyncio
 import io
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from docs.pages import FENCE, ROOT, commands, page, steady
+from docs.pages import FENCE, ROOT, commands, normalize, page
 from nerve import Session
 from nerve.cli import execute_command_line as nerve
 from nerve.testing.trace import trace
@@ -23,7 +23,7 @@ NOTATIONS = ["function.py", "graph.py", "steps.json", "prompts.yaml", "states.li
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The examples, below the current folder."""
+    """Copy the examples into the current folder."""
     shutil.copytree(ROOT / EXAMPLES, tmp_path / EXAMPLES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -38,8 +38,8 @@ def test_it_names_every_notation_and_shows_the_files_as_they_are() -> None:
         assert (ROOT / EXAMPLES / name).read_text(encoding="utf-8") in shown
 
 
-async def played(file: Path) -> tuple[Any, list[Any]]:
-    """The result, and who was asked, in order."""
+async def run_file(file: Path) -> tuple[Any, list[Any]]:
+    """Run a file; return its result and its calls in order."""
     session = Session()
     run_path(str(file.with_name("agents.py")))["register"](session)
     if file.suffix == ".py":
@@ -57,7 +57,7 @@ async def played(file: Path) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("file", NOTATIONS)
 def test_the_workflow_does_the_same_in_every_notation(file: str, files: Path) -> None:
-    assert asyncio.run(played(files / file)) == (
+    assert asyncio.run(run_file(files / file)) == (
         "Tea: hot, and good for you.",
         [
             ("writer", None, "Tea is a drink."),
@@ -67,12 +67,12 @@ def test_the_workflow_does_the_same_in_every_notation(file: str, files: Path) ->
     )
 
 
-def test_every_command_says_what_the_readme_shows(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told, id = commands(README), ""
-    assert len(told) == 3
-    for line, shown in told:
+def test_every_command_prints_the_documented_output(files: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shown_commands, id = commands(README), ""
+    assert len(shown_commands) == 3
+    for line, shown in shown_commands:
         nerve(re.sub("[0-9a-f]{8}-[0-9a-f]{4}", id, line).split())
         said = capfd.readouterr()
-        assert steady(said.err + said.out) == steady(shown), line
+        assert normalize(said.err + said.out) == normalize(shown), line
         if found := re.search(r"run ([0-9a-f-]{36})", said.err):
             id = found[1]

@@ -1,4 +1,4 @@
-"""The guide: its files and commands are real, and its tables are those of the code."""
+"""The guide to files: its files and commands work, and its tables match the code."""
 
 import io
 import re
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import commands, page, section, steady, write_files
+from docs.pages import commands, normalize, page, section, write_files
 from nerve.cli import execute_command_line as nerve
 from nerve.notations import SUFFIXES
 from nerve.spec.models import ExpectSpec
@@ -16,7 +16,7 @@ from nerve.spec.scope import EXPRESSION_NAMES, RunVariables
 FILES = page("docs/guides/files.md")
 
 
-def test_every_command_says_what_the_guide_shows(
+def test_every_command_prints_the_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -26,22 +26,22 @@ def test_every_command_says_what_the_guide_shows(
     for line, shown in commands(FILES):
         nerve(line.split())
         said = capfd.readouterr()
-        assert steady(said.err + said.out) == steady(shown), line
+        assert normalize(said.err + said.out) == normalize(shown), line
 
 
-def test_every_name_that_expressions_see_is_in_the_table() -> None:
+def test_the_table_has_every_name_of_expressions() -> None:
     names = section(page("docs/reference/expressions.md"), "What expressions see")
     rows = re.findall(r"^\| (`.*?) \| (.*) \|$", names, re.MULTILINE)
     named = {name for names, _ in rows for name in re.findall(r"`(\w+)(?:\.<\w+>)?`", names)}
     assert named == EXPRESSION_NAMES
-    [told] = [told for names, told in rows if names == "`run`"]
-    assert set(re.findall(r"`(\w+)`", told)) == set(RunVariables().to_dict())
+    [text] = [text for names, text in rows if names == "`run`"]
+    assert set(re.findall(r"`(\w+)`", text)) == set(RunVariables().to_dict())
 
 
-def test_every_ending_of_a_file_is_in_the_table() -> None:
+def test_the_table_has_every_file_suffix() -> None:
     assert set(re.findall(r"`(\.\w+)`", FILES.split("\n\n")[2])) == set(SUFFIXES)
 
 
-def test_every_check_that_can_be_expected_is_told() -> None:
-    told = section(page("docs/guides/agents.md"), "Expectations")
-    assert all(f"`{name}`" in told for name in ExpectSpec.model_fields)
+def test_every_check_of_expect_is_described() -> None:
+    text = section(page("docs/guides/agents.md"), "Expectations")
+    assert all(f"`{name}`" in text for name in ExpectSpec.model_fields)
