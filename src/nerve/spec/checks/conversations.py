@@ -104,8 +104,8 @@ def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Itera
                 "Set max_parallel to 1, or deny Edit and Write in permissions.",
             )
     index_by_loc, warned = {spec_node.loc: index for index, spec_node in enumerate(agents)}, set[Loc]()
-    for around, parts_with_agents in agents_by_part(agents):
-        for pair in concurrent_pairs(around, parts_with_agents):
+    for parent, parts_with_agents in agents_by_part(agents):
+        for pair in concurrent_pairs(parent, parts_with_agents):
             first, second = sorted(pair, key=lambda agent: index_by_loc[agent.loc])
             if second.loc not in warned:
                 warned.add(second.loc)
@@ -121,24 +121,24 @@ def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int,
     """Yield, per graph or parallel and folder, the first agent of each part, by the index of the part."""
     groups: dict[tuple[int, str], tuple[SpecNode, dict[int, SpecNode]]] = {}
     for agent in agents:
-        for around, part in pairwise((*agent.ancestors, agent)):
-            key, *index_path = part.loc[len(around.loc) :]
-            if around.kind in ("graph", "parallel") and key != "on_error":
+        for parent, part in pairwise((*agent.ancestors, agent)):
+            key, *index_path = part.loc[len(parent.loc) :]
+            if parent.kind in ("graph", "parallel") and key != "on_error":
                 _, parts_with_agents = groups.setdefault(
-                    (id(around), agent_directory(agent.spec)), (around, {})
+                    (id(parent), agent_directory(agent.spec)), (parent, {})
                 )
                 parts_with_agents.setdefault(int(index_path[0]), agent)
     yield from groups.values()
 
 
-def concurrent_pairs(around: SpecNode, agents: dict[int, SpecNode]) -> Iterator[tuple[SpecNode, SpecNode]]:
+def concurrent_pairs(parent: SpecNode, agents: dict[int, SpecNode]) -> Iterator[tuple[SpecNode, SpecNode]]:
     """Yield each agent that can run in parallel with an earlier one, after the first of those."""
-    if not isinstance(around.spec, models.GraphSpec):
+    if not isinstance(parent.spec, models.GraphSpec):
         first, *others = agents.values()
         yield from ((first, other) for other in others)
         return
-    order = GraphOrder(around.spec.steps)
-    index_by_id = {step.id: index for index, step in enumerate(around.spec.steps)}
+    order = GraphOrder(parent.spec.steps)
+    index_by_id = {step.id: index for index, step in enumerate(parent.spec.steps)}
     names, earlier_agents = list(order.index_by_id), 0
     for name in order.sorted_ids:
         if (agent := agents.get(index_by_id[name])) is None:

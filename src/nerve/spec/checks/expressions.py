@@ -102,10 +102,10 @@ def is_step_condition(document: Document, spec_node: SpecNode) -> bool:
     """Whether a node is a condition of a step machine: a state whose value selects the next step."""
     if document.state_word != "step" or spec_node.kind != "transform" or not spec_node.ancestors:
         return False
-    around = spec_node.ancestors[-1].spec
-    if not isinstance(around, models.MachineSpec) or not isinstance(n := spec_node.loc[-2], int):
+    parent = spec_node.ancestors[-1].spec
+    if not isinstance(parent, models.MachineSpec) or not isinstance(n := spec_node.loc[-2], int):
         return False
-    return any(transition.when is not None for transition in around.states[n].next)
+    return any(transition.when is not None for transition in parent.states[n].next)
 
 
 def invalid_condition_message(text: EmbeddedText, error: ExprError) -> str:

@@ -125,9 +125,9 @@ def can_end_in_state(state: models.StateSpec, loc: Loc, gotos: GotosByState) -> 
 def gotos_by_state(spec_nodes: list[SpecNode]) -> GotosByState:
     gotos: defaultdict[Loc, list[TransitionTarget]] = defaultdict(list)
     for spec_node in spec_nodes:
-        around = next((up for up in reversed(spec_node.ancestors) if up.kind == "machine"), None)
-        if isinstance(spec_node.spec, models.GotoSpec) and around is not None:
-            state = spec_node.loc[: len(around.loc) + 2]
+        machine = next((up for up in reversed(spec_node.ancestors) if up.kind == "machine"), None)
+        if isinstance(spec_node.spec, models.GotoSpec) and machine is not None:
+            state = spec_node.loc[: len(machine.loc) + 2]
             gotos[state].append(((*spec_node.loc, "state"), spec_node.spec.state))
     return gotos
 

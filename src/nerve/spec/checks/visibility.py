@@ -52,19 +52,19 @@ class Visibility:
 
     def is_concurrent(self, first: SpecNode, other: SpecNode) -> bool:
         """Whether two nodes are in different parts of a parallel, or in unordered steps of a graph."""
-        around: SpecNode | None = None
+        parent: SpecNode | None = None
         for up, up_other in zip((*first.ancestors, first), (*other.ancestors, other), strict=False):
             if up is not up_other:
-                return around is not None and self._are_parts_concurrent(around, up, up_other)
-            around = up
+                return parent is not None and self._are_parts_concurrent(parent, up, up_other)
+            parent = up
         return False
 
-    def _are_parts_concurrent(self, around: SpecNode, first: SpecNode, other: SpecNode) -> bool:
-        if first.loc[len(around.loc)] == "on_error":
+    def _are_parts_concurrent(self, parent: SpecNode, first: SpecNode, other: SpecNode) -> bool:
+        if first.loc[len(parent.loc)] == "on_error":
             return False
-        if not isinstance(around.spec, models.GraphSpec):
-            return around.kind == "parallel"
-        if id(around) not in self._orders:
-            self._orders[id(around)] = GraphOrder(around.spec.steps)
-        order = self._orders[id(around)]
+        if not isinstance(parent.spec, models.GraphSpec):
+            return parent.kind == "parallel"
+        if id(parent) not in self._orders:
+            self._orders[id(parent)] = GraphOrder(parent.spec.steps)
+        order = self._orders[id(parent)]
         return not order.earlier_steps(first.spec.id) & order.bit(other.spec.id)

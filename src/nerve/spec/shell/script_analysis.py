@@ -212,8 +212,8 @@ class ScriptAnalysis:
                 self.assign(assigned[1], word)
             if program_name(word) in ASSIGNING_COMMANDS:
                 for other in words[number + 1 :]:
-                    if (spelt := literal_word(other)) and VARIABLE_NAME_PATTERN.fullmatch(spelt):
-                        self.assign(spelt, VALUE)
+                    if (name_word := literal_word(other)) and VARIABLE_NAME_PATTERN.fullmatch(name_word):
+                        self.assign(name_word, VALUE)
             if (code := inner_script_text(words, number)) is not None and word.id not in self.inner_scripts:
                 if depth > 3:
                     refuse_node(node, "Scripts are nested too deeply here", SCRIPT_FILE_FIX)
@@ -443,13 +443,13 @@ class ScriptAnalysis:
         double = node.children[0].type == "[["
         for number, word in enumerate(words):
             sign = literal_word(word) or ""
-            beside = words[max(number - 1, 0) : number] + words[number + 1 : number + 2]
-            if sign in ("-v", "-R") and any(map(self.level_of, beside[-1:])):
+            neighbours = words[max(number - 1, 0) : number] + words[number + 1 : number + 2]
+            if sign in ("-v", "-R") and any(map(self.level_of, neighbours[-1:])):
                 refuse_node(word, f"`{sign}` evaluates the name of a variable", NAME_FIX)
             if (
                 double
                 and sign in NUMERIC_OPERATORS
-                and any(self.level_of(operand, True) for operand in beside)
+                and any(self.level_of(operand, True) for operand in neighbours)
             ):
                 refuse_node(word, f"`[[ … {sign} … ]]` evaluates its operands as code", COMPARE_FIX)
         if not double:
@@ -690,8 +690,8 @@ class ScriptAnalysis:
 
 def literal_path(node: Node) -> str:
     """Return the file that a word names; empty if it is only known at run time."""
-    spelt = literal_word(node) if node.is_named else None
-    return normpath(spelt) if spelt else ""
+    word = literal_word(node) if node.is_named else None
+    return normpath(word) if word else ""
 
 
 def command_words(node: Node | None) -> list[Node]:
