@@ -188,7 +188,7 @@ async def test_folders_that_are_links_out_of_the_project_are_not_written_to(
 
 
 @pytest.mark.parametrize("where", ["..", "../outside", "/tmp", "links"])
-async def test_a_request_by_somebody_makes_no_folder_outside(project: Path, where: str) -> None:
+async def test_a_request_creates_no_folder_outside_the_project(project: Path, where: str) -> None:
     (project / "links").symlink_to(project.parent / "outside")
     asked = {"prompt": "x", "artifacts": f"{where}/made"}
     told = await attempt(project, {"body": {"kind": "call", "target": "claude", "input": asked}})
@@ -197,7 +197,7 @@ async def test_a_request_by_somebody_makes_no_folder_outside(project: Path, wher
 
 
 @pytest.mark.parametrize("where", ["..", "../outside", "/", "links", "x/../.."])
-async def test_a_folder_by_somebody_is_one_of_the_project(project: Path, where: str) -> None:
+async def test_a_requested_folder_must_be_inside_the_project(project: Path, where: str) -> None:
     (project / "links").symlink_to(project.parent / "outside")
     body = {"kind": "bash", "command": "pwd", "cwd": f"{{{{ '{where}' }}}}"}
     told = await attempt(project, {"body": body})

@@ -98,7 +98,7 @@ def test_names_that_have_the_same_id_shadow_each_other_and_say_so(tmp_path: Path
     assert told in str(shadowed.problem())
 
 
-def test_two_files_of_one_folder_with_the_same_name_are_told(tmp_path: Path) -> None:
+def test_two_files_of_one_folder_with_the_same_name_are_reported(tmp_path: Path) -> None:
     put(tmp_path / ".nerve/workflows/a.yaml", workflow("same"))
     put(tmp_path / ".nerve/workflows/a.yml", workflow("same"))
     found = discover(tmp_path)
@@ -146,7 +146,7 @@ def test_a_project_without_workflows_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("D3-4")
-def test_permission_denied_is_said_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permission_denied_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / ".archon/workflows/x.yaml", workflow("x"))
     put(tmp_path / ".claude/workflows/y.yaml", workflow("y"))
     refuse(monkeypatch, "x.yaml")

@@ -71,7 +71,7 @@ def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> No
         project_config(tmp_path)
 
 
-def test_an_empty_list_is_seen_by_nobody() -> None:
+def test_an_empty_list_is_visible_to_no_other_workflow() -> None:
     assert not read_config('{"workflows": {"a": {"visible_to": []}}}').may_call("plan", "a")
 
 
@@ -85,7 +85,7 @@ def test_settings_cannot_be_changed() -> None:
         config.workflows["old"] = WorkflowSettings()  # type: ignore[index]
 
 
-def test_every_problem_is_told_with_its_place() -> None:
+def test_every_problem_is_reported_with_its_position() -> None:
     with pytest.raises(InvalidDefinition) as caught:
         read_config(
             '{"enable": true,\n "enabled": 1,\n "workflows": {"a": {"visible": []},\n'

@@ -86,7 +86,7 @@ def test_a_name_that_could_leave_its_folder_is_refused(name: str, project: Path)
 
 
 @pytest.mark.parametrize("name", [None, 3, ["plan"], {"a": 1}, True])
-def test_a_name_that_is_no_text_is_refused(name: object) -> None:
+def test_a_name_that_is_not_a_string_is_rejected(name: object) -> None:
     with pytest.raises(FileRefused):
         check_file_name(name)
 
@@ -158,7 +158,7 @@ def test_a_pipe_is_refused_and_not_waited_for(project: Path) -> None:
         read_user_file(project / ".archon/steps/pipe.md")
 
 
-def test_a_missing_file_and_a_folder_are_told_apart(project: Path) -> None:
+def test_a_missing_file_and_a_folder_are_distinguished(project: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_named_file(project, project / ".archon/steps", "none", ".md")
     (project / ".archon/steps/folder.md").mkdir()

@@ -29,7 +29,7 @@ def test_an_empty_list_says_where_to_put_files() -> None:
 
 
 @pytest.mark.requirement("S3-24")
-def test_a_reload_reads_the_workflows_anew_and_counts_them() -> None:
+def test_a_reload_reads_the_workflows_again_and_counts_them() -> None:
     found = [list[Candidate](), OFFERED]
     answers = [answer_command("/workflow reload", lambda: found.pop(0)) for _ in range(2)]
     assert [each.text for each in answers if each] == ["Reloaded 0 workflow(s).", "Reloaded 2 workflow(s)."]

@@ -74,7 +74,7 @@ def test_the_words_of_a_name_or_description_choose_a_workflow(text: str, workflo
         ("start fix_bug: the login is broken", "fix_bug", "the login is broken"),
     ],
 )
-def test_behind_its_name_stands_what_a_workflow_is_told(text: str, workflow: str, told: str) -> None:
+def test_the_intent_is_the_text_after_the_name(text: str, workflow: str, told: str) -> None:
     decision = decide(text)
     assert isinstance(decision, WorkflowDecision), decision
     assert (decision.workflow, decision.intent, decision.text) == (workflow, told, text)
@@ -91,7 +91,7 @@ def test_behind_its_name_stands_what_a_workflow_is_told(text: str, workflow: str
         "deploy: !",
     ],
 )
-def test_a_workflow_is_told_the_whole_text_when_only_filler_is_behind_its_name(text: str) -> None:
+def test_the_intent_is_the_whole_message_when_only_filler_follows_the_name(text: str) -> None:
     decision = decide(text)
     assert isinstance(decision, WorkflowDecision), decision
     assert (decision.workflow, decision.intent) == ("deploy", text)
@@ -120,7 +120,7 @@ def test_two_names_in_a_text_are_a_question_back(text: str, candidates: tuple[st
     "text",
     ["deploy: what the code review said", "please run Deploy: code review, new feature, plan, pull request"],
 )
-def test_behind_a_colon_other_names_are_what_the_workflow_is_told(text: str) -> None:
+def test_names_after_a_colon_belong_to_the_intent(text: str) -> None:
     decision = decide(text)
     assert isinstance(decision, WorkflowDecision), decision
     assert decision.workflow == "deploy"

@@ -13,7 +13,7 @@ NOTE = WaitingGate("g2", "What is to be noted?", (), "run-2", "note")
     ("text", "answer"),
     [("approve", "approve"), ("Reject!", "reject"), ("2", "reject"), ("yes", "…"), ("no.", "…")],
 )
-def test_a_text_that_reads_like_an_answer_is_no_conversation(text: str, answer: str) -> None:
+def test_a_text_that_reads_like_an_answer_is_not_conversation(text: str, answer: str) -> None:
     asked = ask_for_gate(ConversationDecision("?", text=text, by="words"), [SHIP])
     assert asked is not None
     assert f"'Ship it?' (approve or reject) of ship: answer with `/answer g1 {answer}`" in asked.question

@@ -53,7 +53,7 @@ async def test_the_agent_of_the_configuration_decides_for_the_api_and_for_conver
         assert [call.cwd for call in agent.calls] == [str(tmp_path)] * 2
 
 
-async def test_without_one_the_words_decide_and_that_is_said(tmp_path) -> None:
+async def test_without_an_agent_keywords_decide_and_the_result_says_so(tmp_path) -> None:
     async with session_of(tmp_path, robot(), router=None) as session:
         told = await Api(session).route(text="ship version 3")
         assert (told.workflow, told.by) == ("ship", "words")

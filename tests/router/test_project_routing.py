@@ -97,7 +97,7 @@ def test_a_provider_that_is_not_there_is_named(project: Path) -> None:
 
 
 @pytest.mark.requirement("S3-14")
-async def test_the_summary_is_what_the_run_is_told(project: Path) -> None:
+async def test_the_summary_is_the_intent_of_the_run(project: Path) -> None:
     session = session_of(project, ["planned", "built"])
     agent = ScriptedProvider(["WORKFLOW: feature-work\nThe user wants dark mode."])
     decision = await route("make it dark", candidates_of(session), agent)
@@ -145,11 +145,11 @@ async def test_what_starts_nothing_is_kept_too(project: Path, decision: Decision
     assert session.engine.store.runs() == []
 
 
-async def test_a_run_that_cannot_start_is_said_in_the_conversation_and_raised(project: Path) -> None:
+async def test_a_failed_start_is_added_to_the_conversation_and_raised(project: Path) -> None:
     session = session_of(project)
     with pytest.raises(ValueError, match="needs the input 'number'"):
         await start(session, WorkflowDecision("ship", "Ship it", text="ship"), "chat-1")
-    assert "Could not start 'ship': workflow 'ship' needs" in session.engine.store.messages("chat-1")[1].text
+    assert "Could not start 'ship': Workflow 'ship' needs" in session.engine.store.messages("chat-1")[1].text
 
 
 async def test_without_a_conversation_nothing_is_kept(project: Path) -> None:

@@ -78,7 +78,7 @@ The workflow name must exactly match one from the Available Workflows list."""
     )
 
 
-def test_an_agent_that_fills_in_fields_is_told_the_inputs() -> None:
+def test_the_prompt_for_a_structured_answer_lists_the_inputs() -> None:
     prompt = build_router_prompt("ship it", [REVIEW, SHIP], form=True)
     assert "  - input `number` (integer, required): Which version\n" in prompt
     assert '  - input `where` (string, one of ["test", "live"])\n' in prompt

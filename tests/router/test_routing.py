@@ -109,7 +109,7 @@ async def test_a_conversation_is_shown_while_it_comes() -> None:
     )
 
 
-async def test_the_line_and_what_is_behind_it_are_never_shown() -> None:
+async def test_the_marker_line_and_the_text_after_it_are_never_shown() -> None:
     said = [
         AssistantText("Sure.\nWORK"),
         AssistantText("WORKFLOW: rev", partial=True),
@@ -323,7 +323,7 @@ async def test_a_command_is_never_routed_and_no_agent_is_asked(text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["//stop", "/etc/hosts is broken", "a /stop"])
-async def test_a_text_with_slashes_is_no_command(text: str) -> None:
+async def test_a_text_with_slashes_is_not_a_command(text: str) -> None:
     assert await route(text, WORKFLOWS, ScriptedProvider(["Hm."])) == ConversationDecision(
         "Hm.", text=text, thread="thread-1"
     )

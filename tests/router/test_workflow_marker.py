@@ -174,7 +174,7 @@ def test_where_nothing_is_quoted_the_first_line_by_the_seeds_rule_is_found(answe
 
 
 @given(st.sampled_from(["> ", "- ", '"', "a ", "    ", "\t"]), st.sampled_from(NAMES), st.booleans())
-def test_a_line_behind_anything_else_is_conversation(mark: str, name: str, last: bool) -> None:
+def test_a_marker_after_other_text_is_conversation(mark: str, name: str, last: bool) -> None:
     answer = f"Like this:\n{mark}WORKFLOW: {name}" + ("" if last else "\nand so on")
     assert parse_router_response(answer, WORKFLOWS) == ConversationDecision(answer)
 

@@ -42,7 +42,7 @@ def test_it_reads_nothing_that_json_does_not(given: str) -> None:
 
 
 @given(values)
-def test_every_value_and_key_stands_where_it_says(value: Any) -> None:
+def test_every_value_and_key_has_its_position(value: Any) -> None:
     written = json.dumps(value, indent=1, ensure_ascii=False)
     lines = written.split("\n")
 
@@ -102,11 +102,11 @@ def test_every_value_and_key_stands_where_it_says(value: Any) -> None:
         ("", 'f.json:1:1: The file is empty. Start with \'{"id": …, "steps": […]}\'.'),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place_and_the_fix(given: str, told: str) -> None:
+def test_a_problem_is_reported_with_position_and_fix(given: str, told: str) -> None:
     assert problems(given) == [told]
 
 
-def test_several_problems_are_told_at_once() -> None:
+def test_several_problems_are_reported_at_once() -> None:
     assert len(problems('{"a": NaN, "b": 99999999999999999999,\n"a": "\\ud800"}')) == 4
 
 

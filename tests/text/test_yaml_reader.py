@@ -69,7 +69,7 @@ def test_keys_are_texts_as_they_are_written() -> None:
     }
 
 
-def test_everything_knows_where_it_stands() -> None:
+def test_every_value_records_its_position() -> None:
     found = load_yaml("a: 1\nb:\n  - x\n  - c: 'y'\n    d: |\n      text\n")
     assert isinstance(found, LocatedMap)
     assert found.key_positions == {"a": Position(1, 1), "b": Position(2, 1)}
@@ -133,7 +133,7 @@ def test_every_error_of_syntax_has_a_fix(text: str) -> None:
     assert all(problem.fix for problem in refused(text))
 
 
-def test_every_problem_of_a_file_is_told_at_once() -> None:
+def test_every_problem_of_a_file_is_reported_at_once() -> None:
     problems = refused("a: &x 1\nb: *x\nc: .inf\na: 2\n")
     assert [problem.position.line for problem in problems] == [1, 2, 3, 4]
     assert all(problem.fix and problem.file == "x.yaml" for problem in problems)

@@ -41,7 +41,7 @@ def test_the_configuration_on_its_page_can_be_read() -> None:
     assert read_config(text).settings_of("feature-dev").visible_to == ("plan", "build")
 
 
-def test_the_steps_that_run_side_by_side_are_the_ones_named() -> None:
+def test_the_documented_steps_run_in_parallel() -> None:
     (text,) = [text for _, text in FENCES if '"survey"' in text]
     assert read_document(text).warnings[0].message.startswith("'papers', 'code' run in parallel")
 

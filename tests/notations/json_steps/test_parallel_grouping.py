@@ -32,7 +32,7 @@ def groups(*steps: dict[str, Any]) -> list[list[str]]:
 
 
 @pytest.mark.requirement("S2-25")
-def test_steps_that_say_what_they_see_run_side_by_side() -> None:
+def test_steps_with_explicit_inputs_run_in_parallel() -> None:
     read_from = document(agent("a", "b"), agent("b", "c"), {**agent("c"), "input": ["a", "b"]})
     first, second = read_from.data["body"]["states"]
     assert first["name"] == "auto-parallel"
@@ -56,7 +56,7 @@ def test_nothing_is_grouped_unless_asked_for() -> None:
 
 
 @pytest.mark.requirement("S2-25")
-def test_an_agent_that_sees_everything_is_not_independent_and_that_is_said() -> None:
+def test_an_agent_that_sees_everything_is_reported_as_not_independent() -> None:
     def open(id: str, next: str | None = None) -> dict[str, Any]:
         return {"id": id, "type": "agent", "agent": "x", "next": next}
 

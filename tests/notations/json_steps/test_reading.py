@@ -329,7 +329,7 @@ def test_the_full_form_is_the_spec_itself() -> None:
         ("5", "1: A step must be an object, got 5"),
     ],
 )
-def test_what_is_wrong_with_a_step_is_said_with_its_place(step: str, problem: str) -> None:
+def test_an_invalid_step_is_reported_with_its_position(step: str, problem: str) -> None:
     (found,) = told('{"id": "w", "steps": [\n' + step + "]}")
     assert found.startswith("2:" + problem)
 
@@ -361,7 +361,7 @@ def test_what_is_wrong_with_a_step_is_said_with_its_place(step: str, problem: st
         ),
     ],
 )
-def test_what_is_wrong_with_a_workflow_is_said_with_its_place(text: str, problem: str) -> None:
+def test_an_invalid_workflow_is_reported_with_its_position(text: str, problem: str) -> None:
     assert told(text) == [problem]
 
 

@@ -167,7 +167,7 @@ async def test_one_attempt_is_no_retry(agents: Agents) -> None:
 
 
 @pytest.mark.requirement("S2-10")
-async def test_an_unknown_agent_is_said_before_anything_runs(agents: Agents) -> None:
+async def test_an_unknown_agent_is_reported_before_anything_runs(agents: Agents) -> None:
     agents.add("a-agent")
     with pytest.raises((InvalidDefinition, ValueError), match="b-agent"):
         await agents.run(agent("a", next="b"), agent("b"))
@@ -201,7 +201,7 @@ async def test_a_failure_that_is_handled_is_none(agents: Agents) -> None:
 
 
 @pytest.mark.requirement("S2-21")
-async def test_a_skipped_failure_goes_on(agents: Agents) -> None:
+async def test_a_run_continues_after_a_skipped_failure(agents: Agents) -> None:
     agents.add("a-agent", NO)
     agents.add("b-agent")
     assert await agents.run(agent("a", on_error="skip", next="b"), agent("b")) == "b-agent is done"
@@ -380,7 +380,7 @@ async def answer(run: WorkflowRun, text: str) -> None:
 
 
 @pytest.mark.requirement("S2-13")
-async def test_an_approval_goes_on(agents: Agents) -> None:
+async def test_a_run_continues_after_an_approval(agents: Agents) -> None:
     agents.add("b-agent")
     run = await agents.start(approval(message="Ship {{ input }}?", next="b"), agent("b"))
     assert (await run.next_gate()).prompt == "Ship go?"
@@ -445,7 +445,7 @@ async def test_conditions_compare(agents: Agents, condition: str, holds: bool) -
 
 
 @pytest.mark.requirement("S2-14")
-async def test_a_condition_that_is_no_expression_is_a_problem_with_its_place(agents: Agents) -> None:
+async def test_an_invalid_condition_is_reported_with_its_position(agents: Agents) -> None:
     step = '{"id": "c", "type": "condition", "then": null, "else": null,\n"condition": "context.a ==="}'
     with pytest.raises(InvalidDefinition) as caught:
         agents.session.load('{"id": "w", "steps": [' + step + "]}")
@@ -530,7 +530,7 @@ async def test_a_workflow_that_is_called_is_given_its_inputs(agents: Agents) -> 
         ({"who": "x", "tims": 1}, "Workflow 'kid' has no input 'tims'. Did you mean 'times'?"),
     ],
 )
-async def test_inputs_that_do_not_fit_are_said_before_anything_runs(
+async def test_invalid_inputs_are_reported_before_anything_runs(
     agents: Agents, params: dict[str, Any], said: str
 ) -> None:
     agents.session.load(KID, "yaml")

@@ -82,7 +82,7 @@ def test_the_full_form_is_for_people() -> None:
         ),
     ],
 )
-def test_what_steps_cannot_say_is_said(data: dict[str, Any], told: str) -> None:
+def test_values_that_steps_cannot_express_are_reported(data: dict[str, Any], told: str) -> None:
     assert told in write_steps(data)[1]
 
 

@@ -183,7 +183,7 @@ async def test_the_inner_of_two_timeouts_is_handled_by_its_own_body() -> None:
         assert await value_of(run) == "inner"
 
 
-async def test_a_prompt_sent_before_a_select_goes_on_until_its_state_is_left() -> None:
+async def test_a_prompt_sent_before_a_select_continues_until_its_state_ends() -> None:
     """A select that asks again and again must not stop what it waits for."""
     many = asyncio.Event()
 
@@ -231,7 +231,7 @@ async def test_a_prompt_of_another_branch_is_not_stopped_by_a_timeout() -> None:
     assert cancelled(run) == ["/quick/a"]
 
 
-async def test_a_timeout_goes_on_after_a_crash_and_stops_the_prompt(tmp_path: Path) -> None:
+async def test_a_timeout_continues_after_a_crash_and_stops_the_prompt(tmp_path: Path) -> None:
     states = [f"(state s (with-timeout 1 {SEND} {AWAIT} {LATE}))", END]
     dead = tmp_path / "dead"
     async with session(store=tmp_path / "nerve.db") as space:

@@ -167,5 +167,5 @@ def test_a_prompt_is_its_template_and_knows_no_variables_of_other_notations() ->
         ("(assert (1 2))", "Expected the label of a record, found 1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(body: str, message: str) -> None:
+def test_an_invalid_expression_is_rejected(body: str, message: str) -> None:
     assert message in refused_body(body)

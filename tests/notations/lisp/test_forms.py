@@ -221,7 +221,7 @@ def test_roles_inputs_and_limits_are_declared() -> None:
     assert (prompt["role"], prompt["thread"], "agent" in prompt) == ("worker", "worker", False)
 
 
-def test_what_stands_behind_a_goto_is_told_to_be_never_reached() -> None:
+def test_a_form_after_a_goto_is_reported_as_unreachable() -> None:
     document = read_document(in_workflow('(state s (goto t) (log "x"))', "(state t)"), "f.lisp")
     [note] = document.warnings
     assert (note.severity, note.message) == ("warning", "This form is unreachable")

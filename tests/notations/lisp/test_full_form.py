@@ -42,7 +42,7 @@ def test_the_spec_is_written_as_lisp_literals() -> None:
     )
 
 
-def test_every_value_stands_where_it_was_written() -> None:
+def test_every_value_has_its_source_position() -> None:
     document = read_document(
         '(spec {:name "x"\n :body {:kind "graph"\n  :steps [{:kind "bash"}]}})', "f.lisp"
     )

@@ -94,7 +94,7 @@ def test_a_wrong_body_is_refused(body: str, message: str) -> None:
     assert message in refused_body(body)
 
 
-def test_everything_that_is_wrong_is_told_in_the_order_of_the_text() -> None:
+def test_all_problems_are_reported_in_source_order() -> None:
     text = """(workflow w
   (roles (planner :agnt "x"))
   (state s

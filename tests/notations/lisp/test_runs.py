@@ -97,7 +97,7 @@ async def test_a_prompt_that_is_sent_again_is_waited_for_again() -> None:
     assert logged(run) == ["answer 1", "answer 2", "answer 3"]
 
 
-async def test_prompts_are_sent_side_by_side_and_joined_at_the_end_of_their_state() -> None:
+async def test_prompts_run_in_parallel_and_are_joined_at_the_end_of_their_state() -> None:
     both = asyncio.Barrier(2)
 
     async def answer(call: Any) -> str:
@@ -122,7 +122,7 @@ async def test_select_takes_what_comes_first() -> None:
         assert await value_of(run) == 7
 
 
-async def test_select_goes_on_when_nothing_comes() -> None:
+async def test_select_continues_after_its_timeout() -> None:
     async with session() as space:
         run = await start(
             space, '(state s (select (on (signal a) (goto t)) (timeout 0.01 (result "late"))))', "(state t)"

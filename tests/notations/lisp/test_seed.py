@@ -82,7 +82,7 @@ def test_a_branch_in_a_loop_tests_the_signal_and_does_not_wait_for_it() -> None:
     assert wait["any"] == [{"response": "implementer-fix"}]
 
 
-def test_every_value_stands_where_it_was_written() -> None:
+def test_every_value_has_its_source_position() -> None:
     document = read_document(EXAMPLE.read_text(), "f.lisp")
     lines = document.text.split("\n")
 

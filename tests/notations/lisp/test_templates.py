@@ -59,7 +59,7 @@ async def test_two_sides_answer_each_other_and_a_judge_decides() -> None:
     assert sides[-1][1].startswith("The claim: Tea\n\nIts advocate:\npro\n\nIts opponent:\ncon")
 
 
-async def test_research_goes_on_until_the_sceptic_has_no_doubts() -> None:
+async def test_research_continues_until_the_sceptic_has_no_doubts() -> None:
     doubts = iter(["what of x?", "None"])
 
     def answer(call: Any) -> str:

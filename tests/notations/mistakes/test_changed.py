@@ -148,7 +148,7 @@ def change(data: Any, chance: Random) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_file_with_a_change_in_its_text_is_read_or_told_about(path: Path) -> None:
+def test_a_file_with_a_changed_text_is_read_or_reported(path: Path) -> None:
     chance, text = Random(path.name), path.read_text()
     for _ in range(100):
         held(changed(text, chance), SUFFIXES[path.suffix].name)
@@ -156,7 +156,7 @@ def test_a_file_with_a_change_in_its_text_is_read_or_told_about(path: Path) -> N
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_workflow_with_a_change_in_its_data_is_read_or_told_about(path: Path, notation: str) -> None:
+def test_a_workflow_with_changed_data_is_read_or_reported(path: Path, notation: str) -> None:
     chance, whole = Random(path.name), json.dumps(read_source(path.read_text(), str(path)).data)
     for _ in range(30):
         data = json.loads(whole)

@@ -32,7 +32,7 @@ LISP = '(spec {:name "flow"\n :body {:kind "gate" :prompt '
         pytest.param(f'{LISP}"x {{{{ foo }}}}"}}}})'.replace("flow", "fl\x85ow"), id="a next line in Lisp"),
     ],
 )
-def test_an_unknown_name_is_placed_where_it_stands(text: str) -> None:
+def test_an_unknown_name_is_reported_at_its_position(text: str) -> None:
     (problem,) = check_document(read_source(text)).errors
     line = text.split("\n")[problem.position.line - 1]
     assert line[problem.position.column - 1 :].startswith("foo")

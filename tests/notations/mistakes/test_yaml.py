@@ -589,9 +589,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "told"), [pytest.param(*row, id=what) for what, *row in MISTAKES])
-def test_a_mistake_is_one_error_that_says_how_to_mend_it(
-    nerve_check: Check, text: str | bytes, told: str
-) -> None:
+def test_a_mistake_is_one_error_with_a_fix(nerve_check: Check, text: str | bytes, told: str) -> None:
     if isinstance(text, str) and text.startswith("+"):
         text = HEAD + text[1:]
     assert nerve_check(text, "flow.yaml") == (1, [told])

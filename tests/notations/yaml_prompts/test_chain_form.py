@@ -63,7 +63,7 @@ def test_the_provider_is_claude_unless_the_file_says_otherwise() -> None:
         ("thread: review", "review"),
     ],
 )
-def test_a_step_says_which_conversation_it_goes_on_with(key: str, thread: str) -> None:
+def test_a_step_names_the_conversation_it_continues(key: str, thread: str) -> None:
     assert chain(f"steps:\n  - step: plan\n    {key}\n")[0]["thread"] == thread
 
 
@@ -73,7 +73,7 @@ def test_a_step_that_comes_again_has_a_name_of_its_own() -> None:
     assert [step["file"] for step in steps] == ["test", "fix", "test", "test"]
 
 
-def test_a_step_whose_name_is_no_id_gets_one() -> None:
+def test_a_step_whose_name_is_not_an_id_gets_one() -> None:
     steps = chain("steps: [{step: 01-plan}, {step: plan.v2}, {step: plan, id: first}]\n")
     assert [step["id"] for step in steps] == ["step-01-plan", "plan-v2", "first"]
     assert [step["file"] for step in steps] == ["01-plan", "plan.v2", "plan"]
@@ -212,7 +212,7 @@ metadata: {team: core}
         ("name: [\n", "This is not YAML"),
     ],
 )
-def test_a_wrong_file_says_where_and_how_to_mend_it(text: str, expected: str) -> None:
+def test_an_invalid_file_is_reported_with_position_and_fix(text: str, expected: str) -> None:
     assert expected in problems(text)
 
 
@@ -227,7 +227,7 @@ def test_a_step_name_that_could_leave_its_folder_is_refused(name: str) -> None:
     assert "is not a valid file name" in problems(HEAD + f"steps:\n  - step: '{name}'\n")
 
 
-def test_all_problems_of_a_file_are_told_in_order() -> None:
+def test_all_problems_of_a_file_are_reported_in_order() -> None:
     told = problems("nane: x\nsteps:\n  - step:\n  - stpe: a\n  - step: ../a\n").splitlines()
     assert [line.split(":")[1] for line in told] == ["1", "1", "3", "4", "5"]
 
@@ -248,7 +248,7 @@ def test_places_lead_back_to_the_file() -> None:
     assert document.position_of((*step, "expect", 1)) == Position(6, 21)
 
 
-def test_what_the_models_refuse_is_told_with_its_place() -> None:
+def test_a_value_that_the_models_reject_is_reported_with_its_position() -> None:
     text = HEAD + "steps:\n  - step: plan\n    timeout: soon\n    retry: {attempt: 3}\n    on_error: ignore\n"
     told = [str(problem) for problem in check_document(read_document(text, "f.yaml")).errors]
     assert any(line.startswith("f.yaml:5:14:") for line in told)

@@ -125,7 +125,7 @@ def test_a_node_may_have_another_instead_when_it_fails() -> None:
         ("nodes:\n  - id: a\n    bash: x\nstep: []\n", ":6:1: Unknown key 'step'"),
     ],
 )
-def test_a_wrong_graph_says_where_and_how_to_mend_it(text: str, expected: str) -> None:
+def test_an_invalid_graph_is_reported_with_position_and_fix(text: str, expected: str) -> None:
     with pytest.raises(InvalidDefinition) as raised:
         read_document(HEAD + text, "review.yaml")
     assert expected in str(raised.value)
@@ -136,7 +136,7 @@ def test_what_a_node_depends_on_must_be_there() -> None:
     assert any("review.yaml:6:18:" in str(problem) for problem in check_document(document).errors)
 
 
-def test_every_unknown_key_is_told_once() -> None:
+def test_every_unknown_key_is_reported_once() -> None:
     with pytest.raises(InvalidDefinition) as raised:
         read_document(
             HEAD + "wibble: 1\nnods:\n  - id: a\n    aproval: Merge it?\n    wobble: 1\n", "review.yaml"

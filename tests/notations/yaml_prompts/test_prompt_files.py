@@ -48,7 +48,7 @@ def test_a_prompt_gets_the_text_of_its_file_as_it_is(folder: Path) -> None:
 
 
 @pytest.mark.requirement("S3-08")
-def test_a_missing_prompt_is_told_with_the_nearest_name(folder: Path) -> None:
+def test_a_missing_prompt_is_reported_with_the_closest_name(folder: Path) -> None:
     put(folder / "steps/implement.md", "x")
     document = chain(folder, "steps:\n  - step: implment\n")
     (problem,) = told(document, folder)
@@ -77,7 +77,7 @@ def test_prompts_are_looked_for_beside_the_workflow_first(folder: Path, place: s
     assert document.data["body"]["steps"][0]["text"] == "first"
 
 
-def test_errors_inside_a_prompt_are_told_with_its_own_line(folder: Path) -> None:
+def test_errors_inside_a_prompt_are_reported_with_its_own_line(folder: Path) -> None:
     put(folder / "steps/plan.md", "# Plan\n\nRead {{ inputs.topic + }} now.\n")
     put(folder / "steps/other.md", "$INPUTS.tpic\n")
     put(folder / "steps/empty.md", " \n")
@@ -97,7 +97,7 @@ def test_a_variable_written_wrong_is_a_warning(folder: Path) -> None:
     assert "text" in document.data["body"]["steps"][0]
 
 
-def test_a_file_used_twice_is_told_of_once(folder: Path) -> None:
+def test_a_file_used_twice_is_reported_once(folder: Path) -> None:
     put(folder / "steps/plan.md", "{{ }}")
     assert len(told(chain(folder, "steps: [{step: plan}, {step: plan}]\n"), folder)) == 1
 
@@ -175,7 +175,7 @@ def test_a_prompt_that_may_not_be_read_says_so(folder: Path, monkeypatch: pytest
     assert "Permission denied" in told(chain(folder), folder)[0]
 
 
-def test_a_prompt_that_is_no_text_says_so(folder: Path) -> None:
+def test_a_prompt_that_is_not_utf8_is_reported(folder: Path) -> None:
     put(folder / "steps/plan.md", "").write_bytes(b"a\n\xff\xfe")
     put(folder / "steps/long.md", "x" * 300_000)
     first, second = told(chain(folder, "steps: [{step: plan}, {step: long}]\n"), folder)

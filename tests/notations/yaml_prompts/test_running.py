@@ -108,7 +108,7 @@ async def test_a_step_that_did_not_write_what_was_expected_fails_the_run(project
 
 
 @pytest.mark.requirement("S3-32")
-async def test_a_step_that_wrote_what_was_expected_goes_on(project: Path) -> None:
+async def test_a_step_that_meets_its_expectations_completes(project: Path) -> None:
     path = chain(
         project, "steps: [{step: plan, expect: [plan.md]}, {step: go}]\n", plan="$ARTIFACTS_DIR", go="go"
     )
@@ -172,7 +172,7 @@ async def test_providers_and_models_are_the_workflows_or_the_steps_own(project: 
     assert claude.calls[0].options["model"] == "big"
 
 
-async def test_a_provider_that_nobody_has_is_refused_at_the_start(project: Path) -> None:
+async def test_an_unknown_provider_is_rejected_at_the_start(project: Path) -> None:
     path = chain(project, "provider: cluade\nsteps: [{step: a}]\n", a="a")
     session = Session(providers={"claude": scripted([])}, project=project)
     with pytest.raises(Exception, match="cluade"):
@@ -195,7 +195,7 @@ async def test_two_folders_have_workflows_and_prompts_of_their_own(project: Path
 
 
 @pytest.mark.requirement("S3-32")
-async def test_a_graph_runs_what_does_not_depend_side_by_side(project: Path) -> None:
+async def test_a_graph_runs_independent_nodes_in_parallel(project: Path) -> None:
     text = """nodes:
   - id: diff
     bash: printf '%s' "$USER_MESSAGE; echo no"

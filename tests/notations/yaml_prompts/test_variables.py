@@ -127,7 +127,7 @@ def test_arguments_are_split_as_a_shell_would(message: str, words: list[str]) ->
     assert split_arguments(message) == words
 
 
-def test_a_message_that_is_no_text_is_json() -> None:
+def test_a_message_that_is_not_a_string_is_json() -> None:
     assert filled("$USER_MESSAGE", {"a": [1, None]}) == '{"a":[1,null]}'
     assert filled("[$USER_MESSAGE]", None) == "[]"
 

@@ -63,7 +63,7 @@ def test_comments_are_skipped_and_block_comments_nest() -> None:
     assert read_forms("; one\na ;two\n#| three #| four |# ( |# b\n;end") == [Symbol("a"), Symbol("b")]
 
 
-def test_every_form_knows_its_place_behind_lines_strings_and_comments() -> None:
+def test_positions_are_correct_after_lines_strings_and_comments() -> None:
     text = '(a\n  "two\nlines" ; c\n  #| x\n |# [b :c])\r\n d'
     outer, last = read_forms(text)
     assert isinstance(outer, ListForm)
@@ -104,11 +104,11 @@ def test_every_form_knows_its_place_behind_lines_strings_and_comments() -> None:
         ("a" * 300, "f.lisp:1:1: A name of 300 characters"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, message: str) -> None:
+def test_a_problem_is_reported_with_its_position(text: str, message: str) -> None:
     assert message in refused(text)
 
 
-def test_several_problems_are_told_at_once() -> None:
+def test_several_problems_are_reported_at_once() -> None:
     assert refused('(1a\n "\\q"\n {b 2})').count("\n") == 2
 
 
