@@ -89,6 +89,7 @@ check: env
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/check_language.py
 
 format: env
 	$(BIN)/ruff format

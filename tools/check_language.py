@@ -82,7 +82,7 @@ def find_problems(only: list[Path]) -> Iterator[str]:
     """Yield every problem of the project, or those of some files and folders."""
 
     def is_wanted(path: Path) -> bool:
-        return not only or any(path.is_relative_to(each) for each in only)
+        return not only or any(path.is_relative_to(chosen) for chosen in only)
 
     classes: dict[str, list[str]] = defaultdict(list)
     for path in sorted(SOURCE.rglob("*.py")):
