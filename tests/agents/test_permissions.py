@@ -241,10 +241,10 @@ def test_invalid_permissions_are_an_error(given, message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("deny: Bash", r"5:25: 'deny' must be a list, not \"Bash\""),
+        ("deny: Bash", r"5:25: 'deny' must be a list, got \"Bash\""),
         (
             "otherwise: perhaps",
-            r"5:30: 'otherwise' must be 'allow', 'ask' or 'deny', not \"perhaps\"",
+            r"5:30: 'otherwise' must be 'allow', 'ask' or 'deny', got \"perhaps\"",
         ),
         ("forbid: [Bash]", r"5:19: Unknown key 'forbid'.*"),
     ],

@@ -67,7 +67,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "ship", "--count"], "Input 'count' must be an integer: use --count=value"),
         (["run", "ship", "--count=1", "--dry=maybe"], "Input 'dry' must be true or false, got 'maybe'"),
         (["run", "ship", "--count=1", "--dev-tags={}"], "Input 'dev_tags' must be a JSON list, got '{}'"),
-        (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], not 'mid'"),
+        (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], got 'mid'"),
         (
             ["run", "ship", "--cuont=1"],
             "Unknown input or option 'cuont' for workflow 'ship'. Did you mean --count? Inputs:",

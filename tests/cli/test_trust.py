@@ -476,4 +476,4 @@ def test_a_secret_that_others_can_read_is_not_used(tmp_path: Path, monkeypatch: 
     assert done("run", "tidy").returncode == 0
     (tmp_path / "state/nerve/key").chmod(0o644)
     assert refusal("run", "tidy")
-    assert "others can read" in done("trust").stderr
+    assert "other users can read or change" in done("trust").stderr

@@ -71,7 +71,7 @@ async def test_a_failed_server_start_is_explained(tmp_path: Path) -> None:
     )
     await controller.open()
     assert not controller.state.is_connected
-    assert ["others can look into" in block.text for block in controller.state.blocks] == [True]
+    assert ["is accessible to other users" in block.text for block in controller.state.blocks] == [True]
     await controller.close()
 
 

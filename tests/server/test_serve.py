@@ -205,7 +205,7 @@ def test_a_project_with_symlinks_is_not_served(name: str, tmp_path: Path) -> Non
     elsewhere.mkdir(mode=0o700)
     (folder / name).parent.mkdir(parents=True)
     (folder / name).symlink_to(elsewhere if name != ".nerve/nerve.db" else elsewhere / "file")
-    with pytest.raises(UnsafeServerSetup, match="is a link"):
+    with pytest.raises(UnsafeServerSetup, match="is a symbolic link"):
         serve(folder, port=0)
     assert [*elsewhere.iterdir()] == []
 
