@@ -29,7 +29,9 @@ from nerve.agents.provider import (
 )
 from process.seen import eventually
 
-pytest.importorskip("acp", reason="agent-client-protocol is not installed: pip install 'nerve[acp]'")
+pytest.importorskip(
+    "acp", reason="agent-client-protocol is not installed: pip install '.[acp]' in the clone of Nerve"
+)
 
 AGENT = str(Path(__file__).parent / "stubs" / "acp_agent.py")
 

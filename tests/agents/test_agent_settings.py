@@ -134,13 +134,13 @@ async def test_an_agent_file_sets_tools_and_limits(tmp_path):
     ("front", "message"),
     [
         ("max_turns: many", "'max_turns' must be an integer of at least 1"),
-        ("fallback: [a]", "'fallback' must be a text"),
+        ("fallback: [a]", "'fallback' must be a string"),
         ("limits: 5", "'limits' must be a mapping"),
         (
             "limits: {agents: 5}",
-            "'limits' is wrong: A step cannot have the limit 'agents'. It can have: tokens, cost, turns",
+            "'limits' is invalid: A step cannot have the limit 'agents'. It can have: tokens, cost, turns",
         ),
-        ("limits: {tokens: -5}", "'limits' is wrong: The limit tokens must be a non-negative number"),
+        ("limits: {tokens: -5}", "'limits' is invalid: The limit tokens must be a non-negative number"),
     ],
 )
 def test_errors_in_an_agent_file_are_reported_with_their_position(tmp_path, front, message):

@@ -35,7 +35,8 @@ from nerve.agents.provider import (
 from process.seen import TAG, read, tagged
 
 needs_program = pytest.mark.skipif(
-    find_program() is None, reason="Claude Code is not installed: pip install 'nerve[claude]'"
+    find_program() is None,
+    reason="Claude Code is not installed: pip install '.[claude]' in the clone of Nerve",
 )
 
 
@@ -168,7 +169,7 @@ async def test_environment_variables_are_passed_on_by_name(
 
 async def test_a_missing_program_raises_unavailable(place: Path) -> None:
     provider = ClaudeProvider(program=str(place / "nothing"))
-    with pytest.raises(Unavailable, match=r"pip install 'nerve\[claude\]'"):
+    with pytest.raises(Unavailable, match=r"pip install '\.\[claude\]'"):
         await ask(provider, place, "hello")
 
 

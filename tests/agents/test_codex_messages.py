@@ -453,7 +453,7 @@ def test_settings_are_written_as_toml(value: Any) -> None:
 def test_a_missing_program_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executable, "bundled_executable", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unavailable, match=r"pip install 'nerve\[codex\]'"):
+    with pytest.raises(Unavailable, match=r"pip install '\.\[codex\]'"):
         executable.find_executable(None)
     with pytest.raises(Unavailable, match="Program not found: /nowhere/codex"):
         executable.find_executable("/nowhere/codex")

@@ -230,7 +230,7 @@ async def test_a_gate_opened_by_an_agent_reopens_after_a_restart(tmp_path):
         )  # never the first one
         await until(lambda: [gate.path for gate in run.pending_gates] == ["/dev/permission[2]"])
         await run.answer("deny")
-        assert await within(run.wait()) == "False a person said no"
+        assert await within(run.wait()) == "False a person denied permission"
 
 
 async def test_an_agent_that_failed_or_was_interrupted_is_never_a_success():

@@ -25,9 +25,9 @@ TURN = {"claude": 2.5, "codex": 1.2, "acp": 2.0, "command": 0.8}
 def missing(kind: str) -> str:
     """Return why an agent cannot be tested here."""
     if kind == "claude" and find_program() is None:
-        return "Claude Code is not installed: pip install 'nerve[claude]'"
+        return "Claude Code is not installed: pip install '.[claude]' in the clone of Nerve"
     if kind == "acp" and importlib.util.find_spec("acp") is None:
-        return "agent-client-protocol is not installed: pip install 'nerve[acp]'"
+        return "agent-client-protocol is not installed: pip install '.[acp]' in the clone of Nerve"
     if kind == "codex":
         try:
             executable.find_executable(None)

@@ -22,9 +22,13 @@ from agents.stubs.server import StubServer
 from nerve.agents.llm_provider import LlmProvider
 from nerve.agents.provider import Provider, QueryOptions, TurnUsage, Unavailable
 
-pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'nerve[llm]'")
-pytest.importorskip("anthropic", reason="anthropic is not installed: pip install 'nerve[llm]'")
-pytest.importorskip("openai", reason="openai is not installed: pip install 'nerve[llm]'")
+pytest.importorskip(
+    "pydantic_ai", reason="pydantic-ai is not installed: pip install '.[llm]' in the clone of Nerve"
+)
+pytest.importorskip(
+    "anthropic", reason="anthropic is not installed: pip install '.[llm]' in the clone of Nerve"
+)
+pytest.importorskip("openai", reason="openai is not installed: pip install '.[llm]' in the clone of Nerve")
 
 KEY = "sk-only-for-a-stub-0123456789"
 SCHEMA = {"type": "object", "properties": {"bird": {"type": "string"}}, "required": ["bird"]}

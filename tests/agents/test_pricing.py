@@ -12,7 +12,9 @@ from nerve.agents.provider import TurnUsage
 
 @pytest.fixture
 def prices() -> None:
-    pytest.importorskip("genai_prices", reason="genai-prices is not installed: pip install 'nerve[llm]'")
+    pytest.importorskip(
+        "genai_prices", reason="genai-prices is not installed: pip install '.[llm]' in the clone of Nerve"
+    )
 
 
 @pytest.mark.usefixtures("prices")

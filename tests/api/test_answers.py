@@ -53,7 +53,7 @@ async def test_a_gate_is_found_by_its_path_in_a_run_and_by_its_path_alone_if_onl
     for _ in range(2):
         other = await api.start(workflow="ask", wait=True)
     error = await refusal(api.answer(gate=path, answer="yes"))
-    assert (error.code, error.fix) == ("conflict", "Name the run, too.")
+    assert (error.code, error.fix) == ("conflict", "Pass the run as well.")
     assert (await api.answer(run=other.run_id, gate=path, answer="yes")).run_id == other.run_id
 
 

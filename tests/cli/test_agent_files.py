@@ -7,8 +7,13 @@ import pytest
 ASK = "name: ask\ndescription: d\nnodes:\n  - id: a\n    agent: dev\n    prompt: hello\n"
 BROKEN = [
     ("---\nname: dev\nprovider: [claude\n---\nx\n", 3, "This is not YAML", "Close the bracket"),
-    ("---\nname: dev\nprovider: 5\n---\nx\n", 3, "'provider' must be a text", "Put quotes around it."),
-    ("---\nname: dev\nprovider: claude\n", 1, "The front matter never ends", "Close it with a line '---'."),
+    ("---\nname: dev\nprovider: 5\n---\nx\n", 3, "'provider' must be a string", "Put quotes around it."),
+    (
+        "---\nname: dev\nprovider: claude\n",
+        1,
+        "The front matter is not closed",
+        "Close it with a line '---'.",
+    ),
     ("---\n- dev\n---\nx\n", 2, "The front matter must be a mapping", "Write 'name: …'."),
 ]
 
@@ -45,7 +50,7 @@ def test_a_broken_agent_file_is_one_error_with_location_and_fix(
 def test_a_broken_file_is_reported_for_the_agent_name_inside_it(do, agent) -> None:
     agent("---\nname: dev\nprovider: 5\n---\n", ".nerve/agents/someone.md")
     done = do("run", "ask")
-    assert done.err == ".nerve/agents/someone.md:3:11: 'provider' must be a text. Put quotes around it.\n"
+    assert done.err == ".nerve/agents/someone.md:3:11: 'provider' must be a string. Put quotes around it.\n"
 
 
 def test_a_broken_file_is_not_skipped_in_favour_of_a_shadowed_file(do, agent) -> None:
@@ -89,7 +94,7 @@ def test_a_missing_provider_of_an_agent_file_is_reported_with_the_install_comman
 ) -> None:
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", list)
     agent("---\nname: dev\nprovider: claude-code\n---\n")
-    told = "Unknown provider 'claude-code'. Install it: pip install 'nerve[claude]'."
+    told = "Unknown provider 'claude-code'. Install it: pip install '.[claude]' in the clone of Nerve."
     assert do("run", "ask").err == f".nerve/agents/dev.md:3:11: {told}\n"
 
 

@@ -27,8 +27,8 @@ def change(store: Path, statement: str) -> None:
 def test_an_intact_store_passes(do, store: Path) -> None:
     done = do("doctor", "--deep")
     assert done.code == 0
-    assert "✓ store in depth: 4 runs with " in done.out
-    assert "store in depth" not in do("doctor").out
+    assert "✓ store (deep check): 4 runs with " in done.out
+    assert "store (deep check)" not in do("doctor").out
     assert do("doctor", "--deep", "--quiet").out == "No problems found.\n"
 
 
@@ -64,7 +64,7 @@ def test_a_finished_run_that_is_listed_as_open_is_named(do, store: Path) -> None
 def test_an_older_store_version_must_be_migrated_first(do, store: Path) -> None:
     change(store, "PRAGMA user_version = 5")
     done = do("doctor", "--deep")
-    assert "○ store in depth: store version 5 is too old for a deep check" in done.out
+    assert "○ store (deep check): store version 5 is too old for a deep check" in done.out
 
 
 def test_the_check_works_while_another_process_owns_the_store(do, store: Path, project: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_check_works_while_another_process_owns_the_store(do, store: Path, p
     try:
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"open\n"
-        assert "✓ store in depth: 4 runs" in do("doctor", "--deep").out
+        assert "✓ store (deep check): 4 runs" in do("doctor", "--deep").out
     finally:
         owner.kill()
         owner.communicate()

@@ -312,13 +312,15 @@ def test_a_missing_provider_is_reported_with_the_install_command(do, project, mo
     done = do("run", "ask.yaml")
     assert (done.code, done.err) == (
         2,
-        "ask.yaml:3:7: Agent not found: claude. Install it: pip install 'nerve[claude]'.\n",
+        "ask.yaml:3:7: Agent not found: claude. Install it: pip install '.[claude]' in the clone of Nerve.\n",
     )
 
 
 def test_a_provider_that_cannot_be_created_reports_the_reason(do, project, monkeypatch) -> None:
     def make(name, settings):
-        raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on the PATH")
+        raise Unavailable(
+            "codex is not installed: pip install '.[codex]' in the clone of Nerve, or put codex on the PATH"
+        )
 
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", lambda: ["codex"])
     monkeypatch.setattr("nerve.agents.registry.create_provider", make)
@@ -327,7 +329,10 @@ def test_a_provider_that_cannot_be_created_reports_the_reason(do, project, monke
     )
     done = do("run", "ask.yaml")
     assert done.code == 2
-    assert "Agent not found: codex. codex is not installed: pip install 'nerve[codex]'" in done.err
+    assert (
+        "Agent not found: codex. codex is not installed: pip install '.[codex]' in the clone of Nerve"
+        in done.err
+    )
 
 
 def test_log_lines_of_a_workflow_are_shown_while_it_runs(do, project) -> None:

@@ -39,7 +39,7 @@ def test_every_provider_is_listed_with_its_extra() -> None:
     listed = {row[0].strip("`"): row[2] for row in rows("Providers")[1:]}
     assert listed.keys() == PROVIDERS.keys()
     plain = {"command": "none", "scripted": "none"}
-    assert {name: f"`nerve[{name}]`" for name in listed} | plain == listed
+    assert {name: f"`[{name}]`" for name in listed} | plain == listed
 
 
 def test_the_table_of_capabilities_matches_the_classes() -> None:

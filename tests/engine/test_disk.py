@@ -138,7 +138,7 @@ async def test_a_changed_record_prevents_the_run_from_resuming(file: Path) -> No
         other = await session.start("asking")
         runs = {run.run_id: run for run in await session.recover()}
         assert run.run_id not in runs
-        assert [row.run for row in session.engine.left_alone] == [run.run_id]
+        assert [row.run for row in session.engine.skipped_runs] == [run.run_id]
         await until(lambda: other.pending_gate)
         await other.answer("fine")
         assert await other.wait() == [1, "fine", 2]

@@ -41,7 +41,8 @@ def missing_codex() -> str:
 
 
 needs_claude = pytest.mark.skipif(
-    find_program() is None, reason="Claude Code is not installed: pip install 'nerve[claude]'"
+    find_program() is None,
+    reason="Claude Code is not installed: pip install '.[claude]' in the clone of Nerve",
 )
 needs_codex = pytest.mark.skipif(bool(missing_codex()), reason=missing_codex() or "installed")
 
@@ -117,7 +118,9 @@ def test_a_program_that_is_not_there_is_named_with_how_to_get_it(folder: Path) -
         pytest.skip("Claude Code is installed")
     code, said = play(folder, "--agent=claude")
     assert code == 1
-    assert said.splitlines()[-1].endswith("pip install 'nerve[claude]', or put `claude` on the PATH")
+    assert said.splitlines()[-1].endswith(
+        "pip install '.[claude]' in the clone of Nerve, or put `claude` on the PATH"
+    )
     assert "Traceback" not in said
 
 

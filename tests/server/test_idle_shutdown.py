@@ -55,7 +55,7 @@ async def test_a_run_that_is_not_resumed_is_not_active(tmp_path: Path) -> None:
         await session.engine.wait_durable(run)
     async with Session(store=tmp_path / "n.db") as later:
         await later.recover()
-        assert [left.run for left in later.engine.left_alone] == [run.run_id]
+        assert [left.run for left in later.engine.skipped_runs] == [run.run_id]
         assert not has_active_runs(later)
 
 

@@ -42,7 +42,7 @@ async def test_a_run_with_a_missing_agent_is_skipped_and_reported(file, caplog):
     run_id = await started(file)
     async with Session(store=file) as session:
         assert await session.recover() == []
-        [left] = session.engine.left_alone
+        [left] = session.engine.skipped_runs
         assert (left.run, left.workflow) == (run_id, "ask")
         assert left.reason.startswith("<ask>:7:39: Agent not found: writer.")
         assert left.reason in caplog.text
@@ -128,7 +128,7 @@ def offered(monkeypatch):
     def make(name, settings=None):
         made.append((name, dict(settings or {})))
         if name == "absent":
-            raise Unavailable("absent is not installed: pip install 'nerve[absent]'")
+            raise Unavailable("absent is not installed: pip install '.[absent]' in the clone of Nerve")
         return ScriptedProvider([f"{name} says it"] * 9)
 
     monkeypatch.setattr("nerve.agents.registry.installed_provider_names", lambda: ["claude", "absent"])
@@ -163,7 +163,7 @@ async def test_a_missing_provider_is_reported_before_anything_runs(offered, tmp_
     with pytest.raises(InvalidDefinition) as caught:
         await session.start("ask")
     assert [problem.fix for problem in caught.value.problems] == [
-        "absent is not installed: pip install 'nerve[absent]'.",
-        "Install it: pip install 'nerve[codex]'.",
+        "absent is not installed: pip install '.[absent]' in the clone of Nerve.",
+        "Install it: pip install '.[codex]' in the clone of Nerve.",
         "Register a node or a provider with this name, or add an agent file.",
     ]

@@ -79,7 +79,9 @@ class HumanRequests:
             action=self.redactor.redact_value(action.to_dict()),
         )
         answer = await self._wait_at_gate(gate)
-        return PermissionDecision(answer == "allow", "" if answer == "allow" else "a person said no")
+        return PermissionDecision(
+            answer == "allow", "" if answer == "allow" else "a person denied permission"
+        )
 
     async def ask_human(self, arguments: Mapping[str, Any]) -> str:
         """Open a gate with the agent's question, marked as the agent's words."""

@@ -113,4 +113,6 @@ async def import_pydantic_ai() -> None:
 
 
 def missing_library_error(error: ImportError) -> Unavailable:
-    return Unavailable(f"Provider 'llm' needs a library ({error}): pip install 'nerve[llm]'")
+    return Unavailable(
+        f"Provider 'llm' needs a library ({error}): pip install '.[llm]' in the clone of Nerve"
+    )

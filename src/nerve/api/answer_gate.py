@@ -223,7 +223,7 @@ def complete_gate_name(session: Session, run: WorkflowRun, name: str | None) -> 
         return name
     if len(matches) > 1:
         could_be = [gate.node_id or gate.gate_id for gate in matches]
-        raise ApiError("conflict", ambiguity_message(name, could_be), "Write more of the name.")
+        raise ApiError("conflict", ambiguity_message(name, could_be), "Use a longer prefix.")
     return matches[0].gate_id
 
 
@@ -243,7 +243,7 @@ def find_run_of_gate(session: Session, gate: str | None) -> WorkflowRun:
         matches = [row for row, info in gate_rows if info.gate_id.startswith(gate)]
     if len(matches) > 1:
         ids = ", ".join(row.run for row in matches[:5])
-        raise ApiError("conflict", f"Several runs have an open gate '{gate}': {ids}", "Name the run, too.")
+        raise ApiError("conflict", f"Several runs have an open gate '{gate}': {ids}", "Pass the run as well.")
     return engine.run_handle(matches[0]) if matches else find_run_of_closed_gate(session, gate)
 
 

@@ -233,7 +233,7 @@ async def steer(session: Session, request: models.SteerRequest) -> models.SteerR
 
     make_reply_row = None if reply is None else lambda path: reply.completed_row(build_response(path))
     return build_response(
-        await run.steer(request.text, request.path, by=request._caller.identity, saying=make_reply_row)
+        await run.steer(request.text, request.path, by=request._caller.identity, make_reply=make_reply_row)
     )
 
 

@@ -82,7 +82,7 @@ OPERATIONS: dict[str, Operation] = {
                   "Get a run: its state, its tree, its open gates."),
         Operation("events", models.ListEventsRequest, models.EventPage, "read", "GET", ("/api/runs/{run}"
             "/events"),
-                  "List the events of a run after a number."),
+                  "List the events of a run after an event number."),
         Operation("gates", models.EmptyRequest, models.GatePage, "read", "GET", "/api/gates",
                   "List the open gates."),
         Operation("facts", models.ListFactsRequest, models.FactPage, "read", "GET", "/api/facts",

@@ -71,7 +71,7 @@ def find_unique_label(session: Session, prefix: str) -> Iterator[str]:
     """Yield the only label with that prefix, if there is one."""
     matches = session.engine.store.labels(session.name, prefix, MAX_LISTED_MATCHES + 1)
     if len(matches) > 1:
-        raise ApiError("conflict", ambiguity_message(prefix, matches), "Write more of the label.")
+        raise ApiError("conflict", ambiguity_message(prefix, matches), "Use a longer prefix.")
     yield from matches
 
 
@@ -113,7 +113,7 @@ def complete_unique_name(name: str, names: Iterable[str]) -> str | None:
     if name in matches:
         return name
     if len(matches) > 1:
-        raise ApiError("conflict", ambiguity_message(name, matches), "Write more of the name.")
+        raise ApiError("conflict", ambiguity_message(name, matches), "Use a longer prefix.")
     return matches[0] if matches else None
 
 

@@ -98,15 +98,15 @@ def run_demo_in_process(project: ScratchProject, options: DemoOptions) -> int:
 
 def run_crashing_demo(console: Console, project: ScratchProject, options: DemoOptions) -> int:
     """Run the demo in a process that kills itself, then recover it in a second process."""
-    doomed = start_demo_process("doomed", project, options)
-    code = wait_for_child(doomed)
+    crashing_process = start_demo_process("crashing", project, options)
+    code = wait_for_child(crashing_process)
     if code != -signal.SIGKILL:
         return code
     console.show_cursor()
     written_lines, total_lines = project.lines_written()
     print_sentence(
         console,
-        f"✗ Process {doomed.pid} was killed by SIGKILL: "
+        f"✗ Process {crashing_process.pid} was killed by SIGKILL: "
         f"{written_lines} of {total_lines} lines of slug.py are written.",
     )
     return wait_for_child(start_demo_process("heir", project, options))

@@ -153,7 +153,7 @@ def main(role: str, folder: str, *options: str) -> int:
     """Run one process of `nerve demo --crash`: the one that is killed, or the one that recovers the run."""
     process = DemoProcess(ScratchProject(Path(folder)), DemoOptions.parse(options))
     try:
-        return asyncio.run(process.start(CrashPoint()) if role == "doomed" else process.recover())
+        return asyncio.run(process.start(CrashPoint()) if role == "crashing" else process.recover())
     except KeyboardInterrupt:
         return 130  # the parent process reports the outcome
 

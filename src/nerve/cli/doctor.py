@@ -186,7 +186,7 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
         yield from find_store_losses()
         if deep and version < len(MIGRATIONS):
             message = f"store version {version} is too old for a deep check"
-            yield DoctorFinding("store in depth", "missing", message, "Migrate the store: nerve runs")
+            yield DoctorFinding("store (deep check)", "missing", message, "Migrate the store: nerve runs")
         elif deep:
             yield from check_store_in_depth()
 
@@ -208,11 +208,11 @@ def check_store_in_depth() -> Iterator[DoctorFinding]:
     inspection, damaged = StoreInspection(STORE_FILE, compare_run_row), False
     for damage in inspection.find_damage():
         damaged = True
-        name = "store in depth" if damage.run is None else f"run {damage.run}"
+        name = "store (deep check)" if damage.run is None else f"run {damage.run}"
         yield DoctorFinding(name, "wrong", damage.message, damage.fix)
     if not damaged:
         message = f"{inspection.run_count} runs with {inspection.event_count} events are intact"
-        yield DoctorFinding("store in depth", "ok", message)
+        yield DoctorFinding("store (deep check)", "ok", message)
 
 
 def diagnose_server() -> Iterator[DoctorFinding]:
@@ -254,7 +254,7 @@ def diagnose_providers() -> Iterator[DoctorFinding]:
         yield DoctorFinding("codex", "missing", "not installed", str(error))
     for name, library in (("acp", "acp"), ("llm", "pydantic_ai")):
         is_present = find_spec(library) is not None
-        fix = "" if is_present else f"pip install 'nerve[{name}]'"
+        fix = "" if is_present else f"pip install '.[{name}]' in the clone of Nerve"
         yield DoctorFinding(
             name, "ok" if is_present else "missing", "installed" if is_present else "not installed", fix
         )

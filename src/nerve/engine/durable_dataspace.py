@@ -62,11 +62,11 @@ class DurableDataspace:
         asserted: Sequence[Any] = (),
         retracted: Sequence[Any] = (),
         by: str = "",
-        saying: ChangeReplyFactory | None = None,
+        make_reply: ChangeReplyFactory | None = None,
     ) -> list[Change]:
         """Retract and assert facts; return when the changes and the waits they settle are on disk.
 
-        The reply that `saying` builds from the changes is written with them, if there are any.
+        The reply that `make_reply` builds from the changes is written with them, if there are any.
         """
         changes = self.space.stage(asserted, retracted, by)
         for change in changes:
@@ -74,7 +74,7 @@ class DurableDataspace:
         if changes:
             # A caller that is cancelled must not undo half of it: the change is applied and will be
             # written.
-            await asyncio.shield(self.write(changes, saying(changes) if saying is not None else None))
+            await asyncio.shield(self.write(changes, make_reply(changes) if make_reply is not None else None))
         return changes
 
     def write(self, changes: list[Change], reply: ReplyRow | None = None) -> asyncio.Future[None]:

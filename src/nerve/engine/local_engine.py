@@ -452,7 +452,7 @@ class LocalEngine:
         return runs
 
     @property
-    def left_alone(self) -> list[SkippedRun]:
+    def skipped_runs(self) -> list[SkippedRun]:
         """Open runs that the last `recover()` could not resume."""
         return self._recovery.skipped_runs
 

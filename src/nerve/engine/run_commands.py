@@ -393,7 +393,12 @@ class RunCommands:
         return sorted(path for path, expected_key in labelled if expected_key in (None, key))
 
     async def steer(
-        self, run: WorkflowRun, text: str, path: str | None, by: str, saying: PathReplyFactory | None = None
+        self,
+        run: WorkflowRun,
+        text: str,
+        path: str | None,
+        by: str,
+        make_reply: PathReplyFactory | None = None,
     ) -> str:
         """Send a message to the agent of a running step; return the path of the step."""
         async with self._exclusive(run) as executor:
@@ -410,7 +415,7 @@ class RunCommands:
                     f"Cannot steer {path or 'the run'}: steps with a listening agent: {listening}"
                 )
             seq = executor.append_event("steered", paths[0], {"text": text, "by": by})
-            executor.journal.attach_reply(saying(paths[0]) if saying is not None else None)
+            executor.journal.attach_reply(make_reply(paths[0]) if make_reply is not None else None)
             listeners[paths[0]].put_nowait(text)  # at once: the turn may end while this is written
             await executor.journal.wait_durable(seq)
             return paths[0]

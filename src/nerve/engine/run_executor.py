@@ -281,7 +281,7 @@ class RunExecutor:
             return
         if (obstacle := self._find_unrequested_record()) is not None:
             self.hold_for_mismatch(
-                obstacle, f"the code {'raised ' + describe_error(error) if error else 'ends'} now"
+                obstacle, f"the code now {'raises ' + describe_error(error) if error else 'ends'}"
             )
             return
         # Detach before the awaits below: while children stop, no task of the body may start new work or be
@@ -739,7 +739,7 @@ class RunExecutor:
 
 
 RESUME_HINT = "Resume the run to continue from its journal."
-MISMATCH_HINT = "Restore the code and resume the run, or resume it with_changes=True, or fork it."
+MISMATCH_HINT = "Restore the code and resume the run, resume it with with_changes=True, or fork it."
 
 
 def describe_write_failure(error: NerveError) -> tuple[str, str]:

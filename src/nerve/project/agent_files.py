@@ -173,11 +173,11 @@ def parse_agent_limits(value: Any) -> dict[str, Any]:
     try:
         parse_step_limits(value)
     except ValueError as error:
-        raise ValueError(f"is wrong: {error}") from None
+        raise ValueError(f"is invalid: {error}") from None
     return dict(value)
 
 
-TEXT_FIELD = (parse_agent_text, "must be a text", "Put quotes around it.")
+TEXT_FIELD = (parse_agent_text, "must be a string", "Put quotes around it.")
 FRONT_MATTER_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str, str]] = {
     **dict.fromkeys(("name", "description", "provider", "model", "fallback"), TEXT_FIELD),
     "tools": (parse_agent_tools, "must be a list of names", "Write [Read, Edit]."),
@@ -202,7 +202,7 @@ def read_front_matter(root: Path, path: Path) -> str:
             if size > MAX_FRONT_MATTER_BYTES:
                 break
     raise InvalidDefinition(
-        [Problem(str(path), Position(), "The front matter never ends", "Close it with a line '---'.")]
+        [Problem(str(path), Position(), "The front matter is not closed", "Close it with a line '---'.")]
     )
 
 

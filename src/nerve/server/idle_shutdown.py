@@ -29,7 +29,7 @@ async def wait_until_server_idle(seconds: float, session: Session, connected: Ca
 def has_active_runs(session: Session) -> bool:
     """Whether a run is active or has a timer that will wake it."""
     engine = session.engine
-    skipped_ids = {skipped.run for skipped in engine.left_alone} - set(engine.executors)
+    skipped_ids = {skipped.run for skipped in engine.skipped_runs} - set(engine.executors)
     rows = engine.store.runs(session=session.name, states=[*ACTIVE_STATES, WorkflowState.WAITING.value])
     return any(
         row.run not in skipped_ids and (row.state in ACTIVE_STATES or row.wake is not None) for row in rows

@@ -188,7 +188,7 @@ async def open_project_session(
         api = Api(session)
         problems = await load_definitions(api)
         recovered = await session.recover()
-        for skipped in session.engine.left_alone:
+        for skipped in session.engine.skipped_runs:
             log.warning("skipped run %s of '%s': %s", skipped.run, skipped.workflow, skipped.reason)
         yield api, problems, len(recovered)
 

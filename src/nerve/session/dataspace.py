@@ -40,22 +40,22 @@ class SessionDataspace:
         self._session = session
 
     def assert_fact(
-        self, fact: Any, by: str = "", saying: ChangeReplyFactory | None = None
+        self, fact: Any, by: str = "", make_reply: ChangeReplyFactory | None = None
     ) -> asyncio.Task[Change | None]:
         """Assert a fact; the returned task ends when it is on disk, with None if the fact existed.
 
         A `workflow-definition` defines a workflow; a `workflow-instance` starts its run, once.
         """
-        return start_background(self._assert(Record.of(fact), by, saying))
+        return start_background(self._assert(Record.of(fact), by, make_reply))
 
     def retract(
-        self, pattern: Any, by: str = "", saying: ChangeReplyFactory | None = None
+        self, pattern: Any, by: str = "", make_reply: ChangeReplyFactory | None = None
     ) -> asyncio.Task[list[Fact]]:
         """Retract and return the facts that match. Retracting a `workflow-instance` stops its run."""
-        return start_background(self._retract(Pattern.of(pattern), by, saying))
+        return start_background(self._retract(Pattern.of(pattern), by, make_reply))
 
     def define(
-        self, workflow: DefinedWorkflow, by: str = "", saying: ChangeReplyFactory | None = None
+        self, workflow: DefinedWorkflow, by: str = "", make_reply: ChangeReplyFactory | None = None
     ) -> asyncio.Task[Change | None]:
         """Register a workflow by asserting its definition; retracting that fact removes the workflow."""
         assert workflow.document is not None
@@ -64,7 +64,7 @@ class SessionDataspace:
         document = workflow.document
         prompts: dict[str, Any] = {**prompt_texts(document)}
         record = workflow_definition(workflow.name, workflow.kind, document.text, prompts=prompts)
-        return start_background(self._store_definition(record, workflow, by, saying))
+        return start_background(self._store_definition(record, workflow, by, make_reply))
 
     def facts(self, pattern: Any = None) -> list[Fact]:
         """Return the facts that match, or all facts, in the order of their assertion."""
@@ -74,33 +74,33 @@ class SessionDataspace:
         """Return an async iterator over the matching facts, then over their changes."""
         return self._session.engine.dataspace.observe(pattern)
 
-    async def _assert(self, record: Record, by: str, saying: ChangeReplyFactory | None) -> Change | None:
+    async def _assert(self, record: Record, by: str, make_reply: ChangeReplyFactory | None) -> Change | None:
         if record.label in READ_ONLY_LABELS:
             raise ValueError(
                 f"'{record.label}' facts are read from the journals of runs and cannot be asserted"
             )
         if record.label == DEFINITION_LABEL:
-            return await self._define(record, by, saying)
+            return await self._define(record, by, make_reply)
         if record.label == INSTANCE_LABEL:
-            return await self._start_instance(record, by, saying)
-        changes = await self._facts.change(asserted=[record], by=by, saying=saying)
+            return await self._start_instance(record, by, make_reply)
+        changes = await self._facts.change(asserted=[record], by=by, make_reply=make_reply)
         return changes[0] if changes else None
 
-    async def _define(self, record: Record, by: str, saying: ChangeReplyFactory | None) -> Change | None:
+    async def _define(self, record: Record, by: str, make_reply: ChangeReplyFactory | None) -> Change | None:
         """Define a workflow; an unreadable or inconsistent definition is not asserted."""
         workflow = loader.make_defined_workflow(self._session, self._read_definition(record))
         record_with_id = Record(DEFINITION_LABEL, record.fields, {**record.named, "id": workflow.name})
-        return await self._store_definition(record_with_id, workflow, by, saying)
+        return await self._store_definition(record_with_id, workflow, by, make_reply)
 
     async def _store_definition(
-        self, record: Record, workflow: DefinedWorkflow, by: str, saying: ChangeReplyFactory | None
+        self, record: Record, workflow: DefinedWorkflow, by: str, make_reply: ChangeReplyFactory | None
     ) -> Change | None:
         if (file := loader.workflow_file(self._session, workflow.name)) is not None:
             raise ValueError(
                 f"Workflow '{workflow.name}' is defined by the file {file}, which takes precedence."
                 " Change the file, or use another name"
             )
-        changes = await self._facts.change(asserted=[record], by=by, saying=saying)
+        changes = await self._facts.change(asserted=[record], by=by, make_reply=make_reply)
         loader.install_workflow(self._session, workflow)
         return changes[0] if changes else None
 
@@ -122,7 +122,7 @@ class SessionDataspace:
         return definition
 
     async def _start_instance(
-        self, record: Record, by: str, saying: ChangeReplyFactory | None
+        self, record: Record, by: str, make_reply: ChangeReplyFactory | None
     ) -> Change | None:
         """Start a run; an instance that cannot start is not asserted."""
         workflow, _, params = self._parse_instance(record)
@@ -134,7 +134,7 @@ class SessionDataspace:
                 f" as {existing.record}. Retract it first, or use another label."
             )
         change = self._facts.change
-        changes = await change(asserted=[record], by=by, saying=saying) if existing is None else []
+        changes = await change(asserted=[record], by=by, make_reply=make_reply) if existing is None else []
         fact = changes[0].fact if changes else existing
         if fact is not None:
             await self.start(fact)
@@ -155,7 +155,7 @@ class SessionDataspace:
         params: dict[str, Any] = dict(context or {})
         return workflow, params.pop("input", None), params
 
-    async def _retract(self, pattern: Pattern, by: str, saying: ChangeReplyFactory | None) -> list[Fact]:
+    async def _retract(self, pattern: Pattern, by: str, make_reply: ChangeReplyFactory | None) -> list[Fact]:
         """Retract facts. Facts projected from journals stay, except for instances, whose runs are stopped."""
         facts = self._facts
         only_instances = pattern.json[0] == INSTANCE_LABEL
@@ -166,7 +166,7 @@ class SessionDataspace:
         ]
         projected_ids = {fact.id for fact in matches if facts.is_projected(fact)}
         patterns = [exactly(fact.record) for fact in matches]
-        changes = await facts.change(retracted=patterns, by=by, saying=saying)
+        changes = await facts.change(retracted=patterns, by=by, make_reply=make_reply)
         for change in changes:
             await self._on_retracted(change.fact, change.fact.id in projected_ids)
         return [change.fact for change in changes]

@@ -262,7 +262,7 @@ def known_names(session: Session) -> KnownNames:
 
 
 def install_hint(name: str) -> str:
-    return f"Install it: pip install 'nerve[{name}]'." if name in EXTRA_PROVIDERS else ""
+    return f"Install it: pip install '.[{name}]' in the clone of Nerve." if name in EXTRA_PROVIDERS else ""
 
 
 def check_start_params(

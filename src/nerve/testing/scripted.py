@@ -172,6 +172,6 @@ def to_scripted_chunk(part: Any) -> Chunk:
         case {"tool": str(name), **rest} if not rest:
             return ToolCall(name)
     raise TypeError(
-        f"Scripted answer must be a text, a chunk, a list of chunks or an exception, got {part!r}."
+        f"Scripted answer must be a string, a chunk, a list of chunks or an exception, got {part!r}."
         " For an agent that answers with JSON, pass the JSON text"
     )

@@ -447,7 +447,7 @@ async def test_runs_of_unregistered_workflows_and_other_sessions_are_skipped_and
     async with opened(file, body) as session:
         (run,) = await session.recover()
         assert run.run_id == mine.run_id
-        assert {row.run for row in session.engine.left_alone} == {strange.run_id, foreign.run_id}
+        assert {row.run for row in session.engine.skipped_runs} == {strange.run_id, foreign.run_id}
         assert strange.run_id in caplog.text
     async with opened(file, body, name="elsewhere") as session:
         (run,) = await session.recover()
@@ -654,7 +654,7 @@ async def test_an_unreadable_run_does_not_prevent_the_recovery_of_others(file):
         )
     async with opened(file, body, ("work", latch.leaf)) as session:
         assert [run.run_id for run in await session.recover()] == [good.run_id]
-        [left] = session.engine.left_alone
+        [left] = session.engine.skipped_runs
         assert left.run == odd.run_id
         assert left.reason.startswith("KeyError: 'definition'")
 

@@ -256,7 +256,7 @@ async def import_acp() -> Any:
     try:
         return await asyncio.to_thread(importlib.import_module, "acp")
     except ImportError as error:
-        message = f"Provider 'acp' needs a library ({error}): pip install 'nerve[acp]'"
+        message = f"Provider 'acp' needs a library ({error}): pip install '.[acp]' in the clone of Nerve"
         raise Unavailable(message) from error
 
 

@@ -43,7 +43,9 @@ UNUSABLE_TOOLS = ("AskUserQuestion", "CronCreate", "Monitor", "ScheduleWakeup")
 """Tools that need a terminal user, or wait for something after the turn."""
 STOP_GRACE_S = 5.0
 """Seconds that the program has to save its conversation when it is terminated."""
-NOT_INSTALLED = "Claude Code is not installed: pip install 'nerve[claude]', or put `claude` on the PATH"
+NOT_INSTALLED = (
+    "Claude Code is not installed: pip install '.[claude]' in the clone of Nerve, or put `claude` on the PATH"
+)
 
 
 class ClaudeProvider:

@@ -172,7 +172,7 @@ class ClaudeTurn:
         decision = await self._options.decide(permission)
         if decision.allow:
             return {"behavior": "allow", "updatedInput": tool_input}
-        return {"behavior": "deny", "message": decision.message or "this is not allowed"}
+        return {"behavior": "deny", "message": decision.message or "the permissions do not allow this call"}
 
     async def _stop(self) -> None:
         """Let the program stop by itself, so that its conversation is consistent when it is resumed."""

@@ -25,7 +25,9 @@ def find_executable(program: str | None) -> str:
         raise Unavailable(f"Program not found: {program}. Set 'program' to the path of codex, or omit it")
     if path := bundled_executable() or shutil.which("codex"):
         return path
-    raise Unavailable("codex is not installed: pip install 'nerve[codex]', or put codex on the PATH")
+    raise Unavailable(
+        "codex is not installed: pip install '.[codex]' in the clone of Nerve, or put codex on the PATH"
+    )
 
 
 def bundled_executable() -> str | None:

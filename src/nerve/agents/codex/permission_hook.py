@@ -117,7 +117,7 @@ class PermissionHook:
                 continue
             decision = await self._options.ask(permission)
             if verdict == "deny" or not decision.allow:
-                reason = decision.message or "this is not allowed"
+                reason = decision.message or "the permissions do not allow this call"
                 decision_fields = {"permissionDecision": "deny", "permissionDecisionReason": reason}
                 return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **decision_fields}}
             self._allowed_by_call.setdefault(str(call.get("tool_use_id")), []).append(permission)

@@ -118,14 +118,18 @@ COMMANDS: tuple[CommanderCommand, ...] = (
     CommanderCommand("usage", "Here", "Show today's usage and cost by run.", aliases=("cost",)),
     CommanderCommand("agents", "Here", "List the conversations with agents."),
     CommanderCommand(
-        "export", "Here", "Export this conversation to a file.", (FILE_ARGUMENT,), example="/export talk.md"
+        "export",
+        "Here",
+        "Export this conversation to a file.",
+        (FILE_ARGUMENT,),
+        example="/export conversation.md",
     ),
     CommanderCommand(
         "import",
         "Here",
         "Import a conversation or define a workflow from a file.",
         (FILE_ARGUMENT,),
-        example="/import talk.json",
+        example="/import conversation.json",
     ),
     CommanderCommand("theme", "Here", "Choose the colours.", (CommandArgument("NAME", "theme"),)),
     CommanderCommand(

@@ -24,7 +24,7 @@ def exit_message_lines(state: CommanderState) -> list[str]:
     if lines:
         lines.insert(
             0,
-            "Running in the background:" if state.is_connected else "Not ended when the connection was lost:",
+            "Running in the background:" if state.is_connected else "Open when the connection was lost:",
         )
         lines.append("Reopen with: nerve")
     return lines

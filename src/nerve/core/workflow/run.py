@@ -44,7 +44,7 @@ class RunCommandPort(Protocol):
     ) -> None: ...
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
-    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str, saying: Any) -> str: ...
+    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str, make_reply: Any) -> str: ...
     async def resolve_doubt(
         self, run: WorkflowRun, path: str, decision: str, value: Any, reply: Any = None
     ) -> None: ...
@@ -283,14 +283,14 @@ class WorkflowRun:
         """
         await self._engine.commands.resume(self, validate_raise(limits), with_changes, reply)
 
-    async def steer(self, text: str, path: str | None = None, *, by: str = "", saying: Any = None) -> str:
+    async def steer(self, text: str, path: str | None = None, *, by: str = "", make_reply: Any = None) -> str:
         """Send a message to the agent of a running step and return the path of the step.
 
         The agent receives it during its turn if the provider supports that, else after the turn. `path` is
-        optional if only one agent accepts messages; RuntimeError lists them otherwise. `saying` builds a
+        optional if only one agent accepts messages; RuntimeError lists them otherwise. `make_reply` builds a
         reply from the path, which the store keeps in the same transaction.
         """
-        return await self._engine.commands.steer(self, text, path, by, saying)
+        return await self._engine.commands.steer(self, text, path, by, make_reply)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run resumes when the answer is on disk."""
