@@ -8,22 +8,21 @@ from math import inf
 
 from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
 from nerve.core.suggest import did_you_mean_hint
-from nerve.journal.events import WAIT_EVENTS
-from nerve.journal.failures import abandoned_paths
-from nerve.journal.replay import (
-    ABANDON_EVENTS,
-    CONTROL_PREFIX,
-    NON_BODY_EVENTS,
-    OPENING_EVENTS,
-    ROOT_PATH,
-    ancestor_paths,
-    answer_positions,
-    drop_reset_rows,
-    drop_rows_at,
-    is_below_leaf,
-    is_child_start,
+from nerve.journal.events import (
+    CallStarted,
+    ChildStopped,
+    NodeRetrying,
+    PathReset,
+    Request,
+    RequestAbandoned,
+    WaitOpened,
 )
-from nerve.store.port import EventRow
+from nerve.journal.failures import abandoned_paths, is_abandoned
+from nerve.journal.index import RecordedEvent, drop_reset, is_child_call, read_events
+from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf
+from nerve.journal.replay import answer_positions, drop_rows_at
+
+Journal = Iterable[JournalRow | RecordedEvent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +42,13 @@ class ForkPoint:
     def at_paths(
         cls,
         paths: Sequence[str],
-        journal_rows: Iterable[JournalRow],
+        journal: Journal,
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
         """Fork at paths: events before the first of them count; with a changed input, no answer does."""
-        rows = body_rows(journal_rows)
-        asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
+        rows = body_events(journal)
+        asks = request_seqs(rows)
         for path in paths:
             if path not in asks:
                 known = sorted(asks)
@@ -66,14 +65,14 @@ class ForkPoint:
     @classmethod
     def at_failures(
         cls,
-        journal_rows: Iterable[JournalRow],
-        failed: Mapping[str, JournalRow],
+        journal: Journal,
+        failed: Mapping[str, RecordedEvent],
         has_asked_person: Callable[[str], bool],
         is_input_changed: bool = False,
     ) -> ForkPoint:
         """Fork at failures: events and questions before the first failure count."""
-        rows = body_rows(journal_rows)
-        asks = {row.path: row.seq for row in rows if row.type in OPENING_EVENTS}
+        rows = body_events(journal)
+        asks = request_seqs(rows)
         since = min((row.seq for row in failed.values()), default=inf)
         late = [
             gate_path
@@ -81,63 +80,66 @@ class ForkPoint:
             # A gate opened before the failure showed what is still true, even if its answer came later.
             if is_input_changed or asks[gate_path] > since
         ]
-        children = {row.path for row in rows if is_child_start(row)} & (failed.keys() | abandoned_paths(rows))
+        children = child_call_paths(rows) & (failed.keys() | abandoned_paths(rows))
         return cls([path for path in failed if path not in children], since, late, children)
 
 
-def body_rows(rows: Iterable[JournalRow]) -> list[JournalRow]:
+def body_events(journal: Journal) -> list[RecordedEvent]:
     """Return the events of a body without those that were reset."""
-    return [row for row in drop_reset_rows(list(rows)) if row.type not in RUN_LEVEL_EVENTS]
+    return [row for row in drop_reset(read_events(journal)) if row.type not in RUN_LEVEL_EVENTS]
 
 
-def without_outcomes(rows: list[JournalRow], calls: Container[str]) -> list[JournalRow]:
-    """Return the rows without the outcomes of calls and their enclosing steps; the calls themselves stay."""
-    paths = [row.path for row in rows if is_child_start(row) and row.path in calls]
+def request_seqs(rows: Iterable[RecordedEvent]) -> dict[str, int]:
+    """Return the events of the requests of a body, by path."""
+    return {row.path: row.seq for row in rows if isinstance(row.event, Request)}
+
+
+def child_call_paths(rows: Iterable[RecordedEvent]) -> set[str]:
+    return {row.path for row in rows if is_child_call(row.event)}
+
+
+def without_outcomes(rows: list[RecordedEvent], calls: Container[str]) -> list[RecordedEvent]:
+    """Return the events without the outcomes of calls and their enclosing steps; the calls stay."""
+    paths = [path for path in child_call_paths(rows) if path in calls]
     around = {above for path in paths for above in (*ancestor_paths(path), path)}
-    return [row for row in rows if not (row.path in around and (row.settles or row.type in ABANDON_EVENTS))]
+    return [row for row in rows if not (row.path in around and (row.settles or is_abandoned(row)))]
 
 
-def copied_rows(rows: Iterable[JournalRow], cut: ForkPoint) -> list[EventRow]:
-    """Return the rows that a fork copies, numbered from 2.
+def copied_events(journal: Journal, cut: ForkPoint) -> list[RecordedEvent]:
+    """Return the events that a fork copies, numbered from 2.
 
     Not copied: events at or below the fork paths, outcomes of enclosing steps, unsettled requests, timers and
     signals opened after the certain part, and outdated answers with the outcomes of steps around their gates.
     The last attempt of a child run that is open, retried or asked again becomes the first attempt in the
     fork.
     """
-    remaining = body_rows(rows)
-    late = {row.path for row in remaining if row.type in WAIT_EVENTS and row.seq > cut.since_seq}
-    calls = {row.path for row in remaining if is_child_start(row)}
+    remaining = body_events(journal)
+    late = {row.path for row in remaining if isinstance(row.event, WaitOpened) and row.seq > cut.since_seq}
+    calls = child_call_paths(remaining)
     reopened_calls = {path for path in calls if path in cut.retried_calls or path in cut.outdated_paths}
     remaining = drop_rows_at(
         remaining, [*cut.paths, *(gate_path for gate_path in cut.outdated_paths if gate_path not in calls)]
     )
     remaining = without_outcomes(remaining, reopened_calls)
-    ended = {
-        row.path
-        for row in remaining
-        if row.settles and row.type not in ABANDON_EVENTS and row.settles != ROOT_PATH
-    }
-    abandoned = {row.path for row in remaining if row.type in ABANDON_EVENTS}
-    open_calls = {row.path for row in remaining if is_child_start(row) and row.path not in ended}
+    ended = {row.path for row in remaining if row.settles not in (None, ROOT_PATH) and not is_abandoned(row)}
+    abandoned = {row.path for row in remaining if is_abandoned(row)}
+    open_calls = child_call_paths(remaining) - ended
 
-    def takes_over(row: JournalRow) -> bool:
-        if (
-            row.type in ABANDON_EVENTS
-            or row.type in NON_BODY_EVENTS
-            or row.path in late
-            or is_below_leaf(row.path, open_calls)
-        ):
+    def takes_over(row: RecordedEvent) -> bool:
+        if row.path in late or is_below_leaf(row.path, open_calls):
             return False
-        # Control nodes are copied even if open: they have no effect of their own, and replay walks through
-        # them.
-        if row.type not in OPENING_EVENTS or row.path in ended or row.data.startswith(CONTROL_PREFIX):
-            return True
-        return is_child_start(row) and row.path not in abandoned
+        match row.event:
+            case RequestAbandoned() | NodeRetrying() | PathReset() | ChildStopped():
+                return False
+            # Control nodes are copied even if open: they have no effect of their own, and replay walks
+            # through them.
+            case CallStarted(is_control=False) | WaitOpened() if row.path not in ended:
+                return is_child_call(row.event) and row.path not in abandoned
+        return True
 
     copied = [row for row in remaining if takes_over(row)]
+    # The settle key is the plain path: in the fork nothing has been reset yet.
     return [
-        # The settle key is the plain path: in the fork nothing has been reset yet.
-        EventRow(number, row.at, row.type, row.path, row.path if row.settles else None, row.data)
+        row._replace(seq=number, settles=row.path if row.settles else None)
         for number, row in enumerate(copied, 2)
     ]

@@ -6,33 +6,54 @@ order of their sequence numbers, each only after the body has repeated every req
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
-from nerve.core.json_codec import decode_json, encode_json
+from nerve.core.json_codec import encode_json
 from nerve.errors import NerveError
+from nerve.journal.events import (
+    CallSettled,
+    CallStarted,
+    ChildStopped,
+    Event,
+    GateWaiting,
+    MessageSent,
+    NodeCancelled,
+    NodeRetrying,
+    PatchEvaluated,
+    PathReset,
+    Request,
+    RequestAbandoned,
+    RunStopping,
+    TagsChanged,
+    TimerStarted,
+    WaitOpened,
+)
+from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, read_events
+from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_within_step
 
 ReplayKey = str | tuple[str, str, int]
 
-
-OPENING_EVENTS = frozenset(
-    {"node_started", "step_started", "gate_waiting", "timer_started", "signal_waiting"}
+COMPARED_WAIT_FIELDS = (
+    "prompt",
+    "choices",
+    "options",
+    "form",
+    "seconds",
+    "label",
+    "key",
+    "patterns",
+    "channel",
 )
-ABANDON_EVENTS = frozenset({"node_cancelled", "gate_cancelled", "timer_cancelled", "signal_cancelled"})
-NON_BODY_EVENTS = frozenset({"node_retrying", "path_reset", "child_stopped"})
-CONTROL_PREFIX = '{"control":true'
-"""The start of the data of a control node; events emitted at its path are the body's."""
-RUN_AGAIN_MARKER = '"again":true'
-"""Marks a `node_retrying` event for which a person decided to run the step again."""
-COMPARED_WAIT_FIELDS = ("prompt", "choices", "options", "form", "seconds", "label", "key", "patterns")
 """The fields of a wait that must be the same on replay; the others may change."""
-ONCE_MARKER = '"once":true,'
-"""Marks the start of a leaf with effect="once"; written before the hash of the input."""
-STOPPED_KEY = "stopped"
-"""Marks the end of a call or a wait that was caused by a stop and not by the body."""
-ROOT_PATH = "/"
+
+
+NOT_OF_BODY = (NodeRetrying, PathReset, ChildStopped, MessageSent, TagsChanged, PatchEvaluated)
+"""Events that a body does not repeat: of the engine, of others, and those found by their content."""
+OWN_EVENTS = (CallStarted, WaitOpened, RequestAbandoned)
+"""Events of a request itself, and not of what is inside it."""
 
 
 class ReplayMismatch(NerveError):
@@ -49,26 +70,25 @@ class RecordInvalidated(Exception):
 
 @dataclass(slots=True)
 class ReplayEntry:
-    """A request of the body, its outcome, or that the body abandoned it."""
+    """A request of the body, its outcome, that the body abandoned it, or that the body was cancelled."""
 
     seq: int
-    kind: Literal["ask", "settle", "drop"]
+    kind: Literal["ask", "settle", "drop", "stop"]
     key: ReplayKey
-    row: JournalRow
+    row: RecordedEvent
     is_optional: bool = False
     is_done: bool = False
     is_void: bool = False
     """Whether a step it may depend on runs again, so that it does not count."""
 
     @property
-    def data(self) -> dict[str, Any]:
-        data: dict[str, Any] = decode_json(self.row.data)
-        return data
+    def event(self) -> Event:
+        return self.row.event
 
     @property
     def is_outcome(self) -> bool:
-        """Whether it is delivered in its turn: an outcome, or the end of an abandoned call."""
-        return self.kind == "settle" or self.row.type == "node_cancelled"
+        """Whether it is delivered in its turn: an outcome, a stop, or the end of an abandoned call."""
+        return self.kind in ("settle", "stop") or isinstance(self.event, NodeCancelled)
 
 
 @dataclass(slots=True)
@@ -76,9 +96,13 @@ class RecordedCall:
     """The record of a path: the request, and its outcome if there is one."""
 
     request: ReplayEntry
-    data: dict[str, Any]
     outcome: ReplayEntry | None
-    retries: list[dict[str, Any]] = field(default_factory=list)
+    retries: list[RecordedEvent] = field(default_factory=list)
+    """The events that it runs again."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self.request.event.to_data()
 
     @property
     def is_abandoned(self) -> bool:
@@ -89,65 +113,65 @@ class RecordedCall:
     def is_in_doubt(self) -> bool:
         """Whether it was started since the last decision to run it, and has no recorded outcome."""
         is_outcome_known = self.outcome is not None and self.outcome.kind == "settle"
-        return not is_outcome_known and not (self.retries and self.retries[-1].get("again"))
+        last_retry = self.retries[-1].event if self.retries else None
+        is_run_again = isinstance(last_retry, NodeRetrying) and last_retry.again
+        return not is_outcome_known and not is_run_again
 
 
 class Replay:
     """The records a body must repeat; those inside a settled path count as repeated."""
 
-    def __init__(self, rows: Iterable[JournalRow], optional_upto: int = 0, ids: Sequence[str] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[JournalRow | RecordedEvent], optional_upto: int = 0, ids: Sequence[str] = ()
+    ) -> None:
         """Load records; `ids` are the ids of a fork and its origins, each of which knows its own."""
         self._entries: list[ReplayEntry] = []
         self._requests: dict[ReplayKey, ReplayEntry] = {}
         self._outcomes: dict[ReplayKey, ReplayEntry] = {}
-        self._retries: dict[str, list[dict[str, Any]]] = {}
+        self._retries: dict[str, list[RecordedEvent]] = {}
         self._next = 0
         self._optional_upto, self._ignores_order, self._ids = optional_upto, False, ids
-        self._rows = drop_reset_rows(list(rows))
+        self._rows = drop_reset(read_events(rows))
         self._answers: list[tuple[float, str]] | None = None
         self._load(self._rows, optional_upto)
 
-    def _load(self, rows: list[JournalRow], optional_upto: int) -> None:
-        settled = {row.path for row in rows if row.settles and row.settles != ROOT_PATH}
-        leaves = {
-            row.path for row in rows if row.type in OPENING_EVENTS and not row.data.startswith(CONTROL_PREFIX)
-        }
-        leaf_paths = {row.path for row in rows if row.path in leaves and is_leaf_start(row)}
-        abandoned = {row.path for row in rows if row.type in ABANDON_EVENTS}
+    def _load(self, rows: list[RecordedEvent], optional_upto: int) -> None:
+        paths = BodyPaths(rows)
         counts: dict[tuple[str, str], int] = {}
         for row in rows:
             # A settled step returns its result as a whole on replay, so nothing inside it is requested
             # again.
-            if is_inside_settled(row, settled) or is_below_leaf(row.path, leaf_paths):
+            if paths.is_inside_settled(row) or is_below_leaf(row.path, paths.leaf_calls):
                 continue
-            if row.type == "node_retrying":
-                self._retries.setdefault(row.path, []).append(decode_json(row.data) | {"at": row.at})
-            record = self._make_entry(row, leaves, abandoned, counts)
+            if isinstance(row.event, NodeRetrying):
+                self._retries.setdefault(row.path, []).append(row)
+            record = self._make_entry(row, paths, counts)
             if record is not None:
                 record.is_optional = row.seq <= optional_upto
                 self._entries.append(record)
 
     def _make_entry(
-        self, row: JournalRow, leaves: set[str], abandoned: set[str], counts: dict[tuple[str, str], int]
+        self, row: RecordedEvent, paths: BodyPaths, counts: dict[tuple[str, str], int]
     ) -> ReplayEntry | None:
-        if row.type in OPENING_EVENTS:
-            record = ReplayEntry(row.seq, "ask", row.path, row)
-            self._requests[row.path] = record
+        event, path = row.event, row.path
+        if isinstance(event, Request):
+            record = self._requests[path] = ReplayEntry(row.seq, "ask", path, row)
             return record
-        if row.type in ABANDON_EVENTS:
-            record = ReplayEntry(row.seq, "drop", row.path, row)
-            self._outcomes[row.path] = record
+        if isinstance(event, RequestAbandoned):
+            record = self._outcomes[path] = ReplayEntry(row.seq, "drop", path, row)
             return record
         if row.settles:
-            if row.settles == ROOT_PATH or row.path in abandoned or row.path not in self._requests:
+            if row.settles == ROOT_PATH or path in paths.abandoned or path not in self._requests:
                 return None  # an outcome without a request has no receiver
-            record = ReplayEntry(row.seq, "settle", row.path, row)
-            self._outcomes[row.path] = record
+            record = self._outcomes[path] = ReplayEntry(row.seq, "settle", path, row)
             return record
-        if row.type in NON_BODY_EVENTS or row.type in RUN_LEVEL_EVENTS or row.path in leaves:
+        # A fork goes another way than the run that was stopped.
+        if isinstance(event, RunStopping) and row.seq > self._optional_upto:
+            return ReplayEntry(row.seq, "stop", (path, event.type, 0), row)
+        if isinstance(event, NOT_OF_BODY) or event.type in RUN_LEVEL_EVENTS or path in paths.leaves:
             return None
         # Emits have no path of their own; the n-th of a type at a path is matched with the n-th on replay.
-        emit_key = (row.path, row.type)
+        emit_key = (path, event.type)
         counts[emit_key] = counts.get(emit_key, 0) + 1
         record = ReplayEntry(row.seq, "ask", (*emit_key, counts[emit_key]), row)
         self._requests[record.key] = record
@@ -166,10 +190,10 @@ class Replay:
         call = self.recorded_call(path)
         # The hash decides in the usual case. A fork may have its own id in the input where the source had
         # another.
-        if call.data.get("hash") != digest and not self._differ_only_by_run_id(
-            recorded_request(call.data), requested
-        ):
-            raise ReplayMismatch(path, recorded_request(call.data), requested)
+        if request_hash(request.event) != digest:
+            recorded = recorded_request(request.event)
+            if not self._differ_only_by_run_id(recorded, requested):
+                raise ReplayMismatch(path, recorded, requested)
         request.is_done = True
         return call
 
@@ -182,7 +206,7 @@ class Replay:
     def recorded_call(self, path: str) -> RecordedCall:
         """Return the record of a path, whatever the request was."""
         request = self._requests[path]
-        return RecordedCall(request, request.data, self._outcomes.get(path), self._retries.get(path, []))
+        return RecordedCall(request, self._outcomes.get(path), self._retries.get(path, []))
 
     def is_settled(self, path: str) -> bool:
         """Whether the outcome at a path was delivered to the body."""
@@ -195,8 +219,8 @@ class Replay:
 
     def request_seq(self, path: str) -> float:
         """Return the event of a request; infinite for a timer, which runs nothing that answers depend on."""
-        row = self._requests[path].row
-        return row.seq if row.type != "timer_started" else float("inf")
+        request = self._requests[path]
+        return request.seq if not isinstance(request.event, TimerStarted) else float("inf")
 
     def forget(self, path: str) -> None:
         """Drop the records at and below a path, so that it runs again."""
@@ -228,6 +252,14 @@ class Replay:
         """Return the next record the body has not repeated."""
         self._advance()
         return self._entries[self._next] if self._next < len(self._entries) else None
+
+    @property
+    def has_later_request(self) -> bool:
+        """Whether the body made a request in the recorded run that it has not repeated.
+
+        An outcome is not a request: it may be recorded before the body has received it.
+        """
+        return any(not (record.is_done or record.is_outcome) for record in self._entries[self._next :])
 
     def seconds_until_abandoned(self, record: ReplayEntry) -> float:
         """Return the seconds after which the body abandoned a request in the recorded run."""
@@ -275,7 +307,7 @@ class Replay:
     def unrequested_gates(self) -> list[str]:
         """Return the open gates that the body has not requested again."""
         asks = [record for record in self._requests.values() if record.is_optional and not record.is_done]
-        gates = [record.row.path for record in asks if record.row.type == "gate_waiting"]
+        gates = [record.row.path for record in asks if isinstance(record.event, GateWaiting)]
         return [path for path in gates if path not in self._outcomes]
 
     def _has_reached(self, gate_path: str) -> bool:
@@ -330,11 +362,16 @@ class Replay:
             self._next += 1
 
 
-def recorded_request(data: dict[str, Any]) -> str:
-    """Return the part of an event's data that is compared with a request."""
-    if "input" in data:
-        return encode_json(data["input"], canonical=True, max_depth=None)
-    return encode_json(compared_wait_data(data), canonical=True, max_depth=None)
+def request_hash(event: Event) -> str | None:
+    """Return the hash of a request, which decides whether the body makes the same one again."""
+    value: str | None = getattr(event, "hash", None)
+    return value
+
+
+def recorded_request(event: Event) -> str:
+    """Return the part of a request that is compared with one of the body."""
+    compared = event.input if isinstance(event, CallStarted) else compared_wait_data(event.to_data())
+    return encode_json(compared, canonical=True, max_depth=None)
 
 
 def compared_wait_data(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -342,81 +379,47 @@ def compared_wait_data(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in COMPARED_WAIT_FIELDS if name in data}
 
 
-def is_leaf_start(row: JournalRow) -> bool:
-    """Whether the row starts a leaf, not a child run, whose attempts belong to the body."""
-    return row.type in ("node_started", "step_started") and not is_child_start(row)
+class BodyPaths:
+    """The paths in a journal that decide which of its events a body repeats."""
 
+    def __init__(self, rows: Iterable[RecordedEvent]) -> None:
+        self.settled: set[str] = set()
+        """The steps with an outcome."""
+        self.leaves: set[str] = set()
+        """What is requested and is not a control node; events emitted there are not the body's."""
+        self.leaf_calls: set[str] = set()
+        """The calls of leaves, but not of child runs, whose attempts belong to the body."""
+        self.abandoned: set[str] = set()
+        for row in rows:
+            event, path = row.event, row.path
+            if row.settles and row.settles != ROOT_PATH:
+                self.settled.add(path)
+            if isinstance(event, CallStarted):
+                if event.is_control:
+                    continue
+                self.leaves.add(path)
+                if event.child is None:
+                    self.leaf_calls.add(path)
+            elif isinstance(event, WaitOpened):
+                self.leaves.add(path)
+            elif isinstance(event, RequestAbandoned):
+                self.abandoned.add(path)
 
-def is_child_start(row: JournalRow) -> bool:
-    """Whether the row starts a child run."""
-    # Only before "hash": the input after it may contain the same text.
-    return row.type in OPENING_EVENTS and '"child":' in row.data.partition('"hash"')[0]
-
-
-def is_once_start(row: JournalRow) -> bool:
-    """Whether the row starts a leaf with effect="once"."""
-    return is_leaf_start(row) and ONCE_MARKER in row.data.partition('"hash"')[0]
-
-
-def unknown_outcomes(rows: Iterable[JournalRow]) -> set[str]:
-    """Return the leaves that were started since their last retry and have no recorded outcome.
-
-    Includes those of the run this one was forked from; a later reset does not make an outcome known.
-    """
-    paths: set[str] = set()
-    for row in rows:
-        if row.type == "workflow_started" and '"unclear"' in row.data:
-            paths |= set((decode_json(row.data).get("forked_from") or {}).get("unclear", ()))
-        elif row.type == "node_retrying":
-            (paths.discard if RUN_AGAIN_MARKER in row.data else paths.add)(row.path)
-        elif is_leaf_start(row) and not row.data.startswith(CONTROL_PREFIX):
-            paths.add(row.path)
-        # An abandoned leaf was cancelled, which says nothing about how far it got.
-        elif row.settles and row.type not in ABANDON_EVENTS:
-            paths.discard(row.path)
-    return paths
-
-
-def is_below_leaf(path: str, leaves: Container[str]) -> bool:
-    """Whether a path lies below a leaf; the body does not see what a leaf requests itself."""
-    while path := path.rpartition("/")[0]:
-        if path in leaves:
+    def is_inside_settled(self, row: RecordedEvent) -> bool:
+        """Whether an event lies inside a settled step."""
+        path = row.path
+        if path in self.settled and row.settles is None and not isinstance(row.event, OWN_EVENTS):
             return True
-    return False
+        at = path.rfind("/")
+        while at > 0:
+            if path[:at] in self.settled:
+                return True
+            at = path.rfind("/", 0, at)
+        return False
 
 
-def is_inside_settled(row: JournalRow, settled: set[str]) -> bool:
-    """Whether the row lies inside a settled step."""
-    path = row.path
-    if (
-        row.settles is None
-        and row.type not in OPENING_EVENTS
-        and row.type not in ABANDON_EVENTS
-        and path in settled
-    ):
-        return True
-    at = path.rfind("/")
-    while at > 0:
-        if path[:at] in settled:
-            return True
-        at = path.rfind("/", 0, at)
-    return False
-
-
-def drop_reset_rows(rows: list[JournalRow]) -> list[JournalRow]:
-    """Return the rows without those at or below a path reset later, and outcomes of enclosing steps.
-
-    What a stop ended stays open for a fork, because the body did not abandon it.
-    """
-    rows = [row for row in rows if not (row.type in ABANDON_EVENTS and STOPPED_KEY in decode_json(row.data))]
-    resets = [row for row in rows if row.type == "path_reset"]
-    for reset in resets:
-        rows = [row for row in rows if row.seq >= reset.seq or not is_undone_by_reset(row, reset.path)]
-    return rows
-
-
-def drop_rows_at(rows: list[JournalRow], paths: Iterable[str]) -> list[JournalRow]:
-    """Return the rows without those at or below paths, and without outcomes of enclosing steps."""
+def drop_rows_at(rows: list[RecordedEvent], paths: Iterable[str]) -> list[RecordedEvent]:
+    """Return the events without those at or below paths, and without outcomes of enclosing steps."""
     removed_paths = set(paths)
     around = {above for path in removed_paths for above in ancestor_paths(path)}
     return [
@@ -426,67 +429,46 @@ def drop_rows_at(rows: list[JournalRow], paths: Iterable[str]) -> list[JournalRo
     ]
 
 
-def is_undone_by_reset(row: JournalRow, path: str) -> bool:
-    """Whether a row no longer applies when a path runs again."""
-    return is_within_step(row.path, path) or bool(
-        row.settles and row.path and path.startswith(f"{row.path}/")
-    )
-
-
 def answer_positions(
-    rows: Iterable[JournalRow], child_has_gate: Callable[[str], bool]
+    rows: Sequence[RecordedEvent], child_has_gate: Callable[[str], bool]
 ) -> list[tuple[float, str]]:
     """Return the paths of gates, and the events that answered them; open gates come last.
 
     A gate in a leaf or a child run counts as that step; `child_has_gate` looks into child runs.
     """
-    rows = list(rows)
-    asks = {
-        row.path: row
-        for row in rows
-        if row.type in OPENING_EVENTS and not row.data.startswith(CONTROL_PREFIX)
-    }
+    asks = {row.path: row for row in rows if is_leaf_request(row.event)}
     settled = {row.path: row for row in rows if row.settles}
     positions: list[tuple[float, str]] = []
     for path, row in asks.items():
         leaf = next((ancestor for ancestor in ancestor_paths(path) if ancestor in asks), None)
         end = settled.get(path)
         seq = end.seq if end is not None else float("inf")
-        if row.type == "gate_waiting" and leaf is None:
+        is_gate = isinstance(row.event, GateWaiting)
+        if is_gate and leaf is None:
             positions.append((seq, path))
-        elif row.type == "gate_waiting" and leaf in settled:
+        elif is_gate and leaf in settled:
             positions.append((seq, leaf))
-        elif is_child_start(row) and (child := child_run_id(row, end)) is not None and child_has_gate(child):
+        elif (child := child_run_id(row.event, end)) is not None and child_has_gate(child):
             positions.append((seq, path))
     return positions
 
 
-def child_run_id(row: JournalRow, end: JournalRow | None) -> str | None:
+def is_leaf_request(event: Event) -> bool:
+    """Whether an event requests anything but a control node, which only decides."""
+    return isinstance(event, WaitOpened) or (isinstance(event, CallStarted) and not event.is_control)
+
+
+def child_run_id(event: Event, end: RecordedEvent | None) -> str | None:
     """Return the child run that was started last or gave the result; None if it could not start."""
-    if end is None:
-        return str(decode_json(row.data)["child"])
-    run_id: str | None = (decode_json(end.data).get("result") or {}).get("attributes", {}).get("run_id")
+    child = child_of_call(event)
+    if child is None or end is None:
+        return child
+    run_id: str | None = None
+    if isinstance(end.event, CallSettled | RequestAbandoned):
+        run_id = end.event.attribute("run_id")
     return run_id
-
-
-def ancestor_paths(path: str) -> list[str]:
-    """Return the paths above a path, outermost first."""
-    cuts = [at for at, letter in enumerate(path) if letter == "/" and at > 0]
-    return [path[:at] for at in cuts]
 
 
 def is_key_below(key: ReplayKey, ancestor: str) -> bool:
     """Whether a record lies below a path, or is an emit at it."""
     return key.startswith(f"{ancestor}/") if isinstance(key, str) else f"{key[0]}/".startswith(f"{ancestor}/")
-
-
-def is_in_any_step(path: str, paths: Container[str]) -> bool:
-    """Whether a path is at or inside one of many steps."""
-    # Looked up by its prefixes: comparing with every step would be quadratic for large resets.
-    cuts = (at for at, letter in enumerate(path) if letter in "/~")
-    return path in paths or any(path[:at] in paths for at in cuts)
-
-
-def is_within_step(path: str, ancestor: str) -> bool:
-    """Whether a path is a step, lies below it, or is one of its checks and retries."""
-    return path.startswith(ancestor) and (len(path) == len(ancestor) or path[len(ancestor)] in "/~")
