@@ -71,7 +71,7 @@ changes = {
 def test_a_changed_column_is_detected(store: SqliteStore, file: Path, column: str, seq: int) -> None:
     store.append([append("r", 0, 5), append("q", 0, 5)])
     with tampering(file) as raw:
-        raw.execute(f"UPDATE events SET {column} = {changes[column]} WHERE run = 'r' AND seq = ?", (seq,))
+        raw.execute(f"UPDATE events SET {column} = {changes[column]} WHERE journal = 1 AND seq = ?", (seq,))
     assert broken_at(store, "r") == seq
     assert len(store.events("q")) == 5
 
@@ -87,7 +87,7 @@ def test_any_changed_value_is_detected(
     rows = [EventRow(n, at, type, path, None, text) for n, (at, type, path, text) in enumerate(journal, 1)]
     file = tmp_path_factory.mktemp("tamper") / "nerve.db"
     store = SqliteStore(file)
-    store.append([Append("r", 0, rows)])
+    store.append([Append("r", row.seq - 1, [row]) for row in rows])  # each in a row of its own
     place = data.draw(st.sampled_from(rows))
     column = data.draw(st.sampled_from(["at", "type", "path", "settles", "data"]))
     value = data.draw(st.floats(0, 2e9) if column == "at" else texts)
@@ -100,11 +100,47 @@ def test_any_changed_value_is_detected(
     store.close()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(f"{column} = {value}" for column, value in changes.items() if column != "settles"),
+        "settles = NULL",
+        "settles = 2",
+        "type = 99",
+        "first_at = first_at + 1e-6",
+        "first_type = 3",
+        "first_path = '/b'",
+        "first_settles = 1",
+        "first_settles = '/b'",
+        "first_data = first_data || ' '",
+        "first_type = NULL",
+        "first_data = NULL",
+        "first_at = NULL",
+    ],
+)
+def test_a_change_of_two_events_in_one_row_is_detected(store: SqliteStore, file: Path, change: str) -> None:
+    started = EventRow(2, 1.5, "node_started", "/a", None, '{"node_id":"a"}')
+    ended = EventRow(3, 2.5, "node_completed", "/a", "/a", '{"node_id":"a","success":true,"duration_ms":1}')
+    rows = [event(1), started, ended, event(4)]
+    store.append([Append("r", 0, rows, run_row("r"))])
+    with tampering(file) as raw:
+        assert raw.execute("SELECT count(*) FROM events").get == 3
+        for after in range(5):
+            assert store.events("r", after) == rows[after:]
+            for limit in range(5):
+                assert store.events("r", after, limit) == rows[after : after + limit]
+        assert [store.last_event("r", row.type) for row in rows[1:3]] == rows[1:3]
+        raw.execute(f"UPDATE events SET {change} WHERE seq = 3")
+    assert broken_at(store, "r") == 2
+    assert broken_at(store, "r", 2) in (2, 3)
+    assert store.events("r", 0, 1) == rows[:1]
+
+
 @pytest.mark.parametrize(("statement", "seq"), [
     ("DELETE FROM events WHERE seq = 1", 1),
     ("DELETE FROM events WHERE seq = 3", 3),
     ("UPDATE events SET seq = 9 WHERE seq = 5", 5),
-    ("UPDATE events SET run = 'other' WHERE seq = 2", 2),
+    ("UPDATE events SET journal = 99 WHERE seq = 2", 2),
     ("UPDATE events SET data = CAST(x'ff' AS TEXT) WHERE seq = 2", 2),
     ("UPDATE events SET type = CAST(x'c328' AS TEXT) WHERE seq = 4", 4),
     ("UPDATE events SET data = 7 WHERE seq = 2", 2),
@@ -123,7 +159,7 @@ def test_a_missing_moved_or_unreadable_row_is_detected(
 @pytest.mark.parametrize("type", ["workflow_started", "gate_answered", "node_completed", "output_chunk"])
 def test_only_the_data_of_output_may_be_missing(store: SqliteStore, file: Path, type: str) -> None:
     rows = [event(n, data=f'"{n}"')._replace(type=type) for n in (1, 2, 3)]
-    store.append([Append("r", 0, rows)])
+    store.append([Append("r", row.seq - 1, [row]) for row in rows])
     with tampering(file) as raw:
         raw.execute("UPDATE events SET data = ? WHERE seq = 2", (b"\0" + hash_data(b'"2"'),))
     if type == "output_chunk":
@@ -142,6 +178,14 @@ def test_a_missing_end_is_detected_up_to_the_last_row_of_the_run(
     assert broken_at(store, "r", after) == kept + 1
 
 
+def test_events_before_a_damaged_one_can_be_read(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0, 5, run_row("r"))])
+    with tampering(file) as raw:
+        raw.execute("UPDATE events SET data = '1' WHERE seq = 3")
+    assert [row.seq for row in store.events("r", 0, 2)] == [1, 2]
+    assert broken_at(store, "r") == 3
+
+
 def test_two_swapped_rows_are_detected(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0, 5)])
     with tampering(file) as raw:
@@ -153,7 +197,7 @@ def test_two_swapped_rows_are_detected(store: SqliteStore, file: Path) -> None:
 def test_a_row_from_another_journal_is_detected(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0, 2), append("q", 0, 3)])
     with tampering(file) as raw:
-        raw.execute("UPDATE events SET run = 'r' WHERE run = 'q' AND seq = 3")
+        raw.execute("UPDATE events SET journal = 1 WHERE journal = 2 AND seq = 3")
     assert broken_at(store, "r") == 3
 
 

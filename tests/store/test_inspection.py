@@ -58,13 +58,13 @@ def test_an_intact_store_has_no_damage(filled: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "run", "message_part"),
     [
-        ("UPDATE events SET data = '[]' WHERE run = 'run-3' AND seq = 2", "run-3", "event 2 is not what"),
-        ("DELETE FROM events WHERE run = 'run-3' AND seq > 3", "run-3", "event 4 is not what"),
-        ("DELETE FROM events WHERE run = 'run-3'", "run-3", "event 1 is not what"),
-        ("DELETE FROM runs WHERE run = 'run-3'", "run-3", "missing from the runs table"),
+        ("UPDATE events SET data = '[]' WHERE journal = 4 AND seq = 2", "run-3", "event 2 is not what"),
+        ("DELETE FROM events WHERE journal = 4 AND seq > 3", "run-3", "event 4 is not what"),
+        ("DELETE FROM events WHERE journal = 4", "run-3", "event 1 is not what"),
+        ("DELETE FROM runs WHERE id = 4", "run-3", "missing from the runs table"),
         ("DELETE FROM blobs", "labelled", "event 2 is not what"),
         ("DELETE FROM definitions", "labelled", "its definition h is missing"),
-        ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE run = 'run-3' AND seq = 1", "run-3", "event 1"),
+        ("UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE journal = 4 AND seq = 1", "run-3", "event 1"),
     ],
 )
 def test_the_damaged_run_is_named(filled: Path, statement: str, run: str, message_part: str) -> None:
@@ -79,11 +79,11 @@ def test_the_damaged_run_is_named(filled: Path, statement: str, run: str, messag
 @pytest.mark.parametrize(
     ("index", "statement"),
     [
-        ("runs_by_state", "UPDATE runs SET state = 'waiting' WHERE run = 'run-7'"),
-        ("runs_by_start", "UPDATE runs SET started = 5.0 WHERE run = 'run-7'"),
-        ("runs_by_key", "UPDATE runs SET key = 'x' WHERE run = 'run-7'"),
-        ("runs_by_label", "UPDATE runs SET label = 'x' WHERE run = 'run-7'"),
-        ("runs_by_conversation", "UPDATE runs SET conversation = 'x' WHERE run = 'run-7'"),
+        ("runs_by_state", "UPDATE runs SET state = 'waiting' WHERE id = 8"),
+        ("runs_by_start", "UPDATE runs SET started = 5.0 WHERE id = 8"),
+        ("runs_by_key", "UPDATE runs SET key = 'x' WHERE id = 8"),
+        ("runs_by_label", "UPDATE runs SET label = 'x' WHERE id = 8"),
+        ("runs_by_conversation", "UPDATE runs SET conversation = 'x' WHERE id = 8"),
     ],
 )
 def test_a_run_missing_from_an_index_is_named(filled: Path, index: str, statement: str) -> None:
@@ -97,17 +97,15 @@ def test_a_run_missing_from_an_index_is_named(filled: Path, index: str, statemen
     assert damages(filled) == []
 
 
-def test_a_settled_path_missing_from_its_index_is_named(filled: Path) -> None:
+def test_a_path_that_is_settled_twice_is_named(filled: Path) -> None:
     store = SqliteStore(filled)
-    store.append([append("run-1", 5, 1)])
+    store.append([Append("run-7", 5, [event(6, "/a"), event(7)])])
+    store._writer._ends["run-7"].settled_paths = {}
+    store.append([Append("run-7", 7, [event(8, "/a")])])
     store.close()
-    with without_index(filled, "events_settled"):
-        store = SqliteStore(filled)
-        store.append([Append("run-7", 5, [event(6, "/a")])])
-        store.close()
-    assert [
-        damage.run for damage in damages(filled) if "events_settled" in damage.message and damage.run
-    ] == ["run-7"]
+    [damage] = damages(filled)
+    assert damage.run == "run-7"
+    assert damage.message == "events 6 and 8 both settle /a"
 
 
 def test_damaged_pages_are_reported_and_do_not_end_the_check(filled: Path) -> None:
@@ -154,6 +152,6 @@ def test_a_long_journal_is_checked_event_by_event(file: Path) -> None:
 
 def test_a_run_that_is_being_deleted_is_not_reported(filled: Path) -> None:
     with closing(apsw.Connection(str(filled))) as db:
-        db.execute("INSERT INTO deletions VALUES ('run-2')")
-        db.execute("DELETE FROM runs WHERE run = 'run-2'")
+        db.execute("INSERT INTO deletions VALUES (3)")
+        db.execute("DELETE FROM runs WHERE id = 3")
     assert damages(filled) == []

@@ -1,20 +1,26 @@
 """A file has the layout of one version or of the next, never something in between."""
 
+import shutil
 import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
-from nerve.errors import StoreError, StoreFailed
-from nerve.store import migrations
-from nerve.store.port import RunRow
+from nerve.errors import JournalBroken, StoreError, StoreFailed
+from nerve.store import migrations, sqlite_connection
+from nerve.store.commit_mark import CommitMark, LastEvent
+from nerve.store.inspection import StoreInspection
+from nerve.store.port import Append, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.testing.store_contract import append, append_facts, fact_row, run_row
 from store.processes import news, start
 
 NEWEST = len(migrations.MIGRATIONS)
 KEPT = sorted(Path(__file__).with_name("kept").glob("version-*.sql"))
+ALL_TABLES = Path(__file__).with_name("kept") / "all-tables-6.sql"
 
 KILLED = """
 import os, signal, sys, apsw
@@ -181,6 +187,94 @@ def test_a_stored_file_of_an_earlier_version_can_be_used(kept: Path, file: Path)
     assert store.add_message("c", "user", "hello").seq == 1
     store.close()
     assert layout(file)[0] == NEWEST
+
+
+def test_nothing_of_a_stored_file_is_lost(file: Path) -> None:
+    """The file was written by version 6, with rows in all tables and an interrupted deletion."""
+    with closing(apsw.Connection(str(restored(ALL_TABLES, file)))) as raw:
+        hashes = raw.execute(
+            "SELECT run, seq, hash FROM events WHERE run <> 'going' ORDER BY run, seq"
+        ).fetchall()
+        assert raw.pragma("auto_vacuum") == 0
+    store = SqliteStore(file)
+    row = store.run("migrated")
+    assert row is not None
+    assert row[3:9] == ("waiting", 1794747600.25, None, "key-1", None, 1794747700.25)
+    assert (row.conversation, row.label, row.summary) == ("talk", "label-1", None)
+    assert store.run_by_key("default", "key-1") == row
+    assert store.runs(label="label-1") == store.runs(conversation="talk") == store.runs(newest=1) == [row]
+    events = store.events("migrated")
+    assert [event.type for event in events[:4]] == [
+        "workflow_started", "node_started", "node_completed", "output_chunk",
+    ]  # fmt: skip
+    assert [event.settles for event in events] == [None, None, "/add", None, None, None, None]
+    assert (events[3].data, events[4].data) == ("{}", '{"text": "stays"}')
+    assert "kept as a blob" in events[5].data
+    settling = events[2]._replace(seq=8)
+    [outcome] = store.append([Append("migrated", 7, [settling])])
+    assert "/add is already settled by event 3" in str(outcome)
+    assert store.count_runs("default") == {"completed": 1, "failed": 1, "waiting": 2, "cancelled": 1}
+    assert list(store.count_definitions("default").values()) == [2, 1, 2]
+    assert [(fact.id, fact.version) for fact in store.facts("other")] == [("f", 4)]
+    assert store.stored_reply("other", "k") is not None
+    assert [message.text for message in store.messages("talk")] == ["hello"]
+    assert store.resume_counts() == {"migrated": 1}
+    assert 0 < store.summarized_since < time.time() + 1
+    assert store.journal_size("going")[0] == 3
+    store.delete_runs([])
+    assert store.journal_size("going") == (0, 0)
+    store.close()
+    with closing(apsw.Connection(str(file))) as raw:
+        assert raw.pragma("auto_vacuum") == 2
+        assert (
+            hashes
+            == raw.execute(
+                "SELECT run, seq, hash FROM events JOIN journals ON journals.id = journal ORDER BY run, seq"
+            ).fetchall()
+        )
+    assert list(StoreInspection(file, lambda row, first, last: []).find_damage()) == []
+
+
+def test_a_damaged_journal_stays_damaged(file: Path) -> None:
+    with closing(apsw.Connection(str(restored(ALL_TABLES, file)))) as raw:
+        raw.execute("UPDATE events SET data = '{}' WHERE run = 'migrated' AND seq = 3")
+    store = SqliteStore(file)
+    with pytest.raises(JournalBroken, match="3"):
+        store.events("migrated")
+    assert all(store.events(row.run) for row in store.runs() if row.run != "migrated")
+    store.close()
+
+
+def test_a_file_that_its_last_process_left_open_is_migrated_without_a_loss(file: Path) -> None:
+    restored(ALL_TABLES, file)
+    with closing(apsw.Connection(str(file))) as raw:
+        hash = raw.execute("SELECT hash FROM events WHERE run = 'migrated' AND seq = 7").get
+    for known, is_lost in ((hash, False), (bytes(32), True)):
+        mark = CommitMark(file)
+        mark.write(0, LastEvent("migrated", 7, known))
+        mark.release()
+        copy = file.with_name(f"copy-{is_lost}.db")
+        for end in ("", ".mark"):
+            shutil.copy(f"{file}{end}", f"{copy}{end}")
+        store = SqliteStore(copy)
+        assert (store.loss is not None) == is_lost
+        store.close()
+
+
+def test_a_process_killed_before_the_file_is_rebuilt_rebuilds_it_later(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored(ALL_TABLES, file)
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_connection, "rebuild_file", lambda db: None)
+        SqliteStore(file).close()
+    with closing(apsw.Connection(str(file))) as raw:
+        assert (raw.pragma("user_version"), raw.pragma("auto_vacuum")) == (NEWEST, 0)
+    store = SqliteStore(file)
+    assert len(store.events("migrated")) == 7
+    store.close()
+    with closing(apsw.Connection(str(file))) as raw:
+        assert raw.pragma("auto_vacuum") == 2
 
 
 def test_every_earlier_version_has_a_stored_file() -> None:

@@ -88,7 +88,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
 ) -> None:
     store.append([append(run, 0, 1, run_row(run)) for run in "abc"])
     raw = apsw.Connection(str(file))
-    raw.execute("UPDATE runs SET workflow = CAST(x'ff' AS TEXT) WHERE run = 'b'")
+    raw.execute("UPDATE runs SET workflow = CAST(x'ff' AS TEXT) WHERE id = 2")
     raw.close()
     assert [row.run for row in store.runs()] == ["a", "c"]
     assert "unreadable row" in caplog.text

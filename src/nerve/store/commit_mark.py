@@ -157,7 +157,10 @@ def _find_loss(db: apsw.Connection, wal: Path, claim: MarkedCommit | None) -> st
 
 def _has_event(db: apsw.Connection, event: LastEvent) -> bool:
     try:
-        return bool(db.execute(SQL["select_hash"], (event.run, event.seq)).get == event.hash)
+        # The mark is compared before the file is migrated.
+        is_old = 0 < db.execute(SQL["user_version"]).get < 7
+        statement = SQL["select_hash_before_version_7" if is_old else "select_hash"]
+        return bool(db.execute(statement, (event.run, event.seq)).get == event.hash)
     except apsw.Error:
         return False  # also if the table is missing: the log that contained it is gone
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import TypeAlias
+from typing import cast
 
 from nerve.errors import JournalBroken
 from nerve.store.port import EMPTIABLE_TYPE, EMPTIED_DATA, EventRow
+from nerve.store.stored_rows import OWN_PATH, StoredEvent, StoredRow, restore_data, type_name
 
 FIRST_HASH = bytes(32)
 """The hash that precedes the first event of a journal."""
 
 EMPTIED_MARK = b"\0"
 """Precedes the digest that replaces the data of an emptied event."""
-
-StoredEvent: TypeAlias = tuple[int, float, str, str, str | None, str | bytes, bytes]
 
 _frame = struct.Struct("<32sqdIIIi").pack
 
@@ -38,43 +37,55 @@ def hash_row(previous: bytes, run: str, row: EventRow, data: bytes) -> bytes:
     return sha256(head + f"{run}{type}{path}{settles or ''}".encode() + data).digest()
 
 
-def list_verified_rows(
-    run: str, after: int, stored: Iterable[StoredEvent], blob: Callable[[bytes], bytes | None], reach: int = 0
-) -> list[EventRow]:
-    """Return the rows after `after` from those stored from `after` on, or raise `JournalBroken`."""
-    return list(verify_rows(run, after, stored, blob, reach))
-
-
 def verify_rows(
-    run: str, after: int, stored: Iterable[StoredEvent], blob: Callable[[bytes], bytes | None], reach: int = 0
+    run: str, after: int, stored: Iterable[StoredRow], blob: Callable[[bytes], bytes | None], reach: int = 0
 ) -> Iterator[EventRow]:
-    """Yield the rows after `after`, each verified; raise `JournalBroken` at the first damaged one.
+    """Yield the events after `after`, each verified; raise `JournalBroken` at the first damaged one.
 
+    The rows stored must include the last one that ends at `after` or before: the chain continues from it.
     The chain cannot show that its end is missing; `reach` is an event the journal is known to hold.
     """
-    expected, previous = after or 1, FIRST_HASH
+    expected, previous = 1, FIRST_HASH
     try:
-        for seq, at, type, path, settles, stored_data, hash in stored:
-            if seq != expected:
-                raise JournalBroken(run, expected)
-            if seq != after:
-                if (
-                    type == EMPTIABLE_TYPE
-                    and isinstance(stored_data, bytes)
-                    and len(stored_data) == len(EMPTIED_MARK + FIRST_HASH)
-                ):
-                    text, data_digest = EMPTIED_DATA, stored_data[len(EMPTIED_MARK) :]
-                else:
-                    data = stored_data.encode() if isinstance(stored_data, str) else blob(stored_data)
-                    if data is None:
-                        raise JournalBroken(run, seq)
-                    text, data_digest = data.decode(), hash_data(data)
-                row = EventRow(seq, at, type, path, settles, text)
-                if hash_row(previous, run, row, data_digest) != hash:
-                    raise JournalBroken(run, seq)
-                yield row
+        for seq, at, type, path, settles, data, hash, *first_columns in stored:
+            if seq > after:
+                is_second = first_columns[1] is not None
+                if seq - is_second != expected:
+                    raise JournalBroken(run, expected)
+                rows: list[StoredEvent] = [(at, type, path, settles, data)]
+                if is_second:
+                    rows.insert(0, cast("StoredEvent", tuple(first_columns)))
+                events = []
+                for number, values in enumerate(rows, expected):
+                    event, data_digest = _restore_event(number, values, blob)
+                    previous = hash_row(previous, run, event, data_digest)
+                    events.append(event)
+                if previous != hash:
+                    raise JournalBroken(run, expected)
+                yield from (event for event in events if event.seq > after)
             expected, previous = seq + 1, hash
-    except (UnicodeDecodeError, TypeError, struct.error):
+    except (UnicodeDecodeError, TypeError, ValueError, struct.error):
         raise JournalBroken(run, expected) from None
     if expected <= reach:
         raise JournalBroken(run, expected)
+
+
+def _restore_event(
+    seq: int, stored: StoredEvent, blob: Callable[[bytes], bytes | None]
+) -> tuple[EventRow, bytes]:
+    """Return an event and the digest of its data; ValueError if the data is missing."""
+    at, stored_type, path, settles, stored_data = stored
+    type = type_name(stored_type)
+    if isinstance(settles, int):
+        settles = path if settles == OWN_PATH else None
+    if isinstance(stored_data, str):
+        text = restore_data(stored_data)
+        data_digest = hash_data(text.encode())
+    elif type == EMPTIABLE_TYPE and len(stored_data) == len(EMPTIED_MARK + FIRST_HASH):
+        text, data_digest = EMPTIED_DATA, stored_data[len(EMPTIED_MARK) :]
+    else:
+        data = blob(stored_data)
+        if data is None:
+            raise ValueError("The blob is missing")
+        text, data_digest = data.decode(), hash_data(data)
+    return EventRow(seq, at, type, path, settles, text), data_digest

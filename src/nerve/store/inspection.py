@@ -14,6 +14,7 @@ from nerve.store import hash_chain, migrations
 from nerve.store.port import EventRow, RunRow
 from nerve.store.sqlite_connection import open_reader
 from nerve.store.statements import SQL
+from nerve.store.stored_rows import StoredRow
 
 MAX_MESSAGES = 100
 """Maximum number of messages of SQLite's own check."""
@@ -22,13 +23,14 @@ RESTORE_FIX = "Restore the file from a backup."
 REINDEX_FIX = "Stop the server, then rebuild the indexes: sqlite3 {file} REINDEX"
 
 RUN_INDEXES = {
+    "journals": "find_journal",
     "runs_by_state": "find_run_by_state",
     "runs_by_start": "find_run_by_start",
     "runs_by_key": "find_run_by_key",
     "runs_by_conversation": "find_run_by_conversation",
     "runs_by_label": "find_run_by_label",
 }
-"""The indexes of runs, and the statement that finds a run through each."""
+"""The indexes that lead to a run, and the statement that finds a run through each."""
 
 CompareRow = Callable[[RunRow, EventRow, EventRow], Iterable[str]]
 """Finds problems in the row of a run, given the first and the last event of its journal."""
@@ -73,22 +75,23 @@ class StoreInspection:
                 )
 
     def _check_runs(self, db: apsw.Connection) -> Iterator[StoreDamage]:
-        after: str | None = ""
-        while (after := db.execute(SQL["select_next_run"], (after,)).get) is not None:
-            self.run_count += 1
-            with db:  # one snapshot, though a server may write
-                yield from self._report_unreadable(after, self._check_run(db, after))
+        row: tuple[int, str] | None = (0, "")
+        while row is not None:
+            row = cast("tuple[int, str] | None", db.execute(SQL["select_next_run"], (row[0],)).fetchone())
+            if row is not None:
+                self.run_count += 1
+                with db:  # one snapshot, though a server may write
+                    yield from self._report_unreadable(row[1], self._check_run(db, *row))
 
     def _check_strays(self, db: apsw.Connection) -> Iterator[StoreDamage]:
         """Find journals without a row in the runs table: lists and recovery do not see them."""
-        after: str | None = ""
+        after: int | None = 0
         while (after := db.execute(SQL["select_next_journal"], (after,)).get) is not None:
             with db:
-                is_known = db.execute(SQL["select_reach"], (after,)).get is not None
-                if not is_known and db.execute(SQL["select_is_deleted"], (after,)).get is None:
-                    yield StoreDamage(
-                        after, "it has a journal but is missing from the runs table", RESTORE_FIX
-                    )
+                run, is_known = db.execute(SQL["select_run_of_journal"], (after,)).fetchone() or (None, 1)
+                if run is None or not is_known:
+                    message = "it has a journal but is missing from the runs table"
+                    yield StoreDamage(cast("str | None", run), message, RESTORE_FIX)
 
     def _report_unreadable(self, run: str | None, damages: Iterator[StoreDamage]) -> Iterator[StoreDamage]:
         """Report data that cannot be read as damage, which ends only this part of the check."""
@@ -99,40 +102,36 @@ class StoreInspection:
         except (apsw.Error, UnicodeDecodeError) as error:
             yield StoreDamage(run, f"cannot be read: {error}", RESTORE_FIX)
 
-    def _check_run(self, db: apsw.Connection, run: str) -> Iterator[StoreDamage]:
-        *columns, reach = db.execute(SQL["select_whole_run"], (run,)).fetchone() or (None,)
+    def _check_run(self, db: apsw.Connection, id: int, run: str) -> Iterator[StoreDamage]:
+        *columns, reach = db.execute(SQL["select_whole_run"], (id,)).fetchone() or (None,)
         if not columns:
             return  # deleted since its id was read
         row = RunRow(*columns)
-        yield from self._check_indexes(db, row)
+        yield from self._check_indexes(db, id, row)
         if row.definition is not None and db.execute(SQL["has_definition"], (row.definition,)).get is None:
             yield StoreDamage(run, f"its definition {row.definition} is missing", RESTORE_FIX)
         first: EventRow | None = None
         last: EventRow | None = None
-        stored = db.execute(SQL["select_events"], (run, 0, 2**62))
+        settled_paths: dict[str, int] = {}
+        stored = db.execute(SQL["select_events"], (id, 0, 2**62))
         with closing(stored):
-            rows = cast("Iterator[hash_chain.StoredEvent]", stored)
+            rows = cast("Iterator[StoredRow]", stored)
             for last in hash_chain.verify_rows(run, 0, rows, lambda hash: _read_blob(db, hash), reach or 0):
                 first = first or last
                 self.event_count += 1
-                yield from self._check_settled(db, run, last)
+                if last.settles is not None and settled_paths.setdefault(last.settles, last.seq) != last.seq:
+                    settled_by = settled_paths[last.settles]
+                    message = f"events {settled_by} and {last.seq} both settle {last.settles}"
+                    yield StoreDamage(run, message, RESTORE_FIX)
         if first is not None and last is not None:
             for problem in self._compare_row(row, first, last):
                 yield StoreDamage(run, problem, RESTORE_FIX)
 
-    def _check_indexes(self, db: apsw.Connection, row: RunRow) -> Iterator[StoreDamage]:
+    def _check_indexes(self, db: apsw.Connection, id: int, row: RunRow) -> Iterator[StoreDamage]:
         for index, name in RUN_INDEXES.items():
-            if db.execute(SQL[name], row._asdict()).get is None:
+            if db.execute(SQL[name], {"id": id, **row._asdict()}).get is None:
                 message = f"it is missing from the index {index}, so lists and recovery may skip it"
                 yield StoreDamage(row.run, message, REINDEX_FIX.format(file=self.file))
-
-    def _check_settled(self, db: apsw.Connection, run: str, event: EventRow) -> Iterator[StoreDamage]:
-        if event.settles is None or db.execute(SQL["find_settling"], (run, event.settles)).get == event.seq:
-            return
-        message = (
-            f"event {event.seq} is missing from the index events_settled, so its path could be settled twice"
-        )
-        yield StoreDamage(run, message, REINDEX_FIX.format(file=self.file))
 
 
 def _read_blob(db: apsw.Connection, hash: bytes) -> bytes | None:

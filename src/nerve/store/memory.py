@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusal_messages
 from nerve.store.port import (
     EMPTIABLE_TYPE,
     EMPTIED_DATA,
+    MAX_SEARCHED_CHARS,
+    MAX_SEARCHED_RUNS,
+    PATCH_KIND,
+    TAG_KIND,
     Append,
     Definition,
     EventRow,
@@ -20,6 +25,9 @@ from nerve.store.port import (
     MessageRow,
     ReplyRow,
     RunRow,
+    TagRow,
+    UsageRow,
+    WaitRow,
 )
 
 
@@ -28,6 +36,7 @@ class MemoryStore:
 
     durable = False
     loss = None
+    summarized_since = 0.0
 
     def __init__(self) -> None:
         self._journals: dict[str, list[EventRow]] = {}
@@ -38,8 +47,12 @@ class MemoryStore:
         self._facts: dict[str, dict[str, FactRow]] = {}
         self._versions: dict[str, int] = {}
         self._replies: dict[tuple[str, str], ReplyRow] = {}
+        self._waits: dict[tuple[str, str], WaitRow] = {}
+        self._usage: dict[tuple[str, str, str], dict[str, float]] = {}
         self._messages: dict[str, list[MessageRow]] = {}
         self._resumes: dict[str, int] = {}
+        self._tags: dict[str, dict[tuple[str, str], str]] = {}
+        self._patches: dict[tuple[str, str, str], float] = {}
         self._message_lock = threading.Lock()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
@@ -63,7 +76,29 @@ class MemoryStore:
             previous = self._replies.setdefault((reply.session, reply.key), reply)
             if previous.reply == "" and previous.asked == reply.asked:
                 self._replies[reply.session, reply.key] = previous._replace(reply=reply.reply)
+        for wait in part.waits:
+            self._waits.pop((wait.run, wait.path), None)
+            if wait.data is not None:
+                self._waits[wait.run, wait.path] = wait
+        if part.row is not None:
+            self._store_tags(part.row, part.tags)
+            if part.row.ended is not None:
+                self._close_waits(part.row.run)
+        for used in part.usage:
+            totals = self._usage.setdefault((used.session, used.day, used.model), {})
+            for name, amount in used.amounts.items():
+                totals[name] = totals.get(name, 0) + amount
         return None
+
+    def _store_tags(self, row: RunRow, tags: Sequence[TagRow]) -> None:
+        for kind, name, value, at in tags:
+            self._tags.setdefault(row.run, {})[kind, name] = value
+            if kind == PATCH_KIND:
+                self._patches.setdefault((row.session, name, row.workflow), at)
+
+    def _close_waits(self, run: str) -> None:
+        for wait in self.waits_of_run(run):
+            del self._waits[run, wait.path]
 
     def _apply_fact(self, fact: FactRow) -> None:
         facts = self._facts.setdefault(fact.session, {})
@@ -116,6 +151,10 @@ class MemoryStore:
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        since: float | None = None,
+        tags: Mapping[str, str] | None = None,
+        patch: str | None = None,
+        search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
     ) -> list[RunRow]:
@@ -128,10 +167,46 @@ class MemoryStore:
             and row.run.startswith(prefix)
             and (conversation is None or row.conversation == conversation)
             and (label is None or row.label == label)
+            and (since is None or row.started >= since)
+            and (not tags or self._has_tags(row.run, tags))
+            and (patch is None or self._may_need_old_branch(row, patch))
             and (before is None or (row.started, row.run) < (before.started, before.run))
         ]
         rows.sort(key=lambda row: (row.started, row.run))
+        if search is not None:
+            rows = [row for row in rows[-MAX_SEARCHED_RUNS:] if self._contains_text(row, search)]
         return rows if newest is None else rows[max(0, len(rows) - newest) :]
+
+    def _has_tags(self, run: str, tags: Mapping[str, str]) -> bool:
+        own = self._tags.get(run, {})
+        return all(own.get((TAG_KIND, name)) == value for name, value in tags.items())
+
+    def _may_need_old_branch(self, row: RunRow, patch: str) -> bool:
+        value = self._tags.get(row.run, {}).get((PATCH_KIND, patch))
+        first_use = self._patches.get((row.session, patch, row.workflow), -math.inf)
+        return value == "false" or (value is None and row.started < first_use)
+
+    def _contains_text(self, row: RunRow, search: str) -> bool:
+        first = self._journals.get(row.run, [])[:1]
+        inputs = [
+            json.loads(event.data).get("input") for event in first if len(event.data) <= MAX_SEARCHED_CHARS
+        ]
+        own = self._tags.get(row.run, {})
+        texts = [
+            row.workflow,
+            row.label or "",
+            *(f"{name}={value}" for (kind, name), value in own.items() if kind == TAG_KIND),
+            *(value if isinstance(value, str) else _compact_json(value) for value in inputs),
+        ]
+        return any(_lower_ascii(search) in _lower_ascii(text) for text in texts)
+
+    def tag_names(self, session: str, kind: str) -> list[str]:
+        runs = (own for run, own in self._tags.items() if self._runs[run].session == session)
+        return sorted({name for own in runs for each_kind, name in own if each_kind == kind})
+
+    def last_written_runs(self, events: int) -> list[str]:
+        written = [(row.at, run) for run, rows in self._journals.items() for row in rows[-events:]]
+        return list(dict.fromkeys(run for _, run in sorted(written)[-events:]))
 
     def count_runs(self, session: str) -> dict[str, int]:
         return dict(Counter(row.state for row in self._runs.values() if row.session == session))
@@ -146,6 +221,26 @@ class MemoryStore:
     def labels(self, session: str, prefix: str, limit: int) -> list[str]:
         labels = {row.label for row in self._runs.values() if row.session == session and row.label}
         return sorted(label for label in labels if label.startswith(prefix))[:limit]
+
+    def open_waits(
+        self, session: str, kind: str, after: WaitRow | None = None, limit: int | None = None
+    ) -> list[WaitRow]:
+        waits = [wait for wait in self._waits.values() if (wait.session, wait.kind) == (session, kind)]
+        waits.sort(key=_wait_order)
+        return [wait for wait in waits if after is None or _wait_order(wait) > _wait_order(after)][:limit]
+
+    def waits_of_run(self, run: str) -> list[WaitRow]:
+        return sorted((wait for wait in self._waits.values() if wait.run == run), key=_wait_order)
+
+    def count_waits(self, session: str) -> dict[str, int]:
+        return dict(Counter(wait.kind for wait in self._waits.values() if wait.session == session))
+
+    def daily_usage(self, session: str, first_day: str, last_day: str) -> list[UsageRow]:
+        return [
+            UsageRow(*key, dict(amounts))
+            for key, amounts in sorted(self._usage.items())
+            if key[0] == session and first_day <= key[1] <= last_day
+        ]
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         run = self._keys.get((session, key))
@@ -201,6 +296,8 @@ class MemoryStore:
             if (removed := self._runs.pop(run, None)) is not None and removed.key is not None:
                 del self._keys[removed.session, removed.key]
             self._resumes.pop(run, None)
+            self._tags.pop(run, None)
+            self._close_waits(run)
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         rows = self._journals[run]
@@ -225,6 +322,19 @@ class MemoryStore:
         pass
 
 
+def _wait_order(wait: WaitRow) -> tuple[float, str, str]:
+    return wait.since, wait.run, wait.path
+
+
+def _compact_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _lower_ascii(text: str) -> str:
+    """Return a text with the letters that SQLite compares without regard to case in lower case."""
+    return "".join(char.lower() if char.isascii() else char for char in text)
+
+
 def fact_label(fact: FactRow) -> object:
     return json.loads(fact.record or "[null]")[0]
 
@@ -238,3 +348,5 @@ def _check_part(part: Append) -> None:
         refusal_messages.check_value_size(fact.record or "", "fact", fact.id)
     for reply in part.replies:
         refusal_messages.check_value_size(reply.reply, "the reply to", reply.key)
+    for wait in part.waits:
+        refusal_messages.check_value_size(wait.data or "", "the wait at", wait.path, "of run", wait.run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from nerve.errors import StoreError
@@ -12,6 +12,12 @@ MAX_INLINE_BYTES = 256 * 1024
 
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """Larger data is rejected."""
+
+MAX_SEARCHED_RUNS = 5000
+"""Number of runs that a search for a text looks at."""
+
+MAX_SEARCHED_CHARS = 20_000
+"""Length of the first event of a run whose input is searched."""
 
 
 EMPTIED_DATA = "{}"
@@ -50,6 +56,46 @@ class RunRow(NamedTuple):
     """The conversation in which it was started."""
     label: str | None = None
     """The label the user gave it; several runs may share one."""
+    summary: str | None = None
+    """JSON of what lists show of the run, so that they need not read its journal; None if not known, as in
+    rows that an earlier version wrote."""
+
+
+class WaitRow(NamedTuple):
+    """An open wait of a run, such as a gate; `data` is JSON. A row without data closes the wait.
+
+    The path identifies the wait within its run.
+    """
+
+    session: str
+    run: str
+    path: str
+    kind: str
+    since: float
+    data: str | None
+
+
+TAG_KIND, PATCH_KIND = "tag", "patch"
+"""The kinds of tag rows. The row of a patch has the value "true" if the run takes its new branch."""
+
+
+class TagRow(NamedTuple):
+    """A tag of a run, or a patch that the run has evaluated."""
+
+    kind: str
+    name: str
+    value: str
+    at: float
+
+
+class UsageRow(NamedTuple):
+    """Amounts that runs of a session used of a model on a day, such as tokens and cost."""
+
+    session: str
+    day: str
+    """The local date, such as `2025-11-15`."""
+    model: str
+    amounts: Mapping[str, float]
 
 
 class FactRow(NamedTuple):
@@ -103,7 +149,9 @@ class ReplyRow(NamedTuple):
 class Append(NamedTuple):
     """Rows to append to one journal, all or none, after the row numbered `after`.
 
-    Facts are asserted and retracted in the order given. An append without rows names no run.
+    Facts are asserted and retracted, and waits opened and closed, in the order given. The row of a run that
+    has ended closes all its waits. Used amounts are added to those of their day and model. Tags belong to
+    the run of the row, which is given with them. An append of facts or replies alone names no run.
     """
 
     run: str
@@ -113,6 +161,9 @@ class Append(NamedTuple):
     definition: Definition | None = None
     facts: Sequence[FactRow] = ()
     replies: Sequence[ReplyRow] = ()
+    waits: Sequence[WaitRow] = ()
+    usage: Sequence[UsageRow] = ()
+    tags: Sequence[TagRow] = ()
 
 
 class Store(Protocol):
@@ -153,13 +204,28 @@ class Store(Protocol):
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        since: float | None = None,
+        tags: Mapping[str, str] | None = None,
+        patch: str | None = None,
+        search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
     ) -> list[RunRow]:
-        """Return the matching runs, oldest first; those started before `before`, and the `newest` of them."""
+        """Return the matching runs, oldest first; those started before `before`, and the `newest` of them.
+
+        `since` is the earliest start, `tags` are names and values that a run has. With a `patch`, return
+        the runs that may need its old branch: those that evaluated it as false, and those that have not
+        evaluated it and started before the first run of their workflow did. `search` is a text in the
+        workflow, label, tags or input of a run, without regard to the case of ASCII letters; only the
+        newest `MAX_SEARCHED_RUNS` of the runs that match otherwise are searched, and inputs in first
+        events of at most `MAX_SEARCHED_CHARS` characters.
+        """
+
+    def last_written_runs(self, events: int) -> list[str]:
+        """Return the runs that the last events of the store belong to, in no order."""
 
     def count_runs(self, session: str) -> dict[str, int]:
-        """Return the number of runs of a session in each state."""
+        """Return the number of runs of a session in each state, at a cost that does not depend on it."""
 
     def count_definitions(self, session: str) -> dict[str, int]:
         """Return the number of runs of a session by definition hash, first used first."""
@@ -169,6 +235,34 @@ class Store(Protocol):
 
     def labels(self, session: str, prefix: str, limit: int) -> list[str]:
         """Return at most `limit` labels of a session's runs with a prefix, sorted."""
+
+    def tag_names(self, session: str, kind: str) -> list[str]:
+        """Return the names of the tags of a kind in a session, sorted; the cost depends on their number."""
+
+    def open_waits(
+        self, session: str, kind: str, after: WaitRow | None = None, limit: int | None = None
+    ) -> list[WaitRow]:
+        """Return the open waits of a kind in a session, oldest first; those that follow `after`.
+
+        With a `limit`, return at most that many. No journal is read, and the cost does not depend on the
+        number of runs.
+        """
+
+    def waits_of_run(self, run: str) -> list[WaitRow]:
+        """Return the open waits of a run of all kinds, oldest first."""
+
+    def count_waits(self, session: str) -> dict[str, int]:
+        """Return the number of open waits of a session by kind."""
+
+    def daily_usage(self, session: str, first_day: str, last_day: str) -> list[UsageRow]:
+        """Return the used amounts of each day and model from `first_day` to `last_day`, in that order."""
+
+    @property
+    def summarized_since(self) -> float:
+        """The time since which summaries, waits and usage are written; 0 if the store always had them.
+
+        Runs that an earlier version started have none before that time: their journals must be read.
+        """
 
     def run_by_key(self, session: str, key: str) -> RunRow | None: ...
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import apsw
 
@@ -20,7 +21,19 @@ from nerve.project.ownership import disown_changed, forget_log
 from nerve.store import hash_chain, refusal_messages
 from nerve.store.commit_mark import CommitMark
 from nerve.store.owner_lock import OwnerLock
-from nerve.store.port import Append, Definition, EventRow, FactRow, MessageRow, ReplyRow, RunRow
+from nerve.store.port import (
+    MAX_SEARCHED_CHARS,
+    MAX_SEARCHED_RUNS,
+    Append,
+    Definition,
+    EventRow,
+    FactRow,
+    MessageRow,
+    ReplyRow,
+    RunRow,
+    UsageRow,
+    WaitRow,
+)
 from nerve.store.sqlite_connection import (
     FileIdentity,
     close_connection,
@@ -32,17 +45,12 @@ from nerve.store.sqlite_connection import (
 )
 from nerve.store.sqlite_writer import SqliteWriter
 from nerve.store.statements import SQL
+from nerve.store.stored_rows import TYPE_CODES, StoredRow
 
 _log = logging.getLogger(__name__)
 
-_SELECT_BY_FILTER = {
-    "conversation": "select_runs_of_conversation",
-    "label": "select_runs_with_label",
-    "states": "select_runs_in_states",
-}
-"""The statement for each filter, in order of preference."""
-
-
+MAX_COMPARED_RUNS = 1000
+"""Number of runs in some states up to which the tags of each are compared; else a tag leads to the runs."""
 DELETE_PAUSE_S = 0.001
 """Seconds between two transactions of a deletion in the background."""
 MAX_SEQ = 2**62
@@ -107,27 +115,37 @@ class SqliteStore:
         return rows[0] if rows else None
 
     def _last_seq(self, run: str, type: str | None) -> int | None:
+        stored_type = None if type is None else TYPE_CODES.get(type, type)
         try:
-            return cast("int | None", self._reader.execute(SQL["select_last"], (run, type)).get)
+            id, _ = self._find_journal(run)
+            return cast("int | None", self._reader.execute(SQL["select_last"], (id, stored_type)).get)
         except apsw.CorruptError as error:
             raise JournalBroken(run, 1) from error
 
+    def _find_journal(self, run: str) -> tuple[int | None, int]:
+        """Return the id of a journal, and an event that it is known to hold."""
+        row = self._reader.execute(SQL["select_journal"], (run,)).fetchone()
+        id, reach = cast("tuple[int | None, int | None]", row or (None, None))
+        return id, reach or 0
+
     def _read_events(self, run: str, after: int, last: int) -> list[EventRow]:
         try:
-            return self._read_verified(run, after, last)
+            id, reach = self._find_journal(run)
+            stored = self._reader.execute(SQL["select_events"], (id, after, last))
+            try:
+                stored_rows = cast("Iterator[StoredRow]", stored)
+                rows = list(
+                    hash_chain.verify_rows(run, after, stored_rows, self._read_blob, min(reach, last))
+                )
+            finally:
+                # A cursor left open by an error would keep all later reads at this snapshot.
+                stored.close(True)
         except apsw.CorruptError as error:
             # The pages of other journals may be intact, so only this run is unreadable.
             raise JournalBroken(run, after + 1) from error
-
-    def _read_verified(self, run: str, after: int, last: int) -> list[EventRow]:
-        reach = self._reader.execute(SQL["select_reach"], (run,)).get or 0
-        stored = self._reader.execute(SQL["select_events"], (run, after, last))
-        try:
-            rows = cast("Iterator[hash_chain.StoredEvent]", stored)
-            return hash_chain.list_verified_rows(run, after, rows, self._read_blob, min(reach, last))
-        finally:
-            # A cursor left open by an error would keep all later reads at this snapshot.
-            stored.close(True)
+        while rows and rows[-1].seq > last:
+            rows.pop()
+        return rows
 
     def _read_blob(self, hash: bytes) -> bytes | None:
         return cast("bytes | None", self._reader.execute(SQL["select_blob"], (hash,)).get)
@@ -144,30 +162,70 @@ class SqliteStore:
         prefix: str = "",
         conversation: str | None = None,
         label: str | None = None,
+        since: float | None = None,
+        tags: Mapping[str, str] | None = None,
+        patch: str | None = None,
+        search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
     ) -> list[RunRow]:
-        values = {
+        values: dict[str, Any] = {
             "session": session,
             "workflow": workflow,
             "states": None if states is None else json.dumps(list(states)),
             "prefix": prefix,
             "conversation": conversation,
             "label": label,
+            "since": since,
+            "tags": json.dumps(dict(tags)) if tags else None,
+            "patch": patch,
             "started": before.started if before is not None else None,
             "before": before.run if before is not None else None,
             "newest": -1 if newest is None else newest,
         }
-        name = next(
-            (name for value, name in _SELECT_BY_FILTER.items() if values[value] is not None), "select_runs"
-        )
-        if newest is not None and session is not None and not prefix:
-            if name == "select_runs":
-                name = "select_newest_runs"
-            elif name == "select_runs_in_states" and states is not None and len(states) == 1:
-                name, values["state"] = "select_newest_runs_in_state", next(iter(states))
+        statement = SQL[self._choose_statement(values, states, tags, newest)]
+        if search is not None:
+            statement = SQL["search_runs"].replace(":candidates", statement.rstrip(";"))
+            values |= {"search": search, "max_chars": MAX_SEARCHED_CHARS, "found": values["newest"]}
+            values["newest"] = MAX_SEARCHED_RUNS
         with translate_sqlite_errors(self.file):
-            return list(self._readable_rows(self._reader.execute(SQL[name], values)))[::-1]
+            return list(self._readable_rows(self._reader.execute(statement, values)))[::-1]
+
+    def _choose_statement(
+        self,
+        values: dict[str, Any],
+        states: Collection[str] | None,
+        tags: Mapping[str, str] | None,
+        newest: int | None,
+    ) -> str:
+        """Return the name of the statement whose index leads to the fewest other runs."""
+        session = values["session"]
+        if values["conversation"] is not None:
+            return "select_runs_of_conversation"
+        if values["label"] is not None:
+            return "select_runs_with_label"
+        if tags and session is not None and not self._has_few_runs(session, states):
+            values["tag"], values["value"] = next(iter(tags.items()))
+            return "select_runs_with_tag"
+        is_page = newest is not None and session is not None and not values["prefix"]
+        if states is None:
+            return "select_newest_runs" if is_page else "select_runs"
+        if is_page and len(states) == 1:
+            values["state"] = next(iter(states))
+            return "select_newest_runs_in_state"
+        return "select_runs_in_states"
+
+    def _has_few_runs(self, session: str, states: Collection[str] | None) -> bool:
+        """Return whether so few runs are in some states that the tags of each can be compared."""
+        counts = {} if states is None else self.count_runs(session)
+        return states is not None and sum(counts.get(state, 0) for state in states) <= MAX_COMPARED_RUNS
+
+    def last_written_runs(self, events: int) -> list[str]:
+        runs: list[str] = []
+        # A damaged page belongs to some journals only, which are reported when they are read.
+        with translate_sqlite_errors(self.file), suppress(apsw.CorruptError):
+            runs.extend(run for (run,) in self._reader.execute(SQL["select_last_written"], (events,)))
+        return runs
 
     def count_runs(self, session: str) -> dict[str, int]:
         with translate_sqlite_errors(self.file):
@@ -185,6 +243,11 @@ class SqliteStore:
         with translate_sqlite_errors(self.file):
             return [name for (name,) in self._reader.execute(SQL["select_sessions"])]
 
+    def tag_names(self, session: str, kind: str) -> list[str]:
+        with translate_sqlite_errors(self.file):
+            rows = self._reader.execute(SQL["select_tag_names"], {"session": session, "kind": kind})
+            return [name for (name,) in rows]
+
     def labels(self, session: str, prefix: str, limit: int) -> list[str]:
         parameters = {"session": session, "prefix": prefix, "limit": limit}
         with translate_sqlite_errors(self.file):
@@ -199,6 +262,37 @@ class SqliteStore:
                 return
             except UnicodeDecodeError as error:
                 _log.error("%s: skipped an unreadable row of `runs`: %s", self.file, error)
+
+    def open_waits(
+        self, session: str, kind: str, after: WaitRow | None = None, limit: int | None = None
+    ) -> list[WaitRow]:
+        last = (-math.inf, "", "") if after is None else (after.since, after.run, after.path)
+        values = {"session": session, "kind": kind, "limit": -1 if limit is None else limit}
+        values |= dict(zip(("since", "run", "path"), last, strict=True))
+        with translate_sqlite_errors(self.file):
+            return [WaitRow(*row) for row in self._reader.execute(SQL["select_open_waits"], values)]
+
+    def waits_of_run(self, run: str) -> list[WaitRow]:
+        with translate_sqlite_errors(self.file):
+            return [WaitRow(*row) for row in self._reader.execute(SQL["select_waits_of_run"], (run,))]
+
+    def count_waits(self, session: str) -> dict[str, int]:
+        with translate_sqlite_errors(self.file):
+            counts = self._reader.execute(SQL["count_waits"], (session,))
+            return dict(cast("Iterator[tuple[str, int]]", counts))
+
+    def daily_usage(self, session: str, first_day: str, last_day: str) -> list[UsageRow]:
+        totals: dict[tuple[str, str, str], dict[str, float]] = {}
+        with translate_sqlite_errors(self.file):
+            rows = self._reader.execute(SQL["select_usage"], (session, first_day, last_day))
+            for *key, name, amount in cast("Iterator[tuple[str, str, str, str, float]]", rows):
+                totals.setdefault(cast("tuple[str, str, str]", tuple(key)), {})[name] = amount
+        return [UsageRow(*key, amounts) for key, amounts in totals.items()]
+
+    @property
+    def summarized_since(self) -> float:
+        with translate_sqlite_errors(self.file):
+            return cast("float", self._reader.execute(SQL["select_property"], ("summarized_since",)).get)
 
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         return self._select_run("select_run_by_key", (session, key))
@@ -258,11 +352,13 @@ class SqliteStore:
     def delete_runs(self, runs: Sequence[str]) -> None:
         with self._write_lock, translate_sqlite_errors(self.file):
             self._writer.delete_runs(runs)
-        more = True
-        while more:
-            with self._write_lock, translate_sqlite_errors(self.file):
-                more = self._writer.delete_more()
-            time.sleep(DELETE_PAUSE_S)  # other threads seldom get a lock that is released and taken at once
+        for continue_deletion in (self._writer.delete_more, self._writer.free_pages):
+            more = True
+            while more:
+                with self._write_lock, translate_sqlite_errors(self.file):
+                    more = continue_deletion()
+                # Other threads seldom get a lock that is released and taken at once.
+                time.sleep(DELETE_PAUSE_S)
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         with self._write_lock, translate_sqlite_errors(self.file):

@@ -20,6 +20,9 @@ FILE_CHECK_INTERVAL_S = 1.0
 MAX_WAL_BYTES = 16 * 1024 * 1024
 """Size of the write-ahead log after a checkpoint, however large a slow reader let it grow."""
 
+INCREMENTAL_VACUUM = 2
+"""The mode in which unused pages are given back to the file system when the store asks for it."""
+
 
 def create_store_file(file: Path) -> None:
     """Create an empty file that only its owner can read, signed as this user's.
@@ -45,6 +48,8 @@ def open_writer(
     db = _open_connection(file, vfs, apsw.SQLITE_OPEN_READWRITE)
     try:
         migrations.check_store_version(db, file)
+        if db.pragma("page_count") == 0:
+            db.pragma("auto_vacuum", INCREMENTAL_VACUUM)
         if db.pragma("journal_mode", "wal") != "wal":
             raise StoreFailed(f"{file} does not support a write-ahead log. Use a local disk.")
         db.pragma("journal_size_limit", MAX_WAL_BYTES)
@@ -53,10 +58,19 @@ def open_writer(
             sign_log(file)
         inspect(db)
         migrations.migrate(db)
+        if db.pragma("auto_vacuum") != INCREMENTAL_VACUUM:
+            rebuild_file(db)
     except BaseException:
         close_connection(db)
         raise
     return db
+
+
+def rebuild_file(db: apsw.Connection) -> None:
+    """Rewrite a file of an earlier version so that deletions can give space back, if the disk has room."""
+    with suppress(apsw.FullError):
+        db.pragma("auto_vacuum", INCREMENTAL_VACUUM)
+        db.execute("VACUUM")
 
 
 def open_reader(file: Path, vfs: str | None) -> apsw.Connection:

@@ -14,19 +14,40 @@ from nerve.errors import Conflict, StoreError
 from nerve.store import refusal_messages
 from nerve.store.commit_mark import CommitMark, LastEvent
 from nerve.store.hash_chain import EMPTIED_MARK, FIRST_HASH, hash_data, hash_row
-from nerve.store.port import EMPTIABLE_TYPE, MAX_INLINE_BYTES, MAX_VALUE_BYTES, Append, FactRow, MessageRow
+from nerve.store.port import (
+    EMPTIABLE_TYPE,
+    MAX_INLINE_BYTES,
+    MAX_VALUE_BYTES,
+    PATCH_KIND,
+    Append,
+    Definition,
+    EventRow,
+    FactRow,
+    MessageRow,
+    RunRow,
+    TagRow,
+    WaitRow,
+)
 from nerve.store.sqlite_connection import close_connection
 from nerve.store.statements import SQL, statement_for_rows
+from nerve.store.stored_rows import (
+    JOINED_TYPES,
+    MARKS,
+    OWN_PATH,
+    TYPE_CODES,
+    abbreviate_data,
+    restore_data,
+    type_name,
+)
 from nerve.store.transaction import Transaction
 
-Head = tuple[int, bytes]
 Execute = Callable[..., apsw.Cursor]
 
-DELETED_HEAD: Head = (-1, b"")
-"""The head of a run that is being deleted: nothing can follow."""
+DELETED = -1
+"""The last event of a run that is being deleted: nothing can follow it."""
 
-MAX_CACHED_HEADS = 8192
-"""Number of journals whose last event is cached; others are looked up."""
+MAX_CACHED_ENDS = 8192
+"""Number of journals whose end is cached; others are looked up."""
 
 CHECKPOINT_PAGES = 1000
 """Pages in the write-ahead log that trigger a checkpoint."""
@@ -34,8 +55,25 @@ CHECKPOINT_PAGES = 1000
 MAX_DELETED_EVENTS = 2000
 """Maximum number of events of one run deleted in one transaction."""
 
+MAX_FREED_PAGES = 500
+"""Maximum number of unused pages given back to the file system in one transaction."""
+
+NO_FIRST_EVENT = (None, None, None, None, None)
+"""The last columns of a row with one event."""
+
 _LARGEST_CHUNK = 256
 _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
+
+
+class _JournalEnd:
+    """The end of a journal, after which events are appended."""
+
+    __slots__ = ("hash", "id", "seq", "settled_paths")
+
+    def __init__(self, id: int, seq: int, hash: bytes, settled_paths: dict[str, int] | None) -> None:
+        self.id, self.seq, self.hash = id, seq, hash
+        self.settled_paths = settled_paths
+        """The settled paths and the events that settled them; None if they are not loaded."""
 
 
 class SqliteWriter:
@@ -49,7 +87,7 @@ class SqliteWriter:
     ) -> None:
         self._connect, self._check_file_identity, self._mark = connect, check_file_identity, mark
         self._last_event: LastEvent | None = None
-        self._heads: OrderedDict[str, Head] = OrderedDict()
+        self._ends: OrderedDict[str, _JournalEnd] = OrderedDict()
         self._use_connection(connect())
         self._last_event = mark.claim.event if mark.claim is not None else None
 
@@ -59,6 +97,7 @@ class SqliteWriter:
         self._group_transaction = Transaction(db, self._execute)
         self._busy_timeout_s = -1.0
         self._wal_pages = 0
+        self._last_id: int | None = None
         self._mark.forget_salts()
         # Replaces SQLite's own hook, which checkpoints inside the commit and hides errors.
         db.set_wal_hook(self._on_wal_pages)
@@ -74,10 +113,13 @@ class SqliteWriter:
             try:
                 outcomes = self._append_together(db, batch)
             except apsw.ConstraintError:
-                self._heads.clear()
+                self._ends.clear()
                 outcomes = self._append_one_by_one(db, batch)
         except apsw.Error as error:
             self._after_error(error)
+            raise
+        except ValueError:
+            self._ends.clear()  # paths of the refused batch may be noted as settled
             raise
         self._after_commit(db)
         return outcomes
@@ -96,20 +138,25 @@ class SqliteWriter:
     def delete_runs(self, runs: Sequence[str]) -> None:
         """Delete runs and the blobs only they use; events of a long run are deleted later."""
         for run in runs:
-            self._heads.pop(run, None)
+            self._ends.pop(run, None)
         if self._last_event is not None and self._last_event.run in runs:
             # Before the runs are deleted: a crash after that must not report them as lost.
             self._last_event = self._newest_event()
             self._mark.write(self._wal_pages, self._last_event)
         with self._transaction() as execute:
             for run in runs:
-                last = (execute(SQL["select_head"], (run,)).fetchone() or (0,))[0]
-                for name in ("delete_run", "forget_resume"):
-                    execute(SQL[name], (run,))
-                if last > MAX_DELETED_EVENTS:
-                    execute(SQL["insert_deletion"], (run,))
+                execute(SQL["forget_resume"], (run,))
+                _insert_chunked(execute, "delete_waits_of_runs", 1, [run])
+                id, last, *_ = execute(SQL["select_end"], (run,)).fetchone() or (None, None)
+                if id is None:
+                    continue
+                execute(SQL["delete_run"], (id,))
+                execute(SQL["delete_tags"], (id,))
+                if (last or 0) > MAX_DELETED_EVENTS:
+                    execute(SQL["insert_deletion"], (id,))
                 else:
-                    _delete_events_after(execute, run, 0)
+                    _delete_events_after(execute, id, 0)
+                    execute(SQL["delete_journal"], (id,))
 
     def delete_more(self) -> bool:
         """Delete some events of a deleted run, last ones first; return whether there may be more."""
@@ -117,25 +164,35 @@ class SqliteWriter:
             deletion = execute(SQL["select_deletion"]).fetchone()
             if deletion is None:
                 return False
-            last = (execute(SQL["select_head"], deletion).fetchone() or (0,))[0]
-            _delete_events_after(execute, deletion[0], max(0, last - MAX_DELETED_EVENTS))
-            if last <= MAX_DELETED_EVENTS:
-                execute(SQL["delete_deletion"], deletion)
+            id, last = cast("tuple[int, int | None]", deletion)
+            _delete_events_after(execute, id, max(0, (last or 0) - MAX_DELETED_EVENTS))
+            if (last or 0) <= MAX_DELETED_EVENTS:
+                execute(SQL["delete_journal"], (id,))
+                execute(SQL["delete_deletion"], (id,))
             return True
+
+    def free_pages(self) -> bool:
+        """Give some unused pages back to the file system; return whether there are more."""
+        with self._transaction() as execute:
+            execute(SQL["free_pages"].format(MAX_FREED_PAGES)).fetchall()
+            return bool(execute(SQL["freelist_count"]).get)
 
     def empty_events(self, run: str, seqs: Sequence[int]) -> None:
         """Replace data by its digest; the journal can still be verified."""
         with self._transaction() as execute:
             for seq in seqs:
-                type, stored_data = cast(
-                    "tuple[str, str | bytes]", execute(SQL["select_data"], (run, seq)).fetchone()
-                )
-                if type != EMPTIABLE_TYPE:
-                    raise refusal_messages.not_emptiable_error(run, seq, type)
+                row = execute(SQL["select_data"], (run, seq)).fetchone() or (0, "", "")
+                id, type, stored_data = cast("tuple[int, str | int, str | bytes]", row)
+                if type_name(type) != EMPTIABLE_TYPE:
+                    raise refusal_messages.not_emptiable_error(run, seq, type_name(type))
                 if isinstance(stored_data, bytes) and len(stored_data) == len(EMPTIED_MARK + FIRST_HASH):
                     continue
-                data_digest = hash_data(stored_data.encode()) if isinstance(stored_data, str) else stored_data
-                execute(SQL["empty_event"], (EMPTIED_MARK + data_digest, run, seq))
+                data_digest = (
+                    hash_data(restore_data(stored_data).encode())
+                    if isinstance(stored_data, str)
+                    else stored_data
+                )
+                execute(SQL["empty_event"], (EMPTIED_MARK + data_digest, id))
                 if data_digest is stored_data:
                     execute(SQL["delete_blob"], (data_digest,))
 
@@ -156,51 +213,90 @@ class SqliteWriter:
             self._checkpoint(db)
 
     def _after_error(self, error: apsw.Error) -> None:
-        self._heads.clear()
+        self._ends.clear()
         if not isinstance(error, _TRANSIENT_ERRORS):
             self._reopen()
 
     def _append_together(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
-        new_heads: dict[str, Head] = {}
+        new_ends: dict[str, _JournalEnd] = {}
         group = _AppendGroup()
         with self._group_transaction as execute:
             for part in batch:
-                head = new_heads.get(part.run) or self._cached_head(db, part)
-                if head[0] == part.after:
-                    new_heads[part.run] = group.add(part, head)
-                    outcomes.append(None)
-                else:
-                    outcomes.append(_sequence_conflict(part, head))
+                end = new_ends.get(part.run) or self._cached_end(db, part)
+                conflict = _find_conflict(db, part, end)
+                if conflict is None:
+                    new_end = self._add_part(db, group, part, end)
+                    if new_end is not None:
+                        new_ends[part.run] = new_end
+                outcomes.append(conflict)
             group.write(execute)
-        self._remember(new_heads)
+        self._remember(new_ends)
         return outcomes
 
     def _append_one_by_one(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         with Transaction(db) as execute:
-            return [_append_part_alone(db, execute, part) for part in batch]
+            return [self._append_alone(db, execute, part) for part in batch]
 
-    def _cached_head(self, db: apsw.Connection, part: Append) -> Head:
-        head = self._heads.get(part.run)
-        if head is None and part.after == 0 and part.rows:
-            return 0, FIRST_HASH  # the key of its first row decides whether the run is new
-        if head is None or head[0] != part.after:
-            head = _select_head(db, part.run)
-        return head
+    def _append_alone(self, db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
+        end = _select_end(db, part.run)
+        if conflict := _find_conflict(db, part, end):
+            return conflict
+        group = _AppendGroup()
+        self._add_part(db, group, part, end)
+        execute("SAVEPOINT part")
+        try:
+            group.write(execute)
+        except apsw.ConstraintError:
+            execute("ROLLBACK TO part")
+            if conflict := _key_conflict(db, part):
+                return conflict
+            raise
+        finally:
+            if db.in_transaction:
+                execute("RELEASE part")
+        return None
 
-    def _remember(self, new_heads: dict[str, Head]) -> None:
-        heads = self._heads
-        for run, head in new_heads.items():
-            heads[run] = head
-            heads.move_to_end(run)
-        while len(heads) > MAX_CACHED_HEADS:
-            heads.popitem(last=False)
-        if new_heads and head[0]:  # facts and replies have no events
-            self._last_event = LastEvent(run, *head)
+    def _add_part(
+        self, db: apsw.Connection, group: _AppendGroup, part: Append, end: _JournalEnd | None
+    ) -> _JournalEnd | None:
+        """Add a part to a group; return the end of its journal after it, if it has one."""
+        if end is None and (part.rows or part.row is not None):
+            settled_paths = {row.settles: row.seq for row in part.rows if row.settles is not None}
+            end = _JournalEnd(self._new_id(db), 0, FIRST_HASH, settled_paths)
+            group.add_journal(part.run, end)
+        if part.definition is not None or part.facts or part.replies or part.waits or part.usage:
+            group.add_values(part)
+        return group.add(part, end) if end is not None else None
+
+    def _new_id(self, db: apsw.Connection) -> int:
+        if self._last_id is None:
+            self._last_id = cast("int", db.execute(SQL["select_last_journal"]).get)
+        self._last_id += 1
+        return self._last_id
+
+    def _cached_end(self, db: apsw.Connection, part: Append) -> _JournalEnd | None:
+        end = self._ends.get(part.run)
+        if end is None and part.after == 0 and part.rows:
+            return None  # the name of its journal decides whether the run is new
+        if end is None or end.seq != part.after:
+            end = _select_end(db, part.run)
+        return end
+
+    def _remember(self, new_ends: dict[str, _JournalEnd]) -> None:
+        ends = self._ends
+        for run, end in new_ends.items():
+            ends[run] = end
+            ends.move_to_end(run)
+        while len(ends) > MAX_CACHED_ENDS:
+            ends.popitem(last=False)
+        if new_ends and end.seq:  # a run may have no events
+            self._last_event = LastEvent(run, end.seq, end.hash)
 
     def _newest_event(self) -> LastEvent | None:
         """Return the last event of the journal that was written to last."""
-        return next((LastEvent(run, *head) for run, head in reversed(self._heads.items()) if head[0]), None)
+        ends = reversed(self._ends.items())
+        return next((LastEvent(run, end.seq, end.hash) for run, end in ends if end.seq), None)
 
     def _ready_connection(self, patience: float) -> apsw.Connection:
         self._check_file_identity()
@@ -246,41 +342,87 @@ class _AppendGroup:
     """The values of many rows for few statements, since each statement releases the interpreter lock."""
 
     def __init__(self) -> None:
+        self._journals: list[object] = []
         self._events: list[object] = []
         self._blobs: list[object] = []
         self._runs: list[object] = []
-        self._definitions: list[object] = []
+        self._definitions: dict[str, Definition] = {}
         self._facts: dict[tuple[str, str], FactRow] = {}
         self._versions: dict[str, int] = {}
         self._replies: list[object] = []
+        self._waits: dict[tuple[str, str], WaitRow] = {}
+        self._ended_runs: list[object] = []
+        self._usage: list[object] = []
+        self._tags: dict[tuple[int, str, str], tuple[object, ...]] = {}
+        self._patches: list[object] = []
 
-    def add(self, part: Append, head: Head) -> Head:
-        run, (seq, hash) = part.run, head
-        for row in part.rows:
+    def add_journal(self, run: str, end: _JournalEnd) -> None:
+        self._journals += (end.id, run)
+
+    def add(self, part: Append, end: _JournalEnd) -> _JournalEnd:
+        """Add the events and the row of a run; return the new end of its journal."""
+        run, rows, id, seq, hash, events = part.run, part.rows, end.id, end.seq, end.hash, self._events
+        first: tuple[object, ...] | None = None
+        for left, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
             seq += 1
-            if row.seq != seq:
-                raise refusal_messages.out_of_order_error(run, seq, row.seq)
-            _, at, type, path, settles, text = row
-            stored_data: str | bytes = text
+            row_seq, at, type, path, settles, text = row
+            if row_seq != seq:
+                raise refusal_messages.out_of_order_error(run, seq, row_seq)
             data = text.encode()
             data_digest = hash_data(data)
-            if len(data) > MAX_INLINE_BYTES:
+            hash = hash_row(hash, run, row, data_digest)
+            if len(data) > MAX_INLINE_BYTES or text.startswith(MARKS):
                 if len(data) > MAX_VALUE_BYTES:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
-                stored_data = data_digest
-            hash = hash_row(hash, run, row, data_digest)
-            self._events += (run, seq, at, type, path, settles, stored_data, hash)
+                stored_data: str | bytes = data_digest
+            else:
+                stored_data = abbreviate_data(type, text)
+            settled = OWN_PATH if settles == path else settles
+            columns = at, TYPE_CODES.get(type, type), path, settled, stored_data
+            if first is not None:
+                events += (id, seq, hash, *columns, *first)
+                first = None
+            elif (
+                left
+                and type in JOINED_TYPES
+                and rows[-left].type in JOINED_TYPES
+                and stored_data is not data_digest
+            ):
+                first = columns
+            else:
+                events += (id, seq, hash, *columns, *NO_FIRST_EVENT)
+        settled_paths = end.settled_paths
         if part.row is not None:
-            self._runs += (*part.row, seq)
+            self._runs += (end.id, *part.row[1:], seq)
+            if part.row.ended is not None:
+                self._ended_runs.append(run)
+                settled_paths = None  # it is not needed any more
+            if part.tags:
+                self._add_tags(part.tags, part.row, end.id)
+        return _JournalEnd(end.id, seq, hash, settled_paths)
+
+    def _add_tags(self, tags: Sequence[TagRow], row: RunRow, id: int) -> None:
+        for kind, name, value, at in tags:
+            self._tags[id, kind, name] = (id, kind, name, value, row.session, row.started)
+            if kind == PATCH_KIND:
+                self._patches += (row.session, name, row.workflow, at)
+
+    def add_values(self, part: Append) -> None:
+        """Add what is not part of the journal."""
         if part.definition is not None:
-            self._definitions += part.definition
+            self._definitions[part.definition.hash] = part.definition
         for fact in part.facts:
             self._add_fact(fact)
         for reply in part.replies:
             refusal_messages.check_value_size(reply.reply, "the reply to", reply.key)
             self._replies += reply
-        return seq, hash
+        for wait in part.waits:
+            refusal_messages.check_value_size(wait.data or "", "the wait at", wait.path, "of run", wait.run)
+            self._waits[wait.run, wait.path] = wait
+        for used in part.usage:
+            for name, amount in used.amounts.items():
+                self._usage += (used.session, used.day, used.model, name, amount)
 
     def _add_fact(self, fact: FactRow) -> None:
         refusal_messages.check_value_size(fact.record or "", "fact", fact.id)
@@ -288,17 +430,22 @@ class _AppendGroup:
         self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
 
     def write(self, execute: Execute) -> None:
-        _insert_chunked(execute, "insert_events", 8, self._events)
-        if self._blobs:
-            _insert_chunked(execute, "insert_blobs", 2, self._blobs)
-        if self._runs:
-            _insert_chunked(execute, "upsert_runs", 13, self._runs)
-        if self._definitions:
-            _insert_chunked(execute, "insert_definitions", 5, self._definitions)
+        _insert_chunked(execute, "insert_journals", 2, self._journals)
+        _insert_chunked(execute, "insert_events", 13, self._events)
+        _insert_chunked(execute, "insert_blobs", 2, self._blobs)
+        _insert_chunked(execute, "upsert_runs", 14, self._runs)
+        _insert_chunked(
+            execute, "insert_definitions", 5, list(chain.from_iterable(self._definitions.values()))
+        )
+        _insert_chunked(execute, "insert_replies", 5, self._replies)
+        _insert_chunked(execute, "add_usage", 5, self._usage)
+        _insert_chunked(execute, "upsert_tags", 6, list(chain.from_iterable(self._tags.values())))
+        _insert_chunked(execute, "insert_patches", 4, self._patches)
         if self._facts:
             self._write_facts(execute)
-        if self._replies:
-            _insert_chunked(execute, "insert_replies", 5, self._replies)
+        if self._waits:
+            self._write_waits(execute)
+        _insert_chunked(execute, "delete_waits_of_runs", 1, self._ended_runs)
 
     def _write_facts(self, execute: Execute) -> None:
         retracted = [key for key, fact in self._facts.items() if fact.record is None]
@@ -306,6 +453,12 @@ class _AppendGroup:
         _insert_chunked(execute, "delete_facts", 2, list(chain.from_iterable(retracted)))
         _insert_chunked(execute, "upsert_facts", 6, list(chain.from_iterable(asserted)))
         _insert_chunked(execute, "upsert_fact_versions", 2, list(chain.from_iterable(self._versions.items())))
+
+    def _write_waits(self, execute: Execute) -> None:
+        closed = [key for key, wait in self._waits.items() if wait.data is None]
+        opened = [wait for wait in self._waits.values() if wait.data is not None]
+        _insert_chunked(execute, "delete_waits", 2, list(chain.from_iterable(closed)))
+        _insert_chunked(execute, "upsert_waits", 6, list(chain.from_iterable(opened)))
 
 
 def _insert_chunked(execute: Execute, name: str, width: int, values: list[object]) -> None:
@@ -318,42 +471,40 @@ def _insert_chunked(execute: Execute, name: str, width: int, values: list[object
         start, rows = end, rows - count
 
 
-def _append_part_alone(db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
-    head = _select_head(db, part.run)
-    if head[0] != part.after:
-        return _sequence_conflict(part, head)
-    group = _AppendGroup()
-    group.add(part, head)
-    execute("SAVEPOINT part")
-    try:
-        group.write(execute)
-    except apsw.ConstraintError:
-        execute("ROLLBACK TO part")
-        if conflict := _constraint_conflict(db, part):
-            return conflict
-        raise
-    finally:
-        if db.in_transaction:
-            execute("RELEASE part")
+def _find_conflict(db: apsw.Connection, part: Append, end: _JournalEnd | None) -> Conflict | None:
+    """Return why a part cannot follow the end of its journal; else note its paths as settled."""
+    last = end.seq if end is not None else 0
+    if last != part.after:
+        return (
+            refusal_messages.deletion_conflict(part.run)
+            if last == DELETED
+            else refusal_messages.sequence_conflict(part, last)
+        )
+    settling = [row for row in part.rows if row.settles is not None]
+    if not settling:
+        return None
+    if end is None:
+        settled_paths = {}
+    elif end.settled_paths is not None:
+        settled_paths = end.settled_paths
+    else:
+        rows = cast("Iterator[tuple[str, int]]", db.execute(SQL["select_settled"], (end.id,)))
+        settled_paths = end.settled_paths = dict(rows)
+    return _settle_paths(part.run, settling, settled_paths)
+
+
+def _settle_paths(run: str, rows: list[EventRow], settled_paths: dict[str, int]) -> Conflict | None:
+    """Note the paths that events settle, all or none; return the conflict if one is settled already."""
+    for number, row in enumerate(rows):
+        settled_by = settled_paths.setdefault(cast("str", row.settles), row.seq)
+        if settled_by != row.seq:
+            for earlier in rows[:number]:
+                del settled_paths[cast("str", earlier.settles)]
+            return refusal_messages.settled_path_conflict(run, cast("str", row.settles), settled_by)
     return None
 
 
-def _sequence_conflict(part: Append, head: Head) -> Conflict:
-    return (
-        refusal_messages.deletion_conflict(part.run)
-        if head == DELETED_HEAD
-        else refusal_messages.sequence_conflict(part, head[0])
-    )
-
-
-def _constraint_conflict(db: apsw.Connection, part: Append) -> Conflict | None:
-    settling: dict[str, int] = {}
-    for row in part.rows:
-        if row.settles is not None:
-            seq = db.execute(SQL["select_settling"], (part.run, row.settles)).get or settling.get(row.settles)
-            if seq is not None:
-                return refusal_messages.settled_path_conflict(part.run, row.settles, seq)
-            settling[row.settles] = row.seq
+def _key_conflict(db: apsw.Connection, part: Append) -> Conflict | None:
     if part.row is not None and part.row.key is not None:
         owner = db.execute(SQL["select_run_by_key"], (part.row.session, part.row.key)).fetchone()
         if owner is not None and owner[0] != part.row.run:
@@ -361,22 +512,19 @@ def _constraint_conflict(db: apsw.Connection, part: Append) -> Conflict | None:
     return None
 
 
-def _delete_events_after(execute: Execute, run: str, after: int) -> None:
-    blobs = [hash for (hash,) in execute(SQL["select_blobs_behind"], (run, after)).fetchall()]
-    execute(SQL["delete_events_behind"], (run, after))
+def _delete_events_after(execute: Execute, id: int, after: int) -> None:
+    blobs = [hash for (hash,) in execute(SQL["select_blobs_behind"], (id, after)).fetchall()]
+    execute(SQL["delete_events_behind"], (id, after))
     for hash in blobs:
         execute(SQL["delete_blob"], (hash,))
 
 
-def _select_head(db: apsw.Connection, run: str) -> Head:
-    if _is_run_deleted(db, run):
-        return DELETED_HEAD
-    return db.execute(SQL["select_head"], (run,)).fetchone() or (0, FIRST_HASH)
-
-
-def _is_run_deleted(db: apsw.Connection, run: str) -> bool:
-    """Whether a run is deleted except for some of its events."""
-    return db.execute(SQL["select_is_deleted"], (run,)).get is not None
+def _select_end(db: apsw.Connection, run: str) -> _JournalEnd | None:
+    row = db.execute(SQL["select_end"], (run,)).fetchone()
+    if row is None:
+        return None
+    id, seq, hash, is_deleted = cast("tuple[int, int | None, bytes | None, int]", row)
+    return _JournalEnd(id, DELETED if is_deleted else seq or 0, hash or FIRST_HASH, None)
 
 
 def _forget_failed_commit(db: apsw.Connection) -> None:

@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 _NAME_MARK = "-- name: "
+_FRAGMENTS = ("run_columns", "run_filters", "run_order")
+"""Parts that statements share; a statement contains `:name` in place of each."""
 
 
 def _load_statements() -> Iterator[tuple[str, str]]:
@@ -16,7 +18,15 @@ def _load_statements() -> Iterator[tuple[str, str]]:
             yield name.strip(), text.strip()
 
 
-SQL = dict(_load_statements())
+def _insert_fragments(statements: dict[str, str]) -> dict[str, str]:
+    fragments = {f":{name}": statements.pop(name) for name in _FRAGMENTS}
+    for name in statements:
+        for mark, text in fragments.items():
+            statements[name] = statements[name].replace(mark, text)
+    return statements
+
+
+SQL = _insert_fragments(dict(_load_statements()))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import threading
@@ -13,7 +14,10 @@ from nerve.errors import Conflict, StoreError
 from nerve.store.port import (
     EMPTIABLE_TYPE,
     MAX_INLINE_BYTES,
+    MAX_SEARCHED_CHARS,
     MAX_VALUE_BYTES,
+    PATCH_KIND,
+    TAG_KIND,
     Append,
     Definition,
     EventRow,
@@ -21,6 +25,9 @@ from nerve.store.port import (
     ReplyRow,
     RunRow,
     Store,
+    TagRow,
+    UsageRow,
+    WaitRow,
 )
 
 
@@ -56,6 +63,15 @@ def append_facts(*rows: FactRow) -> Append:
     return Append("", 0, (), facts=rows)
 
 
+def wait_row(run: str, path: str = "/gate", since: float = 1.5, kind: str = "gate") -> WaitRow:
+    """Return an open wait; `closed_wait_row` closes it."""
+    return WaitRow("default", run, path, kind, since, json.dumps({"prompt": "Continue?"}))
+
+
+def closed_wait_row(run: str, path: str = "/gate") -> WaitRow:
+    return wait_row(run, path)._replace(data=None)
+
+
 class StoreContract:
     @pytest.fixture
     def store(self) -> Store:
@@ -66,6 +82,9 @@ class StoreContract:
         assert store.run("r") is None
         assert store.runs() == []
         assert store.run_by_key("default", "k") is None
+        assert store.waits_of_run("r") == []
+        assert store.open_waits("default", "gate") == []
+        assert store.daily_usage("default", "", "9") == []
         assert store.definition("none") is None
         assert store.facts("default") == []
         assert store.fact_version("default") == 0
@@ -157,7 +176,9 @@ class StoreContract:
         assert store.definition("h") is None
 
     def test_the_last_row_of_a_run_wins(self, store: Store) -> None:
-        last = RunRow("r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h", "c", "l")
+        last = RunRow(
+            "r", "default", "review", "completed", 1.5, 2.5, "k", "parent", 3.5, "h", "c", "l", "{}"
+        )
         store.append([append("r", 0, 1, run_row("r", key="k"))])
         assert store.append([append("r", 1, 1, run_row("r", "waiting", "k")), append("r", 2, 1, last)]) == [
             None,
@@ -299,6 +320,200 @@ class StoreContract:
         assert find_runs(label="feature-42", conversation="d", workflow="deploy", prefix="a") == [4]
         assert find_runs(label="feature-42", states=["waiting"]) == []
         assert find_runs(conversation="none", label="feature-42") == []
+
+    def test_runs_are_found_by_their_tags(self, store: Store) -> None:
+        def tag(run: str, number: int, **tags: str) -> RunRow:
+            row = RunRow(run, "s", "review", "running" if number % 2 else "completed", float(number))
+            rows = [TagRow(TAG_KIND, name, value, 1.0) for name, value in tags.items()]
+            store.append([append(run, 0, 1, row)._replace(tags=rows)])
+            return row
+
+        rows = [
+            tag("a", 1, customer="42", stage="review"),
+            tag("b", 2, customer="7"),
+            tag("c", 3, customer="42"),
+            tag("d", 4),
+            tag("e", 4, customer="42", stage="review"),
+        ]
+
+        def find_runs(**filters: object) -> str:
+            return "".join(row.run for row in store.runs(**{"session": "s", **filters}))  # type: ignore[arg-type]
+
+        assert find_runs(tags={"customer": "42"}) == "ace"
+        assert find_runs(tags={"customer": "42"}, session=None) == "ace"
+        assert find_runs(tags={"customer": "42"}, session="t") == ""
+        assert find_runs(tags={"customer": "42", "stage": "review"}) == "ae"
+        assert find_runs(tags={"customer": "7", "stage": "review"}) == ""
+        assert find_runs(tags={"customer": "42"}, newest=2) == "ce"
+        assert find_runs(tags={"customer": "42"}, newest=1, before=rows[4]) == "c"
+        assert find_runs(tags={"customer": "42"}, states=["running"]) == "ac"
+        assert find_runs(tags={"customer": "42"}, states=["running"], newest=1) == "c"
+        assert find_runs(tags={"customer": "42"}, since=3.0) == "ce"
+        assert find_runs(since=2.0, newest=9) == "bcde"
+        assert find_runs(tags={}) == "abcde"
+        assert store.tag_names("s", TAG_KIND) == ["customer", "stage"]
+        assert store.tag_names("t", TAG_KIND) == []
+        later = rows[0]._replace(ended=9.0, state="completed")
+        changed = [TagRow(TAG_KIND, "stage", "done", 2.0)]
+        store.append([append("a", 1, 1, later)._replace(tags=changed)])
+        assert find_runs(tags={"stage": "review"}) == "e"
+        assert find_runs(tags={"stage": "done", "customer": "42"}) == "a"
+        store.delete_runs(["a"])
+        assert find_runs(tags={"customer": "42"}) == "ce"
+        assert store.tag_names("s", TAG_KIND) == ["customer", "stage"]
+        store.delete_runs(["e"])
+        assert store.tag_names("s", TAG_KIND) == ["customer"]
+
+    def test_the_runs_that_may_need_the_old_branch_of_a_patch_are_found(self, store: Store) -> None:
+        def start(run: str, started: float, *patches: TagRow, workflow: str = "review") -> None:
+            row = RunRow(run, "s", workflow, "running", started)
+            store.append([append(run, 0, 1, row)._replace(tags=patches)])
+
+        def find_runs(patch: str) -> str:
+            return "".join(row.run for row in store.runs(session="s", patch=patch))
+
+        start("a", 1.0)
+        start("b", 1.0, workflow="deploy")
+        assert find_runs("fraud-check") == ""
+        start("c", 2.0, TagRow(PATCH_KIND, "fraud-check", "false", 5.0))
+        start("d", 3.0, TagRow(PATCH_KIND, "fraud-check", "true", 6.0))
+        start("e", 5.5)
+        start("f", 4.0, TagRow(PATCH_KIND, "other", "false", 9.0))
+        assert find_runs("fraud-check") == "acf", "not the later run, nor the one of another workflow"
+        assert find_runs("other") == "acdfe"
+        assert find_runs("unknown") == ""
+        assert store.tag_names("s", PATCH_KIND) == ["fraud-check", "other"]
+        assert store.tag_names("s", TAG_KIND) == []
+
+    def test_runs_are_found_by_a_text_in_their_workflow_label_tags_and_input(self, store: Store) -> None:
+        def start(
+            run: str, number: int, input: object, workflow: str = "w", label: str | None = None
+        ) -> None:
+            row = RunRow(run, "s", workflow, "running", float(number), label=label)
+            data = json.dumps({"input": input, "session": "hidden"}, ensure_ascii=False)
+            first = event(1, data=data)
+            tags = [TagRow(TAG_KIND, "stage", f"Stage-{number}", 1.0)]
+            store.append([Append(run, 0, [first], row, tags=tags)])
+
+        start("a", 1, "Please fix the login page")
+        start("b", 2, {"task": "Fix it"})
+        start("c", 3, ["nothing"], workflow="fixer")
+        start("d", 4, 42, label="FIX-1")
+        start("e", 5, None)
+        start("f", 6, "fix" + "x" * MAX_SEARCHED_CHARS)
+        store.append([append("g", 0, 1, RunRow("g", "s", "w", "running", 7.0))])
+
+        def find_runs(search: str, **filters: object) -> str:
+            return "".join(row.run for row in store.runs(session="s", search=search, **filters))  # type: ignore[arg-type]
+
+        assert find_runs("fix") == find_runs("FIX") == "abcd"
+        assert find_runs("stage-3") == find_runs("STAGE=stage-3") == "c"
+        assert find_runs("hidden") == ""
+        assert find_runs("fix", newest=2) == "cd"
+        assert find_runs("fix", newest=2, before=store.run("c")) == "ab"
+        assert find_runs("fix", workflow="w", states=["running"], since=2.0) == "bd"
+        assert find_runs("fix", tags={"stage": "Stage-2"}) == "b"
+        assert find_runs("42") == "d"
+        assert find_runs("", newest=2) == "fg"
+
+    def test_runs_are_counted_by_state_as_they_change(self, store: Store) -> None:
+        other = run_row("c")._replace(session="other")
+        store.append([append(row.run, 0, 1, row) for row in (run_row("a"), run_row("b"), other)])
+        assert store.count_runs("default") == {"running": 2}
+        store.append([append("a", 1, 1, run_row("a", "waiting")), append("a", 2, 1, run_row("a", "held"))])
+        assert store.count_runs("default") == {"running": 1, "held": 1}
+        store.append([Append("b", 1, [], run_row("b", "held")._replace(definition="h"))])
+        assert store.count_runs("default") == {"held": 2}
+        assert store.count_definitions("default") == {"h": 1}
+        store.append([append("a", 1, 1, run_row("a", "failed"))])  # a conflict
+        assert store.count_runs("default") == {"held": 2}
+        store.delete_runs(["b", "c"])
+        assert store.count_runs("default") == {"held": 1}
+        assert store.count_definitions("default") == {}
+        assert store.count_runs("other") == {}
+        assert store.sessions() == ["default"]
+
+    def test_open_waits_are_listed_oldest_first(self, store: Store) -> None:
+        rows = [wait_row("b", "/2"), wait_row("b", "/1"), wait_row("a"), wait_row("c", since=0.5)]
+        signal = wait_row("b", "/3", kind="signal")
+        other = wait_row("d")._replace(session="other")
+        store.append([append(run, 0, 1, run_row(run)) for run in "abcd"])
+        parts = [Append(row.run, 1, [], waits=[row]) for row in (*rows, signal, other)]
+        assert store.append(parts) == [None] * 6
+        expected = [rows[3], rows[2], rows[1], rows[0]]
+        assert store.open_waits("default", "gate") == expected
+        assert all(isinstance(row, WaitRow) for row in store.open_waits("default", "gate"))
+        assert store.open_waits("default", "gate", limit=2) == expected[:2]
+        assert store.open_waits("default", "gate", expected[1], 1) == expected[2:3]
+        assert store.open_waits("default", "gate", expected[3]) == []
+        assert store.open_waits("default", "signal") == [signal]
+        assert store.open_waits("other", "gate") == [other]
+        assert store.open_waits("none", "gate") == []
+        assert store.waits_of_run("b") == [rows[1], rows[0], signal]
+        assert store.count_waits("default") == {"gate": 4, "signal": 1}
+        assert store.count_waits("none") == {}
+
+    def test_waits_are_opened_and_closed_with_the_events_of_their_part(self, store: Store) -> None:
+        store.append([Append("r", 0, [event(1)], run_row("r"), waits=[wait_row("r")])])
+        [outcome] = store.append([Append("r", 0, [event(1)], waits=[closed_wait_row("r")])])
+        assert isinstance(outcome, Conflict)
+        assert store.waits_of_run("r") == [wait_row("r")]
+        changed = wait_row("r", since=3.0)
+        store.append([Append("r", 1, [event(2)], waits=[changed, wait_row("r", "/2", 2.0)])])
+        assert store.waits_of_run("r") == [wait_row("r", "/2", 2.0), changed]
+        waits = [
+            closed_wait_row("r"),
+            closed_wait_row("r", "/none"),
+            wait_row("r", "/3"),
+            closed_wait_row("r", "/3"),
+        ]
+        store.append([Append("r", 2, [event(3, "/gate")], waits=waits)])
+        assert store.waits_of_run("r") == [wait_row("r", "/2", 2.0)]
+        store.append([append("r", 3, 1, run_row("r", "waiting"))])
+        assert store.count_waits("default") == {"gate": 1}
+
+    def test_a_run_that_ends_or_is_deleted_waits_no_more(self, store: Store) -> None:
+        ended = run_row("a", "completed")._replace(ended=2.0)
+        store.append([Append(run, 0, [event(1)], run_row(run), waits=[wait_row(run)]) for run in "abc"])
+        store.append([append("a", 1, 1, ended)])
+        assert [wait.run for wait in store.open_waits("default", "gate")] == ["b", "c"]
+        store.delete_runs(["b"])
+        assert [wait.run for wait in store.open_waits("default", "gate")] == ["c"]
+        assert store.waits_of_run("b") == []
+
+    def test_used_amounts_add_up_by_day_and_model(self, store: Store) -> None:
+        def use(day: str, model: str, session: str = "default", **amounts: float) -> UsageRow:
+            return UsageRow(session, day, model, amounts)
+
+        store.append(
+            [
+                Append("a", 0, [event(1)], usage=[use("2025-11-15", "m", tokens=3, cost=0.5)]),
+                Append("b", 0, [event(1)], usage=[use("2025-11-15", "m", tokens=4, turns=1)]),
+                Append(
+                    "c",
+                    0,
+                    [event(1)],
+                    usage=[use("2025-11-15", "l", tokens=1), use("2025-11-16", "m", tokens=1)],
+                ),
+                Append("d", 0, [event(1)], usage=[use("2025-11-15", "m", "other", tokens=9)]),
+                Append("e", 5, [event(6)], usage=[use("2025-11-15", "m", tokens=100)]),
+            ]
+        )
+        store.append([Append("a", 1, [event(2)], usage=[use("2025-11-15", "m", tokens=1, cost=0.25)])])
+        first = [use("2025-11-15", "l", tokens=1), use("2025-11-15", "m", tokens=8, cost=0.75, turns=1)]
+        assert store.daily_usage("default", "2025-11-15", "2025-11-15") == first
+        assert store.daily_usage("default", "2025-11-01", "2025-12-01") == [
+            *first,
+            use("2025-11-16", "m", tokens=1),
+        ]
+        assert store.daily_usage("other", "2025-11-15", "2025-11-15") == [
+            use("2025-11-15", "m", "other", tokens=9)
+        ]
+        assert store.daily_usage("default", "2025-11-17", "2025-11-18") == []
+        assert all(isinstance(row, UsageRow) for row in store.daily_usage("default", "", "9"))
+
+    def test_a_new_store_has_summaries_of_all_its_runs(self, store: Store) -> None:
+        assert store.summarized_since == 0.0
 
     def test_a_definition_is_stored_by_its_hash(self, store: Store) -> None:
         definition = Definition("h", "review", "yaml", "source: 1\n", '{"source":1}')
@@ -572,6 +787,17 @@ class StoreContract:
 
     def test_a_complete_store_reports_no_loss(self, store: Store) -> None:
         assert store.loss is None
+
+    def test_the_runs_that_were_written_last_are_known(self, store: Store) -> None:
+        assert store.last_written_runs(10) == []
+        times = itertools.count(1.0)
+        for run, after in (("old", 0), ("long", 0), ("new", 0), ("old", 2)):
+            rows = [event(after + number)._replace(at=next(times)) for number in (1, 2)]
+            store.append([Append(run, after, rows, run_row(run))])
+        assert store.last_written_runs(1) == ["old"]
+        assert sorted(store.last_written_runs(4)) == ["new", "old"]
+        store.delete_runs(["old"])
+        assert sorted(store.last_written_runs(10)) == ["long", "new"]
 
     def test_recovery_attempts_of_runs_are_counted(self, store: Store) -> None:
         assert store.resume_counts() == {}

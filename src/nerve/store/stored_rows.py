@@ -1,0 +1,104 @@
+"""The rows of the table of events: shorter than the events, and read back as they were.
+
+A row holds one event, or two of frequent types that were appended together. These types are numbers, and the
+data of a step is stored without the phrases that all steps share.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from nerve.store.port import EMPTIABLE_TYPE
+
+StoredType: TypeAlias = str | int
+StoredPath: TypeAlias = str | int | None
+"""A settled path."""
+StoredData: TypeAlias = str | bytes
+StoredEvent: TypeAlias = tuple[float, StoredType, str, StoredPath, StoredData]
+StoredRow: TypeAlias = tuple[
+    int,
+    float,
+    StoredType,
+    str,
+    StoredPath,
+    StoredData,
+    bytes,
+    float | None,
+    StoredType | None,
+    str | None,
+    StoredPath,
+    str | None,
+]
+"""Number of the last event, its time, type, path, settled path, data and hash; time, type, path, settled path
+and data of the first of two events."""
+
+TYPE_NAMES = (
+    "node_started",
+    "node_completed",
+    "step_started",
+    "step_completed",
+    "workflow_started",
+    "workflow_completed",
+    "output_chunk",
+    "gate_waiting",
+    "gate_answered",
+    "timer_started",
+    "timer_fired",
+)
+"""The types that are stored as numbers, from 1: the content of the table `event_types`, fixed for ever."""
+TYPE_CODES: dict[str, int] = {name: code for code, name in enumerate(TYPE_NAMES, 1)}
+
+JOINED_TYPES = frozenset(TYPE_NAMES) - {"workflow_started", EMPTIABLE_TYPE}
+"""The types of events that can share a row: lists read only the start of a run, and output may be emptied."""
+
+OWN_PATH = 1
+"""Stands for the path of the event as the path that it settles."""
+
+STEP_END, STEP_START = "\x01", "\x02"
+"""The first character of data that is stored without the phrases of a template; JSON has none of these."""
+FIRST_SEPARATOR, SECOND_SEPARATOR = "\x03", "\x04"
+TEMPLATES = {
+    STEP_END: (
+        '{"node_id":"',
+        '","success":true,"duration_ms":',
+        ',"result":{"success":true,"output":',
+        ',"attributes":{}}}',
+    ),
+    STEP_START: ('{"node_id":"', '","hash":"', '","input":', "}"),
+}
+"""The phrases around the three values in the data of frequent events, as in the view `journal`: fixed for
+ever."""
+MARKS_BY_TYPE = {"node_completed": STEP_END, "node_started": STEP_START}
+MARKS = tuple(TEMPLATES)
+
+
+def abbreviate_data(type: str, data: str) -> str:
+    """Return data without the phrases of the template for its type, or unchanged if it does not fit."""
+    mark = MARKS_BY_TYPE.get(type)
+    if mark is not None and FIRST_SEPARATOR not in data and SECOND_SEPARATOR not in data:
+        start, second, third, end = TEMPLATES[mark]
+        if data.startswith(start) and data.endswith(end):
+            name, has_second, rest = data[len(start) : -len(end)].partition(second)
+            value, has_third, last = rest.partition(third)
+            if has_second and has_third:
+                return f"{mark}{name}{FIRST_SEPARATOR}{value}{SECOND_SEPARATOR}{last}"
+    return data
+
+
+def restore_data(data: str) -> str:
+    """Return the data of a row as it was appended; ValueError if it cannot be what was stored."""
+    if not data.startswith(MARKS):
+        return data
+    start, second, third, end = TEMPLATES[data[0]]
+    name, rest = data[1:].split(FIRST_SEPARATOR)
+    value, last = rest.split(SECOND_SEPARATOR)
+    return f"{start}{name}{second}{value}{third}{last}{end}"
+
+
+def type_name(stored: StoredType) -> str:
+    """Return the type of an event from its stored form; ValueError for a number without a type."""
+    if isinstance(stored, str):
+        return stored
+    if not 0 < stored <= len(TYPE_NAMES):
+        raise ValueError(f"No event type has the number {stored}")
+    return TYPE_NAMES[stored - 1]
