@@ -6,8 +6,15 @@ NerveError
 ├── Rejected              a person rejected a gate, and the run ends as cancelled
 ├── RunHeld               a run needs a decision before it can resume
 ├── WorkflowAbsent        the workflow of a run is not in the session (also a ValueError)
+├── GateNotOpen           an answer names no open gate (also a RuntimeError)
+├── UpdateRejected        the validator of an update rejected its value (also a ValueError)
+├── UpdateFailed          the handler of an update raised
+├── CleanupRequired       a step was started while the run is stopped, outside `ctx.cleanup()`
+├── CompensationFailed    a compensation of a saga failed, after the saga itself
 ├── LimitReached          a run reached one of its limits
 ├── NotJson               a value cannot be encoded as JSON
+├── InvalidValue          a value is not of the type that an annotation declares (also a ValueError)
+├── InvalidRecord         a recorded value is not of the type that the code declares now
 ├── InvalidDefinition     a workflow definition has errors, with positions       (nerve.text.source)
 ├── ExprError, EvalError  an expression cannot be compiled or evaluated          (nerve.expr)
 ├── NotARecord, Lagged …  errors of facts, patterns and observers                (nerve.dataspace)
@@ -32,13 +39,17 @@ class NerveError(Exception):
     """Base class of all exceptions of Nerve."""
 
 
-class NodeFailed(NerveError):
-    """A node raised an exception."""
+class NodeFailed(NerveError, KeyError):
+    """A node failed: it raised, or the output of its failed Result was read."""
 
     def __init__(self, path: str, error_type: str, error: str) -> None:
         description = error if error.startswith(error_type) else f"{error_type}: {error}"
         super().__init__(f"{path}: {description}")
         self.path, self.error_type, self.error = path, error_type, error
+
+    def __str__(self) -> str:
+        # A KeyError would show the message as a quoted key.
+        return str(self.args[0])
 
 
 class WorkflowAbsent(NerveError, ValueError):
@@ -73,6 +84,44 @@ class RunHeld(NerveError):
         self.run_id, self.reason, self.message = run_id, reason, message
 
 
+class GateNotOpen(NerveError, RuntimeError):
+    """An answer names no open gate, or several."""
+
+
+class UpdateRejected(NerveError, ValueError):
+    """The validator of an update rejected its value; nothing is recorded."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"Update '{name}' was rejected: {reason}")
+        self.name, self.reason = name, reason
+
+
+class UpdateFailed(NerveError):
+    """The handler of an update raised; the run continues."""
+
+    def __init__(self, name: str, error: str, error_type: str) -> None:
+        super().__init__(f"Update '{name}' failed: {error_type}: {error}")
+        self.name, self.error, self.error_type = name, error, error_type
+
+
+class CleanupRequired(NerveError, RuntimeError):
+    """A step was started while the run is being stopped, outside a cleanup block."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} was not started, because the run is being stopped. Use `async with ctx.cleanup():`."
+        )
+        self.path = path
+
+
+class CompensationFailed(NerveError):
+    """A compensation of a saga failed; `error` is what had failed before, or that the run was stopped."""
+
+    def __init__(self, error: str, failures: str) -> None:
+        super().__init__(f"A compensation failed: {failures} (after: {error})")
+        self.error, self.failures = error, failures
+
+
 class LimitReached(NerveError):
     """A run reached a limit; the message names it and how to raise it."""
 
@@ -83,6 +132,18 @@ class LimitReached(NerveError):
 
 class NotJson(NerveError, TypeError):
     """A value cannot be encoded as JSON; the message names its type and location."""
+
+
+class InvalidValue(NerveError, ValueError):
+    """A value is not of the type that an annotation declares; the message names the field."""
+
+
+class InvalidRecord(InvalidValue):
+    """A recorded value is not of the type that the code declares now; the run is held."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: the journal has a value of another type. {problem}")
+        self.path = path
 
 
 class StoreError(NerveError):

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nerve.core.gates import check_choices, gate_id, gate_waiting_data, validate_answer
+from nerve.core.gates import (
+    GateMatch,
+    check_choices,
+    gate_id,
+    gate_waiting_data,
+    match_gate_name,
+    validate_answer,
+)
 from nerve.core.json_codec import unsafe_integer_message
 from nerve.core.runtime import GateWait
+from nerve.core.workflow.state import GateInfo
 
 
 @pytest.mark.requirement("C-24")
@@ -95,3 +103,28 @@ def test_a_field_of_a_form_can_have_any_name() -> None:
 def test_a_form_rejects_json_that_cannot_be_stored(text: str) -> None:
     with pytest.raises(ValueError, match="Invalid answer: "):
         validate_answer(text, None, {"type": "array"})
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("a1b2c3d4", GateMatch.EXACT),
+        ("/release/check[2]/answer", GateMatch.EXACT),
+        ("approval", GateMatch.NAME),
+        ("/release/check[2]", GateMatch.NAME),
+        ("release/check[2]", GateMatch.NAME),
+        ("check[2]", GateMatch.NAME),
+        ("check", GateMatch.NAME),
+        ("a1b2", GateMatch.ID_PREFIX),
+        ("a1b", GateMatch.NAME_PREFIX),
+        ("appr", GateMatch.NAME_PREFIX),
+        ("/rel", GateMatch.NAME_PREFIX),
+        ("heck", None),
+        ("", None),
+    ],
+)
+def test_a_gate_has_its_id_its_path_its_node_and_the_end_of_its_path_as_names(
+    name: str, match: GateMatch | None
+) -> None:
+    gate = GateInfo("a1b2c3d4", "Go?", None, path="/release/check[2]/answer", node_id="approval")
+    assert match_gate_name(gate, name) is match

@@ -117,6 +117,11 @@ def test_a_value_that_is_not_json_is_named_with_its_type_and_location(place: Pla
     )
 
 
+def test_text_after_a_value_is_not_valid_json() -> None:
+    with pytest.raises(ValueError, match="Extra data"):
+        decode_json("1 2")
+
+
 def nested(depth: int) -> Any:
     value: Any = 1
     for level in range(depth):

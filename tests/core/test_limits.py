@@ -57,11 +57,13 @@ def test_a_counting_limit_is_exceeded_by_the_next_step():
     assert RunUsage(steps=10**9).exceeded_limit(Limits()) is None
 
 
-def test_a_budget_is_exhausted_when_all_of_it_is_used():
-    assert RunUsage(tokens=9).exhausted_budget(Limits(tokens=10)) is None
-    assert RunUsage(tokens=10).exhausted_budget(Limits(tokens=10)) == "tokens"
-    assert RunUsage(cost=0.5).exhausted_budget(Limits(cost=0.5)) == "cost"
-    assert RunUsage(tokens=10**9, cost=1e9).exhausted_budget(Limits()) is None
+def test_the_difference_of_two_usages_has_only_what_counts_against_budgets():
+    used = RunUsage(steps=4, tokens=9, cost=0.5, turns=2, agents=1)
+    assert used.minus(RunUsage(steps=4, tokens=4, turns=2)).to_dict() == {
+        "tokens": 5,
+        "cost": 0.5,
+        "agents": 1,
+    }
 
 
 def test_the_message_names_the_limit_the_path_and_how_to_raise_it():

@@ -48,6 +48,31 @@ def test_attempts_is_the_total_number_of_attempts(attempts: int) -> None:
     ) + [False]
 
 
+def test_attempts_can_be_unlimited() -> None:
+    assert all(Retry(None).should_retry(Result.failed("no"), number) for number in (1, 3, 10**6))
+
+
+@pytest.mark.parametrize(
+    ("retry", "error", "is_retried"),
+    [
+        (Retry(retry_on=OSError), ConnectionResetError("down"), True),
+        (Retry(retry_on=(OSError, KeyError)), KeyError("id"), True),
+        (Retry(retry_on=OSError), ValueError("bad"), False),
+        (Retry(not_on=ValueError), UnicodeDecodeError("utf-8", b"", 0, 1, "bad"), False),
+        (Retry(not_on=ValueError), OSError("down"), True),
+        (Retry(retry_on=OSError, not_on=ConnectionError), ConnectionResetError("down"), False),
+        (Retry(retry_on=OSError, not_on=ConnectionError), TimeoutError("late"), True),
+    ],
+)
+def test_exception_types_decide_what_is_retried(retry: Retry, error: Exception, is_retried: bool) -> None:
+    assert retry.should_retry(Result.from_exception(error), 1) is is_retried
+
+
+def test_an_error_that_another_process_reported_is_matched_by_its_name() -> None:
+    assert Retry(retry_on=TimeoutError).should_retry(Result.failed("late", "TimeoutError"), 1)
+    assert not Retry(not_on=TimeoutError).should_retry(Result.failed("late", "TimeoutError"), 1)
+
+
 def test_a_success_is_not_retried() -> None:
     assert not Retry(5).should_retry(Result.ok(), 1)
 
@@ -57,6 +82,8 @@ def test_a_success_is_not_retried() -> None:
     [
         (lambda: Retry(0), "Retry.attempts must be at least 1, got 0"),
         (lambda: Retry(on="TimeoutError"), "Retry.on must be a tuple of names"),  # type: ignore[arg-type]
+        (lambda: Retry(retry_on="OSError"), "Retry.retry_on must be exception types such as"),  # type: ignore[arg-type]
+        (lambda: Retry(not_on=(int,)), "Retry.not_on must be exception types such as"),  # type: ignore[arg-type]
         (lambda: Retry(on=TimeoutError), "Retry.on must be a tuple of names"),  # type: ignore[arg-type]
         (lambda: MockNode(timeout=-1), "timeout must be a non-negative number of seconds, got -1"),
         (

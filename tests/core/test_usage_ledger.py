@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nerve.core.events import WorkflowEvent
-from nerve.core.run_view import fold_events
 from nerve.core.usage_ledger import UsageLedger
+from nerve.journal.run_view import fold_events
 
 names = st.sampled_from(["model", "models", "cost", "cost_source", "turns", "tokens", "input_tokens", "x"])
 values = st.recursive(

@@ -26,6 +26,7 @@ class WorkflowEventType(StrEnum):
     RESUMED = "workflow_resumed"
     HELD = "workflow_held"
     CHANGED = "workflow_changed"
+    STOPPING = "workflow_stopping"
 
     NODE_STARTED = "node_started"
     NODE_COMPLETED = "node_completed"
@@ -50,6 +51,12 @@ class WorkflowEventType(StrEnum):
     SIGNAL_RECEIVED = "signal_received"
     SIGNAL_TIMEOUT = "signal_timeout"
     SIGNAL_CANCELLED = "signal_cancelled"
+    MESSAGE_SENT = "message_sent"
+    MESSAGE_WAITING = "message_waiting"
+    MESSAGE_RECEIVED = "message_received"
+    MESSAGE_TIMEOUT = "message_timeout"
+    MESSAGE_CANCELLED = "message_cancelled"
+    UPDATE_COMPLETED = "update_completed"
 
     LOOP_ITERATION = "loop_iteration"
     BRANCH_TAKEN = "branch_taken"
@@ -71,6 +78,8 @@ class WorkflowEventType(StrEnum):
     CLOCK_READ = "clock_read"
     PATH_RESET = "path_reset"
     CHILD_STOPPED = "child_stopped"
+    TAGS_CHANGED = "tags_changed"
+    PATCH_EVALUATED = "patch_evaluated"
 
     @classmethod
     def _missing_(cls, value: object) -> WorkflowEventType | None:
@@ -79,26 +88,61 @@ class WorkflowEventType(StrEnum):
 
 
 EVENT_ALIASES = {
-    "started": "workflow_started",
-    "completed": "workflow_completed",
-    "failed": "workflow_failed",
-    "cancelled": "workflow_cancelled",
-    "paused": "workflow_paused",
-    "resumed": "workflow_resumed",
-    "gate_resolved": "gate_answered",
-    "workflow_start": "workflow_started",
-    "workflow_complete": "workflow_completed",
-    "workflow_error": "workflow_failed",
-    "step_start": "step_started",
-    "step_complete": "step_completed",
-    "step_error": "step_failed",
+    "started": WorkflowEventType.STARTED,
+    "completed": WorkflowEventType.COMPLETED,
+    "failed": WorkflowEventType.FAILED,
+    "cancelled": WorkflowEventType.CANCELLED,
+    "paused": WorkflowEventType.PAUSED,
+    "resumed": WorkflowEventType.RESUMED,
+    "gate_resolved": WorkflowEventType.GATE_ANSWERED,
+    "workflow_start": WorkflowEventType.STARTED,
+    "workflow_complete": WorkflowEventType.COMPLETED,
+    "workflow_error": WorkflowEventType.FAILED,
+    "step_start": WorkflowEventType.STEP_STARTED,
+    "step_complete": WorkflowEventType.STEP_COMPLETED,
+    "step_error": WorkflowEventType.STEP_FAILED,
 }
 """Accepted aliases, and the name that is recorded for each."""
 
-RUN_END_EVENTS = ("workflow_completed", "workflow_failed", "workflow_cancelled")
+RUN_END_EVENTS = (WorkflowEventType.COMPLETED, WorkflowEventType.FAILED, WorkflowEventType.CANCELLED)
 """The events that end a run."""
 
-GATE_EVENTS = frozenset({"gate_waiting", "gate_answered", "gate_timeout", "gate_cancelled"})
+STEP_START_EVENTS = (WorkflowEventType.NODE_STARTED, WorkflowEventType.STEP_STARTED)
+STEP_FAILURE_EVENTS = (
+    WorkflowEventType.NODE_ERROR,
+    WorkflowEventType.NODE_TIMEOUT,
+    WorkflowEventType.STEP_FAILED,
+)
+STEP_SETTLED_EVENTS = (
+    WorkflowEventType.NODE_COMPLETED,
+    WorkflowEventType.STEP_COMPLETED,
+    *STEP_FAILURE_EVENTS,
+)
+STEP_END_EVENTS = (*STEP_SETTLED_EVENTS, WorkflowEventType.NODE_CANCELLED)
+
+WAIT_OPEN_EVENTS = (
+    WorkflowEventType.GATE_WAITING,
+    WorkflowEventType.SIGNAL_WAITING,
+    WorkflowEventType.MESSAGE_WAITING,
+    WorkflowEventType.TIMER_STARTED,
+)
+GATE_END_EVENTS = (
+    WorkflowEventType.GATE_ANSWERED,
+    WorkflowEventType.GATE_TIMEOUT,
+    WorkflowEventType.GATE_CANCELLED,
+)
+WAIT_END_EVENTS = (
+    *GATE_END_EVENTS,
+    WorkflowEventType.SIGNAL_RECEIVED,
+    WorkflowEventType.SIGNAL_TIMEOUT,
+    WorkflowEventType.SIGNAL_CANCELLED,
+    WorkflowEventType.MESSAGE_RECEIVED,
+    WorkflowEventType.MESSAGE_TIMEOUT,
+    WorkflowEventType.MESSAGE_CANCELLED,
+    WorkflowEventType.TIMER_FIRED,
+    WorkflowEventType.TIMER_CANCELLED,
+)
+GATE_EVENTS = frozenset({WorkflowEventType.GATE_WAITING, *GATE_END_EVENTS})
 """The events of child runs that are also delivered with the events of their parent runs."""
 
 SHOWN_IN_KEY = "shown_in"
@@ -114,9 +158,13 @@ _ENGINE_EVENT_PREFIXES = (
     "gate_",
     "timer_",
     "signal_",
+    "message_",
+    "update_",
     "clock_",
     "path_",
     "child_",
+    "tags_",
+    "patch_",
 )
 
 
@@ -196,7 +244,7 @@ class WorkflowEvent:
 
 MAX_SHOWN_CHARS = 100_000
 """Characters of a leaf's output that an event shows; the journal keeps all of it."""
-LONG_TEXT_EVENTS = ("output_chunk", "tool_call")
+LONG_TEXT_EVENTS = (WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TOOL_CALL)
 """Events that can contain long strings."""
 
 

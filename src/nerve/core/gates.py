@@ -2,20 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from hashlib import sha256
 from json import JSONDecodeError
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from nerve.core.json_codec import find_unsafe_integer, parse_strict_json, unsafe_integer_message
 from nerve.core.json_schema import find_schema_error, find_validation_error
 from nerve.core.runtime import GateWait
 from nerve.core.validation import describe_value, require_mapping, require_seconds, require_str_list
 
+APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
+REJECT_WORDS = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
+"""Names of choices that approve or reject, and messages that answer any gate."""
+MIN_GATE_ID_PREFIX_CHARS = 4
+"""The shortest prefix of a gate id that identifies a gate."""
+
 
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
     """Return the id of a gate. It depends only on run and path, so it is stable across recovery."""
     return sha256(f"{run_id}{path}".encode()).hexdigest()[:length]
+
+
+def is_gate_id_prefix(text: str, gate_id: str) -> bool:
+    """Whether a text is a gate id, or a prefix of it that is long enough to identify the gate."""
+    return len(text) >= MIN_GATE_ID_PREFIX_CHARS and gate_id.startswith(text)
+
+
+class NamedGate(Protocol):
+    """The attributes of a gate that its names use."""
+
+    @property
+    def gate_id(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def node_id(self) -> str | None: ...
+
+
+Gate = TypeVar("Gate", bound=NamedGate)
+
+
+class GateMatch(IntEnum):
+    """How a name refers to a gate: its id or path, another name, or a prefix. The lowest match counts."""
+
+    EXACT, NAME, ID_PREFIX, NAME_PREFIX = range(4)
+
+
+def gate_names(gate_id: str | None, path: str, node_id: str | None) -> list[str]:
+    """Return the accepted names of a gate: id, path, node id, and last path segment."""
+    step = path.removesuffix("/answer")
+    segment = step.rsplit("/", 1)[-1]
+    names = [gate_id, path, step, step[1:], node_id, segment, re.sub(r"\[\d+\]$", "", segment)]
+    return [name for name in names if name]
+
+
+def match_gate_name(gate: NamedGate, name: str, path: str | None = None) -> GateMatch | None:
+    """Return how a name refers to a gate; `path` is its path in an enclosing run."""
+    path = path or gate.path
+    names = gate_names(gate.gate_id, path, gate.node_id)
+    if name in (gate.gate_id, path):
+        return GateMatch.EXACT
+    if name in names:
+        return GateMatch.NAME
+    if is_gate_id_prefix(name, gate.gate_id):
+        return GateMatch.ID_PREFIX
+    return GateMatch.NAME_PREFIX if name and any(own.startswith(name) for own in names) else None
+
+
+def select_gates(gates: Iterable[Gate], name: str) -> list[Gate]:
+    """Return the gates that a name refers to best."""
+    matches = [(match, gate) for gate in gates if (match := match_gate_name(gate, name)) is not None]
+    return select_lowest(matches)
+
+
+Item = TypeVar("Item")
+
+
+def select_lowest(ranked: Iterable[tuple[int, Item]]) -> list[Item]:
+    """Return the items with the lowest rank."""
+    items = list(ranked)
+    lowest = min((rank for rank, _ in items), default=0)
+    return [item for rank, item in items if rank == lowest]
 
 
 def gate_waiting_data(gate: GateWait, identity: str, deadline: float | None) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
@@ -20,7 +19,7 @@ from nerve.errors import NotJson
 
 MAX_SCANNED_CHARS = 1_000_000
 """Characters of the longest text that is searched for a JSON object."""
-FENCED_BLOCK = re.compile(r"```(?:json)?[ \t]*\n((?:(?!```).)*)```", re.DOTALL)
+FENCE = "```"
 """A text that consists of one fenced block."""
 
 
@@ -145,8 +144,8 @@ def find_json_object(text: str) -> dict[str, Any]:
     if len(text) > MAX_SCANNED_CHARS:
         return {}
     text = text.strip()
-    if fenced := FENCED_BLOCK.fullmatch(text):
-        text = fenced[1].strip()
+    if text.startswith(FENCE) and text.endswith(FENCE) and text.count(FENCE) == 2:
+        text = "".join(find_fenced_blocks(text)).strip()
     if not text.startswith("{"):
         return {}
     try:
@@ -154,6 +153,18 @@ def find_json_object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def find_fenced_blocks(text: str) -> list[str]:
+    """Return the fenced blocks of a text that are tagged as JSON or untagged, in linear time."""
+    blocks, lines, first = [], text.split("\n"), 0
+    for number, line in enumerate(lines, 1):
+        if not first:
+            first = number if line.rstrip().endswith((FENCE, f"{FENCE}json")) else 0
+        elif line.startswith(FENCE) or line.rstrip().endswith(FENCE):
+            blocks.append("\n".join([*lines[first : number - 1], line[: line.index(FENCE)]]))
+            first = 0
+    return blocks
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -211,8 +222,11 @@ def is_scalar_json(value: Any) -> bool:
 
 
 def decode_json(text: str) -> Any:
-    """Decode JSON that `encode_json` produced."""
-    return _raw_decode(text)[0]
+    """Decode JSON that `encode_json` produced; ValueError if it is not valid JSON."""
+    value, end = _raw_decode(text)
+    if end != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return value
 
 
 def short_sha256(text: str) -> str:

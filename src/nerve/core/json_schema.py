@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-from nerve.core.json_codec import parse_strict_json
+from nerve.core.json_codec import find_fenced_blocks, parse_strict_json
 
 NAME_KEYED_KEYWORDS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose keys are names chosen by the author of the schema."""
@@ -17,7 +17,6 @@ VALUE_KEYWORDS = ("const", "enum", "default", "examples")
 UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 """A Unicode escape of JSON and JavaScript, which RE2 does not support."""
 
-FENCE = "```"
 MAX_SCHEMA_MESSAGE_CHARS = 300
 """The maximum length of a message."""
 
@@ -162,18 +161,6 @@ def find_schema_error(schema: Mapping[str, Any]) -> str:
     if "patternProperties" in (text := str(schema)) and "unevaluatedProperties" in text:
         return "unevaluatedProperties cannot be used with patternProperties; use additionalProperties"
     return ""
-
-
-def find_fenced_blocks(text: str) -> list[str]:
-    """Return the fenced blocks of a text that are tagged as JSON or untagged, in linear time."""
-    blocks, lines, first = [], text.split("\n"), 0
-    for number, line in enumerate(lines, 1):
-        if not first:
-            first = number if line.rstrip().endswith((FENCE, f"{FENCE}json")) else 0
-        elif line.startswith(FENCE):
-            blocks.append("\n".join(lines[first : number - 1]))
-            first = 0
-    return blocks
 
 
 def parse_json_answer(text: str) -> tuple[Any, str]:

@@ -149,6 +149,13 @@ class RunUsage:
     turns: int = 0
     agents: int = 0
 
+    @classmethod
+    def of(cls, usage: Any) -> RunUsage:
+        """Return the `usage` of one result."""
+        counted = cls()
+        counted.spend(usage)
+        return counted
+
     def spend(self, usage: Any) -> None:
         """Add the `usage` of one result: `tokens` or `input_tokens` and `output_tokens`, `cost`, `turns` …"""
         if usage is None or not isinstance(usage, Mapping):
@@ -161,10 +168,16 @@ class RunUsage:
         self.turns += int(read_amount(usage.get("turns")) or 0)
         self.agents += int(read_amount(usage.get("agents")) or 0)
 
-    def add(self, other: RunUsage) -> None:
-        """Add the budget usage of another run."""
+    def add(self, other: RunUsage, sign: int = 1) -> None:
+        """Add or subtract other usage that counts against budgets."""
         for name in BUDGET_FIELDS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+    def minus(self, other: RunUsage) -> RunUsage:
+        """Return the difference to other usage that counts against budgets."""
+        difference = replace(self)
+        difference.add(other, sign=-1)
+        return difference
 
     def exceeded_limit(self, limits: Limits) -> str | None:
         """Return the name of the counting limit that the next step would exceed."""
@@ -174,14 +187,6 @@ class RunUsage:
             return "iterations"
         if limits.errors is not None and self.errors >= max(limits.errors, 1):
             return "errors"
-        return None
-
-    def exhausted_budget(self, limits: Limits) -> str | None:
-        """Return the name of the first exhausted budget."""
-        for name in BUDGET_FIELDS:
-            bound = getattr(limits, name)
-            if bound is not None and getattr(self, name) >= bound:
-                return name
         return None
 
     def to_dict(self) -> dict[str, float]:

@@ -25,27 +25,39 @@ if TYPE_CHECKING:
 
 OnError = Literal["fail", "skip"]
 Effect = Literal["repeat", "once"]
+ExceptionTypes = type[BaseException] | tuple[type[BaseException], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Retry up to `attempts` attempts in all, with exponential backoff.
+    """Retry up to `attempts` attempts in all, or without end if it is None, with exponential backoff.
 
     The first backoff is `delay` seconds; each further one is multiplied by `factor`, up to `cap` seconds.
     `jitter` adds up to that fraction of the backoff. `on` lists the error types to retry, or is a function
     of the failed result; empty means all. If that function raises, the step is not retried, and its error
-    mentions the exception.
+    mentions the exception. `retry_on` and `not_on` list exception types, which include their subclasses; an
+    error that is in both is not retried.
     """
 
-    attempts: int = 3
+    attempts: int | None = 3
     delay: float = 0.5
     factor: float = 2.0
     cap: float = 60.0
     jitter: float = 0.0
     on: tuple[str, ...] | Callable[[Result], bool] = ()
+    retry_on: ExceptionTypes = ()
+    not_on: ExceptionTypes = ()
 
     def __post_init__(self) -> None:
-        require_int("Retry.attempts", self.attempts, 1)
+        if self.attempts is not None:
+            require_int("Retry.attempts", self.attempts, 1)
+        for name in ("retry_on", "not_on"):
+            types = exception_types(getattr(self, name))
+            if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in types):
+                raise ValueError(
+                    f"Retry.{name} must be exception types such as (ConnectionError,), got"
+                    f" {getattr(self, name)!r}"
+                )
         require_non_negative("Retry.cap", self.cap)
         for name in ("delay", "factor", "jitter"):
             if require_non_negative(f"Retry.{name}", getattr(self, name)) == math.inf:
@@ -61,7 +73,9 @@ class Retry:
 
     def should_retry(self, result: Result, attempt: int) -> bool:
         """Return whether a failed `attempt` (counted from 1) is followed by another."""
-        if result.success or attempt >= self.attempts or is_rejected(result):
+        if result.success or is_rejected(result) or (self.attempts is not None and attempt >= self.attempts):
+            return False
+        if is_error_of(result, self.not_on) or (self.retry_on and not is_error_of(result, self.retry_on)):
             return False
         if callable(self.on):
             return bool(reject_awaitable(self.on(result)))
@@ -87,6 +101,18 @@ class Retry:
         except OverflowError:
             grown = self.cap if self.delay else 0.0
         return min(self.cap, grown) * (1 + self.jitter * chance)
+
+
+def exception_types(types: ExceptionTypes) -> tuple[type[BaseException], ...]:
+    return (types,) if isinstance(types, type) else tuple(types)
+
+
+def is_error_of(result: Result, types: ExceptionTypes) -> bool:
+    """Return whether a failure was caused by one of these exception types."""
+    # An agent or a child run reports only the name of an error.
+    if result.cause is None:
+        return result.error_type in {kind.__name__ for kind in exception_types(types)}
+    return isinstance(result.cause, exception_types(types))
 
 
 NO_RETRY = Retry(attempts=1)

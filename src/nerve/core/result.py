@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from nerve.core.json_codec import decode_json, encode_json, find_json_object
 from nerve.core.json_diagnostics import json_key_text, truncate_error_text
 from nerve.core.validation import require_mapping
-from nerve.errors import Rejected
+from nerve.errors import NodeFailed, Rejected
 
 RESULT_KEYS = frozenset({"success", "output", "error", "error_type", "attributes"})
 
@@ -28,24 +28,34 @@ IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 class Result(dict[str, Any]):
-    """The outcome of a node: `success`, `output`, `attributes`; for failures `error` and `error_type`."""
+    """The outcome of a node: `success`, `output`, `attributes`; for failures `error` and `error_type`.
 
+    `result["output"]` of a failure raises NodeFailed, so a failure cannot pass unnoticed as a value;
+    `result.get("output")` and `result.output` return what the failed node returned.
+    """
+
+    node: str = ""
+    """The path of the step that it belongs to, where it is known."""
     settlement: Settlement = "completed"
     """How the call ended: the node returned, raised, timed out, or was never executed."""
     cause: BaseException | None = None
     """The exception, in the process that raised it."""
+    interruption: BaseException | None = None
+    """The exception that ended a node that timed out; its traceback shows where the node was."""
     timeout_seconds: float | None = None
     """The timeout that expired, in seconds."""
     _parsed_output: tuple[str, dict[str, Any]] = ("", {})
     """Cache of `data`: the last output that was parsed, and the object in it."""
 
+    def __getitem__(self, key: str) -> Any:
+        if key == "output" and not self.get("success"):
+            raise NodeFailed(self.node or "a node", self.error_type or "Failed", self.error) from self.cause
+        return super().__getitem__(key)
+
     def with_settlement(self, other: Result) -> Result:
-        """Copy settlement, cause and timeout of another result to this one, and return this one."""
-        self.settlement, self.cause, self.timeout_seconds = (
-            other.settlement,
-            other.cause,
-            other.timeout_seconds,
-        )
+        """Copy settlement, causes and timeout of another result to this one, and return this one."""
+        self.settlement, self.timeout_seconds = other.settlement, other.timeout_seconds
+        self.cause, self.interruption = other.cause, other.interruption
         return self
 
     @classmethod
@@ -113,7 +123,7 @@ class Result(dict[str, Any]):
 
     def with_reported_failure(self) -> Result:
         """Return this result, or a failure with the same output if the output has `success: false`."""
-        output = self["output"]
+        output = self.get("output")
         if not self["success"] or not isinstance(output, dict) or output.get("success") is not False:
             return self
         error = output.get("error")
@@ -127,7 +137,7 @@ class Result(dict[str, Any]):
     @property
     def data(self) -> dict[str, Any]:
         """The output if it is an object or JSON of one; {} for any other output."""
-        output = self["output"]
+        output = self.get("output")
         if isinstance(output, str):
             if self._parsed_output[0] != output:
                 self._parsed_output = (output, find_json_object(output))
@@ -142,7 +152,7 @@ class Result(dict[str, Any]):
     @property
     def output(self) -> Any:
         """The value that the node returned; often None for a failure."""
-        return self["output"]
+        return self.get("output")
 
     @property
     def error(self) -> str:

@@ -80,9 +80,57 @@ class SignalWait:
     """Patterns by the names that the outcome reports; the label is ignored then."""
 
 
-Wait = GateWait | TimerWait | SignalWait
+@dataclass(slots=True)
+class MessageWait:
+    """A wait that the next message of a channel settles."""
 
-SteeringQueue = asyncio.Queue[str]
+    path: str
+    channel: str
+    timeout: float | None = None
+    background: bool = False
+    """Whether it waits for updates beside the body; the run does not count as waiting for it."""
+
+
+class ReceivedMessage(Protocol):
+    """What settles a wait for a message."""
+
+    @property
+    def message(self) -> int:
+        """The number of the message in the journal."""
+
+    @property
+    def value(self) -> Any: ...
+
+
+Wait = GateWait | TimerWait | SignalWait | MessageWait
+
+
+class SteeringQueue(asyncio.Queue[str]):
+    """Messages of users for the agent of a step; the agent gets each of them when it is on disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writes: set[asyncio.Future[None]] = set()
+
+    def put_when_written(self, text: str, written: Awaitable[None]) -> asyncio.Future[None]:
+        """Put a message when a write completes; return a future that completes then, or fails with it."""
+        write = asyncio.ensure_future(written)
+        self._writes.add(write)
+
+        def put(write: asyncio.Future[None]) -> None:
+            self._writes.discard(write)
+            if not write.cancelled() and write.exception() is None:
+                self.put_nowait(text)
+
+        write.add_done_callback(put)
+        return write
+
+    async def take_all(self) -> list[str]:
+        """Return the messages that are not taken yet, including those that are being written."""
+        # A message that comes at the end of a turn must not get lost because the disk is slow.
+        while self._writes:
+            await asyncio.wait(self._writes)
+        return [self.get_nowait() for _ in range(self.qsize())]
 
 
 class Runtime(Protocol):
@@ -97,6 +145,12 @@ class Runtime(Protocol):
     def interrupted_step(self, path: str) -> str | None:
         """Return the path of an interrupted step with effect="once" at or below a path, or None."""
 
+    def begin_cleanup(self) -> None:
+        """Note that the current task enters a cleanup block."""
+
+    def end_cleanup(self) -> bool:
+        """Note that the current task leaves a cleanup block; return whether a stop waits for that."""
+
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Emit an event to subscribers."""
 
@@ -105,6 +159,12 @@ class Runtime(Protocol):
     def random(self, path: str) -> float: ...
 
     def new_id(self, path: str) -> str: ...
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run."""
+
+    def is_patched(self, name: str) -> bool:
+        """Return whether the run takes the new branch of a patch."""
 
 
 class LeafServices(Protocol):
@@ -122,8 +182,8 @@ class LeafServices(Protocol):
     async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Emit an event and return when it is on disk."""
 
-    def last_recorded(self, type: str) -> dict[str, Any] | None:
-        """Return the data of its last event of this type, also from an earlier process."""
+    def recorded_thread(self) -> dict[str, Any] | None:
+        """Return the data of its last `agent_thread` event, also from an earlier process."""
 
     def steering_so_far(self) -> list[str]:
         """Return the messages of users so far, also from an earlier process."""

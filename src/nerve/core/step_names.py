@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-from nerve.core.events import WorkflowEvent
 
-
-def event_step_name(event: WorkflowEvent) -> str:
-    """Return the name of the step of an event, not the name of the agent that executes it."""
-    return plain_path_part(step_path(event.path).rsplit("/", 1)[-1])
+def step_name(path: str) -> str:
+    """Return the name of the step of a path, not the name of the agent that executes it."""
+    return plain_path_part(step_path(path).rsplit("/", 1)[-1])
 
 
 def step_label(path: str) -> str:

@@ -137,7 +137,7 @@ async def test_a_context_without_a_run_has_a_clock_random_numbers_and_ids() -> N
 async def test_without_a_run_a_timer_works_and_a_signal_is_rejected() -> None:
     context = ExecutionContext()
     assert await context.wait(TimerWait("/t", 0)) is None
-    with pytest.raises(RuntimeError, match="Waiting for a signal requires a run"):
+    with pytest.raises(RuntimeError, match="Waiting for a signal or a message requires a run"):
         await context.wait(SignalWait("/s", "label"))
 
 

@@ -22,7 +22,7 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 async def at_gate(run: WorkflowRun) -> None:
     """Wait until a gate is open, and recorded if it belongs to the run itself."""
-    await until(lambda: run.pending_gate and (run.view.gates or run._children))
+    await until(lambda: run.pending_gate and (run.view.gates or run.run_state.children))
 
 
 async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:

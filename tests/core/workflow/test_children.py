@@ -441,7 +441,7 @@ async def test_a_paused_child_resumes_when_its_parent_is_resumed(session):
     session.workflow(ask), session.workflow(parent)
     run = await session.start("grandparent")
     await at_gate(run)
-    (child,) = run._children.values()
+    (child,) = run.run_state.children.values()
     await child_of(session, child).pause()
     await run.answer("yes")
     await run.resume()

@@ -413,22 +413,44 @@ async def test_run_parallel_returns_results_in_order(session):
 
 
 @pytest.mark.requirement("S0-74")
-async def test_run_parallel_never_raises(session):
+async def test_run_parallel_returns_failures_and_does_not_raise(session):
     Broken("broken", session)
     FunctionNode("late", session, wait_for_ever, timeout=0.01)
     MockNode("good", session, ["fine"])
 
     async def body(ctx):
-        return await ctx.run_parallel(
-            [("broken", 1), ("good", 2), ("missing", 3), ("late", 4), ("good", object())]
-        )
+        return await ctx.run_parallel([("broken", 1), ("good", 2), ("late", 4), ("good", object())])
 
     results = await (await finished(session, body)).wait()
-    assert [r["success"] for r in results] == [False, True, False, False, False]
-    assert [r.get("error_type") for r in results] == [
-        "LookupError", None, "ValueError", "TimeoutError", "NotJson",
-    ]  # fmt: skip
-    assert "'missing' not found" in results[2]["error"]
+    assert [r["success"] for r in results] == [False, True, False, False]
+    assert [r.get("error_type") for r in results] == ["LookupError", None, "TimeoutError", "NotJson"]
+
+
+async def test_an_unknown_name_in_run_parallel_raises_before_anything_starts(session):
+    seen = counted(session, "good")
+
+    async def body(ctx):
+        return await ctx.run_parallel([("good", 1), ("goood", 2)])
+
+    with pytest.raises(ValueError, match=r"Node 'goood' not found in session. Did you mean 'good'\?"):
+        await (await finished(session, body)).wait()
+    assert seen == []
+
+
+async def test_the_output_of_a_failed_result_cannot_be_taken_for_a_value(session):
+    async def fail(context):
+        raise ValueError("no such page")
+
+    FunctionNode("fetch", session, fail)
+
+    async def body(ctx):
+        [result] = await ctx.run_parallel([("fetch", 1)])
+        assert (result.get("output"), result.output) == (None, None)
+        return result["output"]
+
+    with pytest.raises(NodeFailed, match=r"^/fetch: ValueError: no such page$") as error:
+        await (await finished(session, body)).wait()
+    assert isinstance(error.value, KeyError)
 
 
 @pytest.mark.requirement("S0-74")

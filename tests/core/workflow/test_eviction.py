@@ -8,7 +8,7 @@ from core.workflow.support import at_gate, counted, data_of, types, until, withi
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
 from nerve.engine import local_engine
-from nerve.errors import RunHeld
+from nerve.errors import GateNotOpen, RunHeld
 
 
 async def ask(ctx):
@@ -104,7 +104,7 @@ async def test_only_one_of_two_answers_to_an_evicted_run_is_accepted(file):
         counted(session, "work")
         run = await evicted(session, choose, 1)
         outcomes = await asyncio.gather(run.answer("a"), run.answer("b"), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [type(None), RuntimeError]
+        assert [type(outcome) for outcome in outcomes] == [type(None), GateNotOpen]
         assert await within(run.wait()) == [1, "a"]
 
 

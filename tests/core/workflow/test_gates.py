@@ -10,6 +10,7 @@ from core.workflow.support import Latch, at_gate, copy_store, counted, data_of, 
 from nerve import FunctionNode, Graph, Session
 from nerve.core.nodes.control import GateNode, ParallelNode
 from nerve.core.workflow import WorkflowState
+from nerve.errors import GateNotOpen
 
 
 async def ask(ctx):
@@ -134,7 +135,7 @@ async def test_a_node_id_that_two_open_gates_share_is_rejected(session):
     session.register_workflow(ParallelNode("pair", session, {"a": gate, "b": gate}))
     run = await session.start("pair")
     await until(lambda: len(run.pending_gates) == 2)
-    with pytest.raises(RuntimeError, match="Several gates of node 'same'"):
+    with pytest.raises(RuntimeError, match="Several open gates have the name 'same'"):
         run.answer_gate("x", "same")
     assert len(run.pending_gates) == 2
 
@@ -159,7 +160,7 @@ async def test_exactly_one_of_many_concurrent_answers_is_accepted(file):
         run = await opened(session, ask)
         answers = [run.answer(str(number)) for number in range(20)]
         outcomes = await asyncio.gather(*answers, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes].count(RuntimeError) == 19
+        assert [type(outcome) for outcome in outcomes].count(GateNotOpen) == 19
         assert await run.wait() == "0"
         assert types(run).count("gate_answered") == 1
 
@@ -170,7 +171,7 @@ async def test_an_answer_is_on_disk_when_await_answer_returns(file):
         await run.answer("yes")
         reader = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
         rows = reader.execute(
-            "SELECT type, path, settles FROM events WHERE run = ? AND type LIKE 'gate%'", (run.run_id,)
+            "SELECT type, path, settles FROM journal WHERE run = ? AND type LIKE 'gate%'", (run.run_id,)
         ).fetchall()
         reader.close()
     assert rows == [("gate_waiting", "/gate", None), ("gate_answered", "/gate", "/gate")]

@@ -10,7 +10,7 @@ from nerve import FunctionNode, Limits, Session
 from nerve.core.nodes.control import LoopNode, WhileNode
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import LimitReached, RunHeld
-from nerve.journal.events import active_seconds
+from nerve.journal.index import JournalIndex
 from nerve.store.port import EventRow
 
 
@@ -205,7 +205,7 @@ def test_waits_child_runs_and_downtime_do_not_count_as_wall_time():
         (71, "node_started", "/c", None, "{}"),
     ]
     rows = [EventRow(seq, at, *rest) for seq, (at, *rest) in enumerate(told, 1)]
-    assert [active_seconds(rows[:upto]) for upto in (0, 1, 2, 4, 6, 8, 9, 11, 14)] == [
+    assert [JournalIndex(rows[:upto]).clock.seconds for upto in (0, 1, 2, 4, 6, 8, 9, 11, 14)] == [
         0,
         0,
         1,

@@ -43,7 +43,7 @@ async def shop(session):
     @session.workflow
     async def order(ctx):
         amount = (await ctx.run("before", ctx.input))["output"]
-        return (await ctx.run("payment", amount, effect="once"))["output"]
+        return (await ctx.run("payment", amount, effect="once")).get("output")
 
     @session.workflow
     async def nested(ctx):
@@ -125,7 +125,7 @@ async def test_the_fork_of_a_child_run_is_held_too(shop):
     fork = await shop.session.fork(run.run_id)
     await until(lambda: fork.held)
     child = shop.session.get_workflow_run(fork.held["run_id"])
-    assert (child.held["path"], fork._children, shop.paid) == ("/payment", {"/order": child}, [])
+    assert (child.held["path"], fork.run_state.children, shop.paid) == ("/payment", {"/order": child}, [])
     await child.skip("/payment", "it was paid")
     assert await within(fork.wait()) == "it was paid"
 

@@ -267,7 +267,7 @@ async def test_a_parent_that_only_waits_for_a_paused_child_is_paused(session):
 
     run = await session.start("parent")
     await latch.entered.wait()
-    alone = run._children["/child"]
+    alone = run.run_state.children["/child"]
     await alone.pause()
     assert (alone.state, run.state) == (WorkflowState.PAUSING, WorkflowState.RUNNING)
     latch.open.set()
@@ -362,12 +362,15 @@ class Trying:
 
     def __init__(self):
         self.tries, self.latches = 0, [Latch() for _ in range(3)]
+        self.may_end = asyncio.Event()
+        self.may_end.set()
 
     async def leaf(self, context):
         self.tries += 1
         if self.tries < 3:
             await self.latches[self.tries - 1].leaf(context)
             raise OSError(f"try {self.tries}")
+        await self.may_end.wait()
         return self.tries
 
     def at(self, file, delay=0.0):
@@ -396,8 +399,10 @@ async def test_a_pause_takes_effect_between_two_attempts_at_a_step():
         trying.latches[1].open.set()
         assert await within(other.wait()) == 3
         assert types(run)[-1] == "node_retrying"
+        trying.may_end.clear()
         await run.resume()
         assert (run.state, run.view.state) == (WorkflowState.RUNNING, "running")
+        trying.may_end.set()
         assert await within(run.wait()) == 4
 
 

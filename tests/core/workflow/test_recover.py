@@ -570,7 +570,7 @@ async def test_a_returned_tuple_is_a_list_from_the_start(session):
         return [type(output).__name__, output]
 
     run = await session.start("look", (1, 2), {"p": (3,)})
-    assert (run.input, run._params) == ([1, 2], {"p": [3]})
+    assert (run.input, run.params) == ([1, 2], {"p": [3]})
     assert await run.wait() == ["list", [1, [2, 3]]]
 
 
@@ -649,14 +649,12 @@ async def test_an_unreadable_run_does_not_prevent_the_recovery_of_others(file):
         await until(lambda: len(latch.inputs) == 2)
     with closing(SqliteStore(file)) as store:
         last = store.events(odd.run_id)[-1].seq
-        store.append(
-            [Append(odd.run_id, last, [EventRow(last + 1, 0.0, "workflow_changed", "", None, "{}")])]
-        )
+        store.append([Append(odd.run_id, last, [EventRow(last + 1, 0.0, "workflow_changed", "", None, "{")])])
     async with opened(file, body, ("work", latch.leaf)) as session:
         assert [run.run_id for run in await session.recover()] == [good.run_id]
         [left] = session.engine.skipped_runs
         assert left.run == odd.run_id
-        assert left.reason.startswith("KeyError: 'definition'")
+        assert left.reason.startswith("Expecting property name")
 
 
 def through_workers(out):
@@ -762,19 +760,6 @@ async def test_the_effects_of_one_outcome_end_before_the_next_is_delivered(file,
                 (run,) = await session.recover()
                 await run.answer("yes")
                 assert await within(run.wait()) == ["A", "B"]
-
-
-async def test_a_body_that_never_idles_still_receives_its_results(session):
-    counted(session, "work")
-
-    async def body(ctx):
-        task = asyncio.create_task(ctx.run("work", "done"))
-        while not task.done():  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        return task.result()["output"]
-
-    Workflow("body", session, body)
-    assert await within((await session.start("body")).wait()) == "done"
 
 
 async def gives_up_a_leaf(ctx):

@@ -12,6 +12,7 @@ from core.workflow.support import Latch, at_gate, counted, data_of, types, until
 from nerve import FunctionNode, Session
 from nerve.core.nodes import Node
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowRunInfo, WorkflowState
+from nerve.core.workflow.run import new_run_id
 from nerve.errors import NodeFailed, WorkflowFailed
 
 
@@ -144,7 +145,7 @@ async def test_a_run_accepts_the_documented_arguments_and_its_id_is_a_sortable_u
 
 @pytest.mark.requirement("C-05")
 def test_every_run_id_is_a_uuid_of_version_seven(session):
-    ids = [session.engine.new_id() for _ in range(2000)]
+    ids = [new_run_id() for _ in range(2000)]
     assert {uuid.UUID(text).version for text in ids} == {7}
     assert {uuid.UUID(text).variant for text in ids} == {uuid.RFC_4122}
 
@@ -496,7 +497,7 @@ async def test_the_time_of_the_end_is_the_same_everywhere(file, end):
             await run.stop()
         else:
             await run.answer(end)
-        await within(run._wait_until_ended())
+        await within(run.wait_until_ended())
         told = run.to_info().completed_at
         assert told is not None
         assert told == run.events[-1].timestamp == run.view.ended_at

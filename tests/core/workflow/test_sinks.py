@@ -160,7 +160,7 @@ async def test_a_recorded_emit_is_not_delivered_again_after_recovery(file):
         Workflow("body", session, ask)
         (run,) = await session.recover()
         heard = []
-        run._sinks.append(lambda event: heard.append(event.event_type))
+        run.sinks.append(lambda event: heard.append(event.event_type))
         await run.answer("yes")
         await run.wait()
     assert heard == ["gate_answered", "end", "workflow_completed"]

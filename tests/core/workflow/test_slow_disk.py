@@ -35,6 +35,19 @@ def written_by_a_thread(monkeypatch):
     monkeypatch.setattr(group_commit, "MAX_INLINE_SYNC_S", 0.0)
 
 
+class Progress:
+    """A leaf that starts, emits an event when it is told to, and never ends."""
+
+    def __init__(self):
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+    async def leaf(self, context):
+        self.entered.set()
+        await self.go.wait()
+        context.emit("progress", {})
+        await asyncio.Event().wait()
+
+
 async def work(ctx):
     return (await ctx.run("leaf", 1))["output"]
 
@@ -44,18 +57,19 @@ async def ask(ctx):
 
 
 async def test_closing_a_session_waits_for_a_pending_write(file):
-    disk, latch = SlowDisk(file), Latch()
+    disk, progress = SlowDisk(file), Progress()
     async with Session("test", disk) as session:
-        FunctionNode("leaf", session, latch.leaf)
+        FunctionNode("leaf", session, progress.leaf)
         session.workflow(work)
         run = await session.start("work")
+        await progress.entered.wait()
         disk.hold()
-        await latch.entered.wait()
-        await until(disk.begun.is_set)  # the start of the leaf is being written, and no caller waits for it
+        progress.go.set()
+        await until(disk.begun.is_set)  # the event of the leaf is being written, and no caller waits for it
         asyncio.get_running_loop().call_later(0.05, disk.go.set)
     async with Session("test", file) as session:
         session.workflow(work)
-        assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started"]
+        assert types(session.get_workflow_run(run.run_id)) == ["workflow_started", "node_started", "progress"]
 
 
 async def test_the_event_loop_is_not_blocked_by_a_write(file):
@@ -74,23 +88,79 @@ async def test_the_event_loop_is_not_blocked_by_a_write(file):
         assert await within(run.wait()) == "yes"
 
 
-async def test_an_answer_is_neither_acknowledged_nor_delivered_before_it_is_on_disk(file):
-    disk, told = SlowDisk(file), []
+async def test_an_answer_is_neither_acknowledged_nor_acted_on_before_it_is_on_disk(file):
+    disk = SlowDisk(file)
 
-    async def hear(ctx):
-        told.append(await ctx.gate("Continue?"))
+    async def act(ctx):
+        return (await ctx.run("leaf", await ctx.gate("Continue?")))["output"]
 
     async with Session("test", disk) as session:
-        session.workflow(hear)
-        run = await session.start("hear")
+        leaf = counted(session, "leaf")
+        session.workflow(act)
+        run = await session.start("act")
         await at_gate(run)
         disk.hold()
-        run.answer_gate("yes")
+        answer = asyncio.ensure_future(run.answer("yes"))
         await until(disk.begun.is_set)
-        assert told == []
+        assert not answer.done()
+        assert leaf == []
         disk.go.set()
+        await within(answer)
+        assert await within(run.wait()) == "yes"
+        assert leaf == ["yes"]
+
+
+async def test_a_result_is_not_used_by_the_next_leaf_before_it_is_on_disk(file):
+    disk, latch = SlowDisk(file), Latch()
+
+    async def pair(ctx):
+        return (await ctx.run("second", (await ctx.run("first", 1))["output"]))["output"]
+
+    async with Session("test", disk) as session:
+        FunctionNode("first", session, latch.leaf)
+        second = counted(session, "second")
+        session.workflow(pair)
+        run = await session.start("pair")
+        await latch.entered.wait()
+        disk.hold()
+        latch.open.set()
+        await until(disk.begun.is_set)
+        assert (second, run.is_complete) == ([], False)
+        disk.go.set()
+        assert await within(run.wait()) == 1
+        assert second == [1]
+
+
+async def test_a_gate_is_not_shown_before_it_is_on_disk(file):
+    disk = SlowDisk(file)
+    disk.hold()
+    async with Session("test", disk) as session:
+        session.workflow(ask)
+        start = asyncio.ensure_future(session.start("ask"))
+        await until(disk.begun.is_set)
+        (handle,) = session.engine.run_handles.values()
+        assert handle.pending_gates == []
+        disk.go.set()
+        run = await within(start)
+        assert (await within(run.next_gate())).prompt == "Continue?"
+
+
+async def test_a_body_and_its_start_share_commits(file):
+    """Two commits for a run with a gate: its start with the gate, and the answer with the end."""
+    batches = []
+
+    class CountedDisk(SqliteStore):
+        def append(self, batch, patience=30.0):
+            batches.append([row.type for part in batch for row in part.rows])
+            return super().append(batch, patience)
+
+    async with Session("test", CountedDisk(file)) as session:
+        session.workflow(ask)
+        run = await session.start("ask")
+        await at_gate(run)
+        await run.answer("yes")
         await within(run.wait())
-        assert told == ["yes"]
+    assert batches == [["workflow_started", "gate_waiting"], ["gate_answered", "workflow_completed"]]
 
 
 async def test_writes_of_many_runs_are_batched(file):
@@ -127,7 +197,7 @@ async def test_a_child_that_is_starting_when_its_parent_stops_is_stopped_too(fil
         disk.hold()
         await until(disk.begun.is_set)  # the call of the second child is being written
         stopping = asyncio.ensure_future(run.stop())
-        await until(lambda: run._children["/work"].state is WorkflowState.STOPPING)
+        await until(lambda: run.run_state.children["/work"].state is WorkflowState.STOPPING)
         disk.go.set()
         await until(lambda: len(disk.runs()) == 3)
         tidying.tidied.set()
@@ -178,12 +248,13 @@ def test_an_event_loop_that_ends_during_a_write_leaves_no_broken_thread(file):
 
     async def left_open():
         session = Session("test", disk)
-        latch = Latch()
-        FunctionNode("leaf", session, latch.leaf)
+        progress = Progress()
+        FunctionNode("leaf", session, progress.leaf)
         session.workflow(work)
         await session.start("work")
+        await progress.entered.wait()
         disk.hold()
-        await latch.entered.wait()
+        progress.go.set()
         await until(disk.begun.is_set)
 
     asyncio.run(left_open())

@@ -507,6 +507,6 @@ async def test_a_stop_just_after_the_end_of_a_run_records_nothing() -> None:
     run = await session.start("quick")
     await run.wait()
     events = len(run.events)
-    run._state = WorkflowState.RUNNING  # a handle that has not noticed the end yet
+    run.run_state.status = WorkflowState.RUNNING  # a handle that has not noticed the end yet
     assert await run.stop() == []
     assert len(run.events) == events

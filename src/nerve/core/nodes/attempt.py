@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.nodes.base import Node, node_role
 from nerve.core.policy import Policy
@@ -112,26 +113,39 @@ async def run_attempt(
             if on_timer is not None:
                 on_timer(AttemptTimer(outer, inner, policy))
             result = await execute_safely(node, context)
-    except TimeoutError:
-        return timeout_result(policy, idle=inner.expired())
+    except TimeoutError as error:
+        return timeout_result(policy, inner.expired(), error)
     # A node can catch the cancellation of its timeout and fail with an error of its cleanup instead.
     late = not result["success"] and (outer.expired() or inner.expired())
-    return timeout_result(policy, idle=inner.expired()) if late else result
+    return timeout_result(policy, inner.expired(), result.cause) if late else result
+
+
+CURRENT_WORKFLOW: ContextVar[Any] = ContextVar("CURRENT_WORKFLOW", default=None)
+"""The WorkflowContext of the body that the current task belongs to; None in a leaf and outside of bodies."""
 
 
 async def execute_safely(node: Node, context: ExecutionContext) -> Result:
-    if type(context.input) not in IMMUTABLE_TYPES and node_role(node) == "leaf":
+    is_leaf = node_role(node) == "leaf"
+    if is_leaf and type(context.input) not in IMMUTABLE_TYPES:
         context = with_copied_input(context)
+    # A leaf has effects of its own: a step that it calls is just a function there.
+    token = CURRENT_WORKFLOW.set(None) if is_leaf else None
     try:
         return Result.of(await node.execute(context))
     except asyncio.CancelledError as error:
-        if is_task_cancelled() or node_role(node) != "leaf":
+        if is_task_cancelled() or not is_leaf:
             raise
         return exception_result(error)
+    except GeneratorExit:
+        token = None  # the garbage collector closes a dropped coroutine in another context
+        raise
     except BaseException as error:
         if must_propagate(error):
             raise
         return exception_result(error)
+    finally:
+        if token is not None:
+            CURRENT_WORKFLOW.reset(token)
 
 
 def exception_result(error: BaseException) -> Result:
@@ -181,8 +195,8 @@ def with_unknown_outcome(result: Result, path: str) -> Result:
     )
 
 
-def timeout_result(policy: Policy, idle: bool) -> Result:
+def timeout_result(policy: Policy, idle: bool, interruption: BaseException | None = None) -> Result:
     seconds, what = (policy.idle_timeout, "silent for") if idle else (policy.timeout, "timed out after")
     result = Result.failed(f"{what} {seconds:g} s", "TimeoutError")
-    result.settlement, result.timeout_seconds = "timeout", seconds
+    result.settlement, result.timeout_seconds, result.interruption = "timeout", seconds, interruption
     return result

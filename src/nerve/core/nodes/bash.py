@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import encode_json
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
@@ -41,7 +42,7 @@ class OutputStreamer:
                 return
             self._next_notice_at = now + OMITTED_NOTICE_INTERVAL_S
             text = f"\n[{self._omitted_chars:,} more characters omitted]\n"
-        self._context.emit("output_chunk", {"stream": stream, "text": text})
+        self._context.emit(WorkflowEventType.OUTPUT_CHUNK, {"stream": stream, "text": text})
 
 
 class BashNode(Node):

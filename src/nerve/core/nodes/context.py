@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -47,6 +48,8 @@ class ExecutionContext:
     _origin_id: str = field(default="", repr=False)
     _lineage: tuple[str, ...] = field(default=(), repr=False)
     """The enclosing workflows that are executed without a run, outermost first."""
+    _rejection: str = field(default="", repr=False)
+    """Why code that only reads may not use the context now; "" if it may."""
 
     @property
     def runtime(self) -> Runtime:
@@ -95,10 +98,14 @@ class ExecutionContext:
 
     def next_path(self, name: str) -> str:
         """Return the path of the next child of this name. Each call increments the index."""
+        if self._rejection:
+            raise RuntimeError(self._rejection)
         return next_child_path(self.path, self._counts, name)
 
     def next_internal_path(self, name: str) -> str:
         """Return the path of the next internal child; it cannot collide with the names of users."""
+        if self._rejection:
+            raise RuntimeError(self._rejection)
         count = self._counts[f"~{name}"] = self._counts.get(f"~{name}", 0) + 1
         return numbered_path(f"{self.path}/~{name}", count)
 
@@ -139,11 +146,22 @@ class ExecutionContext:
         Any name is accepted. A name reserved for the engine, such as `step_completed`, is recorded as
         `user:step_completed`. Dates and times in the data become ISO 8601 strings.
         """
+        if self._rejection:
+            raise RuntimeError(self._rejection)
         if not require_name("an event", event_type):
             raise ValueError("The name of an event must not be empty; use a name such as 'progress'")
         if data is not None:
             require_mapping(f"data of the event '{event_type}'", data)
         self.runtime.emit(self.path, emitted_event_name(event_type), plain_event_data(data))
+
+    @contextmanager
+    def reject_requests(self, reason: str) -> Iterator[None]:
+        """Raise RuntimeError in the block if it requests anything; such a request is not in the journal."""
+        self._rejection = reason
+        try:
+            yield
+        finally:
+            self._rejection = ""
 
     async def flush_sinks(self) -> None:
         """Return when an async sink of a context without a run has processed all events."""
@@ -157,6 +175,8 @@ class ExecutionContext:
 
     def now(self) -> datetime:
         """Return the time in UTC, the same on replay."""
+        if self._rejection:
+            raise RuntimeError(self._rejection)
         return self.runtime.now(self.path)
 
     def random(self) -> float:

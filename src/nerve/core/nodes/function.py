@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import is_task_cancelled, must_propagate
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.core.result import Result
+from nerve.core.step_output import StepOutput
 from nerve.core.validation import require_callable
 
 
@@ -22,6 +24,8 @@ class FunctionNode(Node):
 
     An async function runs on the event loop. A sync one runs in a daemon thread: on stop or timeout the
     step ends at once, the late result of the thread is dropped, and an event says that it still runs.
+
+    What it logs, and in the commands and the server also what it prints, is recorded as events of its step.
     """
 
     def __init__(
@@ -37,10 +41,11 @@ class FunctionNode(Node):
 
     async def execute(self, context: ExecutionContext) -> Result:
         try:
-            if self._is_async:
-                return Result.of(await self.fn(context))
-            outcome = await self._run_in_thread(context)
-            return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
+            with StepOutput(context):
+                if self._is_async:
+                    return Result.of(await self.fn(context))
+                outcome = await self._run_in_thread(context)
+                return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
         except asyncio.CancelledError as error:
             if is_task_cancelled():
                 raise
@@ -54,10 +59,10 @@ class FunctionNode(Node):
         context.runtime  # noqa: B018 - created here, on the event loop that it belongs to
 
         def late() -> None:
-            context.emit("log", {"message": "the thread has ended", "thread": "ended"})
+            context.emit(WorkflowEventType.LOG, {"message": "the thread has ended", "thread": "ended"})
 
         try:
             return await DAEMON_THREADS.run(self.fn, context, late)
         except asyncio.CancelledError:
-            context.emit("log", {"message": "the thread still runs", "thread": "running"})
+            context.emit(WorkflowEventType.LOG, {"message": "the thread still runs", "thread": "running"})
             raise

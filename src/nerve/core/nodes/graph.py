@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import must_propagate
 from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, effective_policy, node_policy
 from nerve.core.nodes.context import ExecutionContext
@@ -208,7 +209,10 @@ class Graph(ControlNode):
             for name in step.depends_on:
                 upstream[name] = await tasks[name]
             if failed := [name for name in step.depends_on if not upstream[name].success]:
-                context.emit("skipped", {"step_id": step.id, "path": paths[step.id], "because": failed[0]})
+                context.emit(
+                    WorkflowEventType.SKIPPED,
+                    {"step_id": step.id, "path": paths[step.id], "because": failed[0]},
+                )
                 return skip_result(failed[0])
             node, step_input, policy = step.prepare_call(upstream, context)
             return await context.call(

@@ -13,7 +13,7 @@ from random import random
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.agent_threads import AgentThreads
-from nerve.core.events import Sink, WorkflowEvent, deliver_event, log
+from nerve.core.events import Sink, WorkflowEvent, WorkflowEventType, deliver_event, log
 from nerve.core.gates import gate_id, gate_waiting_data
 from nerve.core.nodes.attempt import (
     AttemptTimer,
@@ -27,7 +27,8 @@ from nerve.core.nodes.attempt import (
 from nerve.core.nodes.base import node_role
 from nerve.core.policy import NO_RETRY, Retry
 from nerve.core.result import Result, deep_copy_json
-from nerve.core.runtime import GateWait, NodeCall, SignalWait, SteeringQueue, TimerWait, Wait
+from nerve.core.runtime import GateWait, MessageWait, NodeCall, SignalWait, SteeringQueue, TimerWait, Wait
+from nerve.core.tracebacks import FailureTrace
 
 if TYPE_CHECKING:
     from nerve.core.nodes.context import ExecutionContext
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 RuntimeHome = tuple[int, asyncio.AbstractEventLoop | None]
 """The thread and the event loop that a runtime belongs to."""
+
+END_TYPES_BY_SETTLEMENT = {
+    "error": WorkflowEventType.NODE_ERROR,
+    "timeout": WorkflowEventType.NODE_TIMEOUT,
+}
 
 
 class InMemoryRuntime:
@@ -61,7 +67,7 @@ class InMemoryRuntime:
         """Emit an event; without a journal, there is nothing to wait for."""
         self.emit(path, type, data)
 
-    def last_recorded(self, type: str) -> dict[str, Any] | None:
+    def recorded_thread(self) -> dict[str, Any] | None:
         """Return None: nothing is recorded."""
         return None
 
@@ -91,7 +97,11 @@ class InMemoryRuntime:
         identity = {"node_id": call.node_id}
         if call.is_graph_step:
             identity["step_id"] = call.path.rsplit("/", 1)[-1]
-        self._deliver(call.path, "step_started" if call.is_graph_step else "node_started", identity)
+        self._deliver(
+            call.path,
+            WorkflowEventType.STEP_STARTED if call.is_graph_step else WorkflowEventType.NODE_STARTED,
+            identity,
+        )
         began = time.perf_counter()
         result = await self._run_attempts(call, context)
         self._deliver(call.path, *call_end_event(call, identity, result, time.perf_counter() - began))
@@ -122,7 +132,9 @@ class InMemoryRuntime:
                 return result
             pause = retry.backoff_seconds(number, random())
             self._deliver(
-                call.path, "node_retrying", retry_event_data(call.node_id, number, retry, pause, result)
+                call.path,
+                WorkflowEventType.NODE_RETRYING,
+                retry_event_data(call.node_id, number, retry, pause, result),
             )
             await asyncio.sleep(pause)
 
@@ -133,16 +145,26 @@ class InMemoryRuntime:
     def interrupted_step(self, path: str) -> str | None:
         return self._interrupted.find_within(path)
 
+    def begin_cleanup(self) -> None:
+        pass
+
+    def end_cleanup(self) -> bool:
+        return False
+
     async def wait(self, wait: Wait) -> Any:
         if isinstance(wait, TimerWait):
             return await asyncio.sleep(wait.seconds)
-        if isinstance(wait, SignalWait):
-            raise RuntimeError("Waiting for a signal requires a run")
+        if isinstance(wait, SignalWait | MessageWait):
+            raise RuntimeError("Waiting for a signal or a message requires a run")
         return await self._wait_for_gate(wait)
 
     async def _wait_for_gate(self, gate: GateWait) -> str:
         gate_data = {"gate_id": gate_id(self._run_id, gate.path), "node_id": gate.node_id}
-        self._deliver(gate.path, "gate_waiting", gate_waiting_data(gate, str(gate_data["gate_id"]), None))
+        self._deliver(
+            gate.path,
+            WorkflowEventType.GATE_WAITING,
+            gate_waiting_data(gate, str(gate_data["gate_id"]), None),
+        )
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if gate.auto_answer is not None:
             future.set_result(gate.auto_answer)
@@ -151,12 +173,14 @@ class InMemoryRuntime:
         try:
             answer = await asyncio.wait_for(future, gate.timeout)
         except TimeoutError:
-            self._deliver(gate.path, "gate_timeout", {**gate_data, "timeout": gate.timeout})
+            self._deliver(gate.path, WorkflowEventType.GATE_TIMEOUT, {**gate_data, "timeout": gate.timeout})
             raise
         finally:
             if gate.receivers is not None and future in gate.receivers:
                 gate.receivers.remove(future)
-        self._deliver(gate.path, "gate_answered", {**gate_data, "answer": answer, "response": answer})
+        self._deliver(
+            gate.path, WorkflowEventType.GATE_ANSWERED, {**gate_data, "answer": answer, "response": answer}
+        )
         return answer
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
@@ -194,6 +218,12 @@ class InMemoryRuntime:
 
     def new_id(self, path: str) -> str:
         return random_uuid()
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Do nothing: only a run has tags."""
+
+    def is_patched(self, name: str) -> bool:
+        return True
 
 
 def snapshot_event_data(data: dict[str, Any]) -> dict[str, Any]:
@@ -235,11 +265,12 @@ def call_end_event(
     data: dict[str, Any] = {**identity, "success": result.success, "duration_ms": round(seconds * 1000, 3)}
     if not result.success:
         data |= {"error": result.error, "error_type": result.error_type}
+        data |= FailureTrace.of_result(result).to_data()
     if result.settlement == "timeout":
         data["timeout"] = result.timeout_seconds
     if call.is_graph_step:
-        return "step_completed" if result.success else "step_failed", data
-    return {"error": "node_error", "timeout": "node_timeout"}.get(result.settlement, "node_completed"), data
+        return WorkflowEventType.STEP_COMPLETED if result.success else WorkflowEventType.STEP_FAILED, data
+    return END_TYPES_BY_SETTLEMENT.get(result.settlement, WorkflowEventType.NODE_COMPLETED), data
 
 
 def retry_event_data(
@@ -252,4 +283,5 @@ def retry_event_data(
         "delay": pause,
         "error": result.error,
         "error_type": result.error_type,
+        **FailureTrace.of_result(result).to_data(),
     }

@@ -57,5 +57,5 @@ async def run_with_timeout(
     try:
         async with durable_timeout(context.wait, next_path("timeout"), policy.timeout, context.path):
             return await attempt
-    except TimeoutError:
-        return timeout_result(policy, idle=False)
+    except TimeoutError as error:
+        return timeout_result(policy, False, error)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.core.events import validate_sink
 from nerve.core.gates import check_gate_settings
@@ -17,15 +18,29 @@ from nerve.core.nodes.context import ExecutionContext, call_with_fallback
 from nerve.core.nodes.durable_timeout import durable_timeout
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode, fact_to_json
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
-from nerve.core.result import Result, is_rejected
+from nerve.core.result import Result, is_rejected, was_skipped
 from nerve.core.runtime import GateWait, NodeCall, SignalWait, TimerWait, Wait
 from nerve.core.suggest import did_you_mean_hint
-from nerve.core.validation import describe_value, require_mapping, require_name, require_seconds, require_str
-from nerve.errors import NodeFailed, Rejected, WorkflowFailed
+from nerve.core.tags import validate_tags
+from nerve.core.validation import (
+    describe_value,
+    require_callable,
+    require_mapping,
+    require_name,
+    require_seconds,
+    require_str,
+)
+from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
+from nerve.core.workflow.cleanup import Saga, cleanup_block
+from nerve.core.workflow.message_receiver import MessageReceiver
+from nerve.errors import InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
 
 if TYPE_CHECKING:
+    from nerve.core.nodes.step import StepNode
     from nerve.core.workflow.run import WorkflowRun
 
+
+V = TypeVar("V")
 
 RUN_OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
 """Options of `ctx.run` beside node and input; the run provides everything else."""
@@ -40,9 +55,13 @@ class WorkflowContext:
     """
 
     session: NodeRegistry | None
+    """The session with the nodes, graphs and workflows that the methods find by name."""
     input: Any = None
+    """The input of the run, as JSON has it."""
     params: dict[str, Any] = field(default_factory=dict)
+    """The parameters of the run."""
     state: dict[str, Any] = field(default_factory=dict)
+    """A dict for values of the function; it is not stored, and replay builds it again."""
     _run: WorkflowRun | None = field(default=None, repr=False)
     execution: ExecutionContext = field(default_factory=ExecutionContext, repr=False)
 
@@ -88,6 +107,10 @@ class WorkflowContext:
         policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
         return await_result(self._make_call(self._find_node(node_id), node_id, input, policy, kwargs))
 
+    def run_step(self, node: StepNode, input: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Execute a typed step and return its value; a failure raises NodeFailed or TimeoutError."""
+        return await_step_value(self._make_call(node, node.id or "", input))
+
     def run_graph(self, graph_id: str, input: Any = None) -> Coroutine[Any, Any, Result]:
         """Execute a graph by its name and return its Result; ValueError for an unknown name."""
         if not isinstance(graph_id, str):
@@ -98,28 +121,36 @@ class WorkflowContext:
         return await_result(self._make_call(graph, graph_id, input))
 
     def run_parallel(self, calls: Iterable[tuple[str, Any]]) -> Coroutine[Any, Any, list[Result]]:
-        """Execute several nodes concurrently and return their Results in order; failures do not raise."""
-        pending: list[Awaitable[Result]] = []
-        for call in calls:
+        """Execute several nodes concurrently and return their Results in order; failures do not raise.
+
+        An unknown name raises ValueError, before any of them starts.
+        """
+        named_calls = list(calls)
+        for call in named_calls:
             if not isinstance(call, tuple | list) or len(call) != 2:
                 raise ValueError(
                     f"run_parallel needs pairs (name of a node, input), got {describe_value(call)}"
                 )
-            node_id, node_input = call
-            try:
-                pending.append(start_call(self._make_call(self._find_node(node_id), node_id, node_input)))
-            except ValueError as error:
-                pending.append(immediate_result(Result.from_exception(error)))
-        return gather_results(pending)
+        nodes = [self._find_node(node_id) for node_id, _ in named_calls]
+        node_calls = [
+            self._make_call(node, node_id, node_input)
+            for node, (node_id, node_input) in zip(nodes, named_calls, strict=True)
+        ]
+        return gather_results(node_calls)
 
     def run_workflow(
-        self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
+        self,
+        workflow_id: str | Callable[..., Any],
+        input: Any = None,
+        params: dict[str, Any] | None = None,
     ) -> Coroutine[Any, Any, Any]:
-        """Start a child run and return its value.
+        """Start a child run of a workflow, given by its name or its function, and return its value.
 
         Raises WorkflowFailed if it failed, and Rejected if a person rejected a gate in it; if the function
         does not catch that, its own run ends as cancelled, too.
         """
+        if inspect.isfunction(workflow_id) and self.session is not None:
+            workflow_id = find_workflow_name(self.session.workflows, workflow_id)
         if not isinstance(workflow_id, str):
             raise name_required_error("run_workflow", "workflow", workflow_id)
         workflow = self.session.get_workflow(workflow_id) if self.session else None
@@ -128,7 +159,7 @@ class WorkflowContext:
                 f"Workflow '{workflow_id}' not found{self._suggest_name('workflows', workflow_id)}"
             )
         child_params = {} if params is None else dict(require_mapping(f"params of '{workflow_id}'", params))
-        call = self._make_call(workflow, workflow_id, input)
+        call = self._make_call(workflow, workflow_id, workflow.encode_input(input))
         call.params = child_params
         return await_child_value(call)
 
@@ -172,6 +203,47 @@ class WorkflowContext:
             require_seconds("timeout of a signal", timeout)
         return await_wait(self.execution, SignalWait(self.execution.next_path(label), label, key, timeout))
 
+    def receive(
+        self, channel: str, type: type[V] | None = None, *, timeout: float | None = None
+    ) -> MessageReceiver[V]:
+        """Return the next message of a channel: `await` gives one, `async for` one after the other.
+
+        Messages come in the order in which they were sent, each once. They wait while the run is busy.
+        `type` says what to decode them as; TimeoutError after `timeout` seconds without one.
+        """
+        run = self._require_run()
+        codec = run.workflow.channel_codec(channel, type)
+        if timeout is not None:
+            require_seconds("timeout of a message", timeout)
+        return MessageReceiver(self.execution, channel, codec, timeout)
+
+    def query(self, name: str, handler: Callable[[], Any]) -> None:
+        """Answer `run.query(name)` with what `handler()` returns; it may only read."""
+        require_callable(f"handler of query '{require_name('a query', name)}'", handler)
+        self._require_handlers().add_query(name, handler)
+
+    def update(
+        self,
+        name: str,
+        handler: Callable[..., Any],
+        *,
+        validate: Callable[..., Any] | None = None,
+    ) -> None:
+        """Handle `run.update(name, value)` with `handler(value)`, whose result is the reply.
+
+        The handler may change the state of the function and, if it is async, run steps. `validate(value)` is
+        called first and rejects the update by raising; it may only read.
+        """
+        require_callable(f"handler of update '{require_name('an update', name)}'", handler)
+        if validate is not None:
+            require_callable(f"validator of update '{name}'", validate)
+        self._require_handlers().add_update(UpdateHandler(name, handler, validate))
+
+    def _require_handlers(self) -> BodyHandlers:
+        handlers = self._require_run().run_state.handlers
+        assert handlers is not None
+        return handlers
+
     def assert_fact(self, fact: Any) -> Coroutine[Any, Any, None]:
         """Assert a fact (a string, JSON or a record) and return when it is on disk."""
         self._require_run()
@@ -194,6 +266,23 @@ class WorkflowContext:
         """Return a UUID string, the same on replay."""
         return self.execution.new_id()
 
+    def tag(self, **tags: str | float | bool) -> None:
+        """Set tags of the run, by which `nerve runs --tag` finds it; other tags stay.
+
+        Numbers and booleans become text. A run has at most 32 tags of at most 256 characters.
+        """
+        self.execution.runtime.set_tags(validate_tags(tags))
+
+    def patched(self, name: str) -> bool:
+        """Return whether this run takes the new branch of a change, named by the patch.
+
+        True if the run reaches the first use of the patch live, and False if it had passed that place
+        before the patch was there. The outcome is recorded, and the same for the rest of the run.
+        """
+        if not require_name("a patch", name):
+            raise ValueError("The name of a patch must not be empty; use a name such as 'fraud-check'")
+        return self.execution.runtime.is_patched(name)
+
     def receive_gate_input(self, value: Any) -> None:
         """Answer the open gate of this run."""
         self._require_run().answer_gate(value)
@@ -203,6 +292,24 @@ class WorkflowContext:
         self._require_run()
         require_seconds("seconds of a timeout", seconds)
         return durable_timeout(self.execution.wait, self.execution.next_internal_path("timeout"), seconds)
+
+    def cleanup(self, timeout: float | None = 60) -> AbstractAsyncContextManager[None]:
+        """Let the block run steps although the run is being stopped or has reached a limit.
+
+        Use it in a `finally` or `except` block. The run is `stopping` meanwhile, and a crash does not lose
+        the place. A second stop ends it at once, and `timeout` seconds raise TimeoutError in it.
+        """
+        self._require_run()
+        return cleanup_block(self.execution, timeout)
+
+    def saga(self, timeout: float | None = 60) -> Saga:
+        """Run the compensations that the block registers, in reverse order, if it fails or is stopped.
+
+        `async with ctx.saga() as saga:` and `saga.compensate(refund, receipt)`; `timeout` is the time for all
+        compensations.
+        """
+        self._require_run()
+        return Saga(self.execution, timeout)
 
     def _make_call(
         self,
@@ -248,6 +355,16 @@ def name_required_error(verb: str, kind: str, value: Any) -> ValueError:
     return ValueError(f"ctx.{verb} needs the name of a {kind}, got {describe_value(value)}{hint}")
 
 
+def find_workflow_name(workflows: Mapping[str, Any], function: Callable[..., Any]) -> str:
+    """Return the name under which a function is registered as a workflow; ValueError if it is not."""
+    for name, workflow in workflows.items():
+        if workflow.fn is function:
+            return name
+    raise ValueError(
+        f"The function {function.__qualname__} is not a workflow of this session. Use @session.workflow."
+    )
+
+
 def start_call(call: NodeCall) -> Awaitable[Result]:
     assert call.context is not None
     return call_with_fallback(call.context, call) if call.policy.on_error else call.context.runtime.call(call)
@@ -256,6 +373,7 @@ def start_call(call: NodeCall) -> Awaitable[Result]:
 async def await_result(call: NodeCall) -> Result:
     """Return the result of a call of a workflow function; raise timeouts, exceptions and rejections."""
     result = await start_call(call)
+    result.node = call.path
     if is_rejected(result):
         assert call.context is not None
         raise Rejected(call.context.run_id, result.error)
@@ -264,6 +382,21 @@ async def await_result(call: NodeCall) -> Result:
     if result.settlement == "error":
         raise NodeFailed(call.path, result.error_type, result.error) from result.cause
     return result
+
+
+async def await_step_value(call: NodeCall) -> Any:
+    """Return the typed value of a step; None if its policy skips a failure."""
+    result = await await_result(call)
+    if was_skipped(result):
+        return None
+    if not result.success:
+        raise NodeFailed(call.path, result.error_type, result.error) from result.cause
+    node: Any = call.node
+    try:
+        return node.signature.result.decode(result.output)
+    except InvalidValue as error:
+        # The step has encoded a value of its type, so the type is another now.
+        raise InvalidRecord(call.path, str(error)) from None
 
 
 async def await_wait(context: ExecutionContext, wait: Wait) -> Any:
@@ -281,7 +414,8 @@ async def await_retract(call: NodeCall) -> int:
 
 async def await_child_value(call: NodeCall) -> Any:
     result = await start_call(call)
-    return result_value(result, result.attributes.get("run_id", ""))
+    workflow: Any = call.node
+    return workflow.decode_result(result_value(result, result.attributes.get("run_id", "")))
 
 
 def result_value(result: Result, run_id: str) -> Any:
@@ -293,9 +427,8 @@ def result_value(result: Result, run_id: str) -> Any:
     return result.output
 
 
-async def gather_results(calls: list[Awaitable[Result]]) -> list[Result]:
-    return list(await asyncio.gather(*calls))
-
-
-async def immediate_result(result: Result) -> Result:
-    return result
+async def gather_results(calls: list[NodeCall]) -> list[Result]:
+    results = await asyncio.gather(*map(start_call, calls))
+    for call, result in zip(calls, results, strict=True):
+        result.node = call.path
+    return results

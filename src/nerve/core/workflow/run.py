@@ -3,71 +3,173 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import replace
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from nerve.core.events import (
-    LONG_TEXT_EVENTS,
-    MAX_SHOWN_CHARS,
-    JournalRow,
-    Sink,
-    WorkflowEvent,
-    truncate_event_data,
-    validate_sink,
-)
-from nerve.core.gates import validate_answer
-from nerve.core.json_codec import MAX_VALUE_BYTES, decode_json, encode_json
+from nerve.core.events import JournalRow, Sink, WorkflowEvent, validate_sink
+from nerve.core.gates import select_lowest, validate_answer
+from nerve.core.json_codec import MAX_VALUE_BYTES, encode_json
 from nerve.core.limits import Limits, validate_raise
 from nerve.core.nodes.base import node_role
-from nerve.core.run_view import RunView, fold_events
-from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowRunInfo, WorkflowState
-from nerve.errors import RunHeld, WorkflowFailed
-
-MIN_GATE_ID_PREFIX_CHARS = 4
-"""The shortest prefix of a gate id that identifies a gate."""
+from nerve.core.run_view import RunView
+from nerve.core.tracebacks import NO_TRACE, FailureTrace
+from nerve.core.validation import require_name
+from nerve.core.workflow.body_handlers import BodyHandlers
+from nerve.core.workflow.open_gates import OpenGates
+from nerve.core.workflow.state import FINAL_STATES, GateAnswer, GateInfo, WorkflowRunInfo, WorkflowState
+from nerve.errors import GateNotOpen, RunHeld, WorkflowFailed
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from nerve.core.workflow.workflow import Workflow
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
 
 __all__ = ["GateInfo", "WorkflowRun", "WorkflowRunInfo"]
 
 
-class RunCommandPort(Protocol):
-    """Commands to a run."""
+@dataclass(frozen=True, slots=True)
+class RunOperations:
+    """What the handles of runs ask of the engine that executes the runs."""
 
-    async def stop(self, run: WorkflowRun, reason: str) -> list[str]: ...
-    async def pause(self, run: WorkflowRun) -> None: ...
-    async def resume(
-        self, run: WorkflowRun, limits: Mapping[str, Any], with_changes: bool, reply: Any
-    ) -> None: ...
-    def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]: ...
-    async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int: ...
-    async def steer(self, run: WorkflowRun, text: str, path: str | None, by: str, make_reply: Any) -> str: ...
-    async def resolve_doubt(
-        self, run: WorkflowRun, path: str, decision: str, value: Any, reply: Any = None
-    ) -> None: ...
+    start: Callable[[WorkflowRun], Awaitable[None]]
+    stop: Callable[[WorkflowRun, str], Awaitable[list[str]]]
+    pause: Callable[[WorkflowRun], Awaitable[None]]
+    resume: Callable[[WorkflowRun, Mapping[str, Any], bool, Any], Awaitable[None]]
+    answer: Callable[[WorkflowRun, GateInfo, GateAnswer], Awaitable[None]]
+    """Closes the gate at once, so that another answer is rejected, and writes the answer."""
+    signal: Callable[[WorkflowRun, str, Any, str | None], Awaitable[int]]
+    send: Callable[[WorkflowRun, str, Any, str | None, str, Any], Awaitable[None]]
+    query: Callable[[WorkflowRun, str], Awaitable[Any]]
+    update: Callable[[WorkflowRun, str, Any, str | None, str], Awaitable[Any]]
+    steer: Callable[[WorkflowRun, str, str | None, str, Any], Awaitable[str]]
+    resolve_doubt: Callable[[WorkflowRun, str, str, Any, Any], Awaitable[None]]
+    bind_to_running_loop: Callable[[], None]
+    is_closed: Callable[[], bool]
+    rows: Callable[[str, int, int | None], Iterable[JournalRow]]
+    make_event: Callable[[str, str, JournalRow, bool], WorkflowEvent]
+    read_view: Callable[[str, str, Iterable[JournalRow]], RunView]
+    open_gates: Callable[[str], OpenGates]
+    """Reads the open gates of an inactive run from its journal."""
+    children_of: Callable[[WorkflowRun], Mapping[str, WorkflowRun]]
+    describe_waiting: Callable[[WorkflowRun], str | None]
+    flush_sinks: Callable[[WorkflowRun], Awaitable[None]]
 
 
-class RunEngine(Protocol):
-    """The services of the engine that a run handle uses."""
+class RunState:
+    """The mutable state of one run in memory.
 
-    closed: bool
+    The executor of the run changes it, or the engine while the run has no executor; a WorkflowRun reads it.
+    """
+
+    def __init__(
+        self,
+        input: Any,
+        params: dict[str, Any],
+        limits: Limits,
+        tags: Mapping[str, str],
+        read_gates: Callable[[], OpenGates],
+    ) -> None:
+        self.input, self.params, self.limits, self.tags = input, params, limits, dict(tags)
+        self.status = WorkflowState.PENDING
+        """The state of the run itself, whatever its child runs do."""
+        # While a stop is in progress the store keeps the state from before it. A crash in the middle then
+        # recovers a run that can still be resumed or stopped.
+        self.recorded_status: WorkflowState | None = None
+        """What the store gets instead: the state before a stop, or the final one until it is on disk."""
+        self.hold: dict[str, Any] | None = None
+        """Why the run needs a decision: reason, message and path."""
+        self.started_at: datetime | None = None
+        self.completed_at: datetime | None = None
+        self.end_timestamp: float | None = None
+        """The time of its end, as recorded in the journal."""
+        self.result: Any = None
+        self.error: str | None = None
+        self.error_type = ""
+        self.trace = NO_TRACE
+        """Where the run failed."""
+        self.exception: BaseException | None = None
+        self.children: dict[str, WorkflowRun] = {}
+        """The child runs it waits for, by the paths of their calls."""
+        self.known_gates: OpenGates | None = OpenGates()
+        """Its own open gates; None if they have to be read from the journal."""
+        self.handlers: BodyHandlers | None = None
+        """The queries and updates of the body that runs last; None before the first."""
+        self._watchers: list[asyncio.Future[None]] = []
+        self._read_gates = read_gates
 
     @property
-    def commands(self) -> RunCommandPort: ...
-    def new_id(self) -> str: ...
-    def bind_to_running_loop(self) -> None: ...
-    def check_ready(self, run: WorkflowRun) -> None: ...
-    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[JournalRow]: ...
-    def open_gates(self, run_id: str) -> dict[str, GateInfo]: ...
-    def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]: ...
-    async def start(self, run: WorkflowRun) -> None: ...
-    async def flush_sinks(self, run: WorkflowRun) -> None: ...
+    def gates(self) -> OpenGates:
+        """Its own open gates."""
+        if self.known_gates is None:
+            self.known_gates = self._read_gates()
+        return self.known_gates
+
+    def close_gate(self, path: str) -> None:
+        """Remove an open gate; without a gate the run no longer counts as waiting."""
+        del self.gates[path]
+        if not self.gates and self.status is WorkflowState.WAITING:
+            self.status = WorkflowState.RUNNING
+
+    def forget_gates(self) -> None:
+        """Drop the known gates; the next access reads them from the journal."""
+        self.known_gates = None
+
+    def mark_started(self, input: Any, params: dict[str, Any]) -> None:
+        """Set what the journal has as the start of the run."""
+        self.input, self.params = input, params
+        self.status, self.started_at = WorkflowState.RUNNING, datetime.now(UTC)
+
+    def restore(self, status: WorkflowState, started: float, ended: float | None) -> None:
+        """Set what the store has about a run that is not in memory."""
+        self.status, self.started_at = status, datetime.fromtimestamp(started, UTC)
+        self.completed_at = datetime.fromtimestamp(ended, UTC) if ended else None
+
+    def set_running(self) -> None:
+        self.status, self.hold = WorkflowState.RUNNING, None
+
+    def set_held(self, hold: dict[str, Any]) -> None:
+        self.status, self.hold = WorkflowState.HELD, hold
+
+    def set_outcome(
+        self, result: Any, error: str | None, error_type: str, trace: FailureTrace = NO_TRACE
+    ) -> None:
+        self.result, self.error, self.error_type, self.trace = result, error, error_type, trace
+
+    def mark_ended(self, status: WorkflowState) -> None:
+        """Set the final state, with the recorded time, so that it is the same after a restart."""
+        self.status, self.hold = status, None
+        ended = self.end_timestamp
+        self.completed_at = datetime.fromtimestamp(ended, UTC) if ended is not None else None
+
+    def notify_watchers(self) -> None:
+        """Wake all callers that wait for a change."""
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def wait_for_change(self) -> None:
+        """Return at the next call of `notify_watchers`."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append(watcher)
+        try:
+            await watcher
+        finally:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
 
 
-class WorkflowRun:
+class WorkflowRun(Generic[R]):
     """Starts, observes, answers and stops one run. `session.start` creates one and starts it.
 
     `event_bus` is an alias of `event_sink`; a graph that is passed as the workflow is registered.
@@ -96,36 +198,19 @@ class WorkflowRun:
         if event_sink is not None and event_bus is not None:
             raise ValueError("event_sink and event_bus are aliases; pass only one of them")
         event_sink = event_sink if event_sink is not None else event_bus
-        self._engine: RunEngine = workflow.session.engine  # type: ignore[union-attr]
-        self._run_id = run_id or self._engine.new_id()
+        self._operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
+        self._run_id = run_id or new_run_id()
         self._workflow = workflow
-        self._input, self._params = input, dict(params or {})
-        self._about = dict(about or {})
-        self._sinks: list[Sink] = [validate_sink(event_sink)] if event_sink is not None else []
-        self._limits = workflow.limits if limits is None else Limits.of(limits)
-        self._state = WorkflowState.PENDING
-        self._started_at: datetime | None = None
-        self._completed_at: datetime | None = None
-        self._end_timestamp: float | None = None
-        """The time of its end, as recorded in the journal."""
-        self._result: Any = None
-        self._error: str | None = None
-        self._error_type = ""
-        self._exception: BaseException | None = None
-        self._held: dict[str, Any] | None = None
-        self._open_gates: dict[str, GateInfo] | None = {}
-        self._children: dict[str, WorkflowRun] = {}
-        self._watchers: list[asyncio.Future[None]] = []
-
-    @property
-    def _gates(self) -> dict[str, GateInfo]:
-        if self._open_gates is None:
-            self._open_gates = self._engine.open_gates(self._run_id)
-        return self._open_gates
-
-    def _forget_gates(self) -> None:
-        """Drop the cached gates; the next access reads them from the journal."""
-        self._open_gates = None
+        self.about = dict(about or {})
+        """What its start records about it: label, branch, conversation, modules, tags."""
+        self.sinks: list[Sink] = [validate_sink(event_sink)] if event_sink is not None else []
+        self.run_state = RunState(
+            input,
+            dict(params or {}),
+            workflow.limits if limits is None else Limits.of(limits),
+            self.about.get("tags", {}),
+            lambda: self._operations.open_gates(self._run_id),
+        )
 
     @property
     def run_id(self) -> str:
@@ -135,17 +220,26 @@ class WorkflowRun:
     @property
     def label(self) -> str:
         """The label of the run, or its id."""
-        return self._about.get("label") or self._run_id
+        return self.about.get("label") or self._run_id
 
     @property
     def branch(self) -> str:
         """The branch of the run, by default `main`."""
-        return self._about.get("branch") or "main"
+        return self.about.get("branch") or "main"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the run: those of its start, and those that `ctx.tag` has set since."""
+        return dict(self.run_state.tags)
 
     @property
     def workflow(self) -> Workflow:
         """The workflow of the run."""
         return self._workflow
+
+    def use_workflow(self, workflow: Workflow) -> None:
+        """Continue the run with another version of its workflow."""
+        self._workflow = workflow
 
     @property
     def workflow_id(self) -> str:
@@ -155,37 +249,77 @@ class WorkflowRun:
     @property
     def input(self) -> Any:
         """The input of the run."""
-        return self._input
+        return self.run_state.input
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters of the run."""
+        return self.run_state.params
+
+    @property
+    def result(self) -> R | None:
+        """The value of the run, as `wait` returns it; None until it is completed."""
+        if self.run_state.status is not WorkflowState.COMPLETED:
+            return None
+        value: R = self._workflow.decode_result(self.run_state.result)
+        return value
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed or was cancelled; None until then."""
+        return self.run_state.error
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the run was started; None until then."""
+        return self.run_state.started_at
+
+    @property
+    def completed_at(self) -> datetime | None:
+        """When the run ended; None until then."""
+        return self.run_state.completed_at
 
     @property
     def state(self) -> WorkflowState:
         """The state of the run; while it only waits for child runs, their state."""
-        if self._state is WorkflowState.RUNNING:
-            states = {child.state for child in self._children.values()}
+        if self.run_state.status is WorkflowState.RUNNING:
+            states = {child.state for child in self.run_state.children.values()}
             for state in (WorkflowState.HELD, WorkflowState.WAITING):
                 if state in states:
                     return state
             if states == {WorkflowState.PAUSED}:
                 return WorkflowState.PAUSED
-        return self._state
+        return self.run_state.status
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What a waiting run waits for, such as `for signal shipped (key 42)` or `until 14:05`; else None."""
+        return self._operations.describe_waiting(self)
 
     @property
     def held(self) -> dict[str, Any] | None:
         """Why the run, or a child run, needs a decision: `reason`, `message`, `path`, and `run_id`."""
-        if self._held is not None:
-            return {"run_id": self._run_id, **self._held}
-        return next((child.held for child in self._children.values() if child.held is not None), None)
+        if self.run_state.hold is not None:
+            return {"run_id": self._run_id, **self.run_state.hold}
+        return next(
+            (child.held for child in self.run_state.children.values() if child.held is not None), None
+        )
 
     @property
     def is_complete(self) -> bool:
         """Whether the run has ended: completed, failed or cancelled."""
-        return self._state in FINAL_STATES
+        return self.run_state.status in FINAL_STATES
+
+    @property
+    def open_children(self) -> Mapping[str, WorkflowRun]:
+        """The child runs that it waits for, by the paths of their calls."""
+        return self._operations.children_of(self)
 
     @property
     def pending_gates(self) -> list[GateInfo]:
         """The open gates, oldest first; those of child runs are prefixed with the path of the child."""
-        gates = list(self._gates.values())
-        for path, child in self._engine.children_of(self).items():
+        gates = list(self.run_state.gates.values())
+        for path, child in self.open_children.items():
             gates += [gate_with_prefix(gate, path) for gate in child.pending_gates]
         return sorted(gates, key=lambda gate: gate.created_at)
 
@@ -213,53 +347,57 @@ class WorkflowRun:
         self, after: int, limit: int | None = None, untruncated: bool = False
     ) -> list[WorkflowEvent]:
         return [
-            self._event_from_row(row, untruncated) for row in self._engine.rows(self._run_id, after, limit)
+            self.event_from_row(row, untruncated) for row in self._operations.rows(self._run_id, after, limit)
         ]
 
-    def _event_from_row(self, row: JournalRow, untruncated: bool = False) -> WorkflowEvent:
-        at, data = datetime.fromtimestamp(row.at, UTC), decode_json(row.data)
-        if row.type in LONG_TEXT_EVENTS and not untruncated and len(row.data) > MAX_SHOWN_CHARS:
-            data = truncate_event_data(data)
-        return WorkflowEvent(self._run_id, self.workflow_id, row.type, data, at, seq=row.seq, path=row.path)
+    def event_from_row(self, row: JournalRow, untruncated: bool = False) -> WorkflowEvent:
+        """Return the event of a journal row; long output is truncated unless `untruncated` is set."""
+        return self._operations.make_event(self._run_id, self.workflow_id, row, untruncated)
 
     @property
     def view(self) -> RunView:
-        """State, tree, open gates and usage, folded from the journal."""
-        return fold_events(self.events)
+        """State, tree, open gates and usage, from the journal."""
+        rows = self._operations.rows(self._run_id, 0, None)
+        return self._operations.read_view(self._run_id, self.workflow_id, rows)
 
     async def start(self) -> None:
         """Start the run in the background and return when the start is on disk."""
-        if self._state is not WorkflowState.PENDING:
-            raise RuntimeError(f"Cannot start run in state {self._state.value}")
-        await self._engine.start(self)
+        if self.run_state.status is not WorkflowState.PENDING:
+            raise RuntimeError(f"Cannot start run in state {self.run_state.status.value}")
+        await self._operations.start(self)
 
-    async def wait(self) -> Any:
-        """Return the value of the run; raise the error that failed it, RunHeld, or CancelledError."""
-        if self._state is WorkflowState.PENDING:
+    async def wait(self) -> R:
+        """Return the value of the run; raise the error that failed it, RunHeld, or CancelledError.
+
+        The value has the type that a typed workflow function declares.
+        """
+        if self.run_state.status is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
         while not self.is_complete and (hold := self.held) is None:
-            await self._wait_for_change()
-            if self._state in FINAL_STATES:
-                await self._engine.flush_sinks(self)
+            await self.wait_for_change()
+            if self.run_state.status in FINAL_STATES:
+                await self._operations.flush_sinks(self)
         if not self.is_complete and hold is not None:
             raise RunHeld(hold["run_id"], hold["reason"], hold["message"])
-        if self._state is WorkflowState.CANCELLED:
-            raise asyncio.CancelledError(self._error or "")
-        if self._state is WorkflowState.FAILED:
-            if isinstance(self._exception, Exception):
-                raise self._exception
-            raise WorkflowFailed(self._run_id, self._error or "", self._error_type) from self._exception
-        return self._result
+        state = self.run_state
+        if state.status is WorkflowState.CANCELLED:
+            raise asyncio.CancelledError(state.error or "")
+        if state.status is WorkflowState.FAILED:
+            if isinstance(state.exception, Exception):
+                raise state.exception
+            raise WorkflowFailed(self._run_id, state.error or "", state.error_type) from state.exception
+        value: R = self._workflow.decode_result(state.result)
+        return value
 
     async def next_gate(self) -> GateInfo | None:
         """Wait for an open gate and return it; None when the run has ended or is held."""
         while (gate := self.pending_gate) is None and not self.is_complete and self.held is None:
-            await self._wait_for_change()
+            await self.wait_for_change()
         return gate
 
     async def stop(self, reason: str = "") -> list[str]:
         """Stop the run and everything it started, and return what was running. An ended run is unchanged."""
-        return await self._engine.commands.stop(self, reason)
+        return await self._operations.stop(self, reason)
 
     async def cancel(self) -> None:
         """Alias of stop()."""
@@ -267,7 +405,7 @@ class WorkflowRun:
 
     async def pause(self) -> None:
         """Start no further steps. Running steps finish and are recorded; the body sees them on resume."""
-        await self._engine.commands.pause(self)
+        await self._operations.pause(self)
 
     async def resume(
         self,
@@ -281,7 +419,7 @@ class WorkflowRun:
         With `with_changes`, a run that is held because its code changed resumes with the new code: steps
         whose calls changed run again. The store keeps `reply` in the same transaction.
         """
-        await self._engine.commands.resume(self, validate_raise(limits), with_changes, reply)
+        await self._operations.resume(self, validate_raise(limits), with_changes, reply)
 
     async def steer(self, text: str, path: str | None = None, *, by: str = "", make_reply: Any = None) -> str:
         """Send a message to the agent of a running step and return the path of the step.
@@ -290,14 +428,13 @@ class WorkflowRun:
         optional if only one agent accepts messages; RuntimeError lists them otherwise. `make_reply` builds a
         reply from the path, which the store keeps in the same transaction.
         """
-        return await self._engine.commands.steer(self, text, path, by, make_reply)
+        return await self._operations.steer(self, text, path, by, make_reply)
 
     def answer_gate(self, answer: Any, gate_id: str | None = None) -> None:
         """Answer an open gate. The run resumes when the answer is on disk."""
-        owner, gate, answer = self._take_gate(answer, gate_id)
-        asyncio.ensure_future(owner._engine.commands.answer(owner, gate, answer, "")).add_done_callback(
-            ignore_task_error
-        )
+        owner, gate = self._find_gate(gate_id)
+        write = owner.write_answer(gate, accept_answer(gate, answer))
+        asyncio.ensure_future(write).add_done_callback(ignore_task_error)
 
     async def answer(
         self,
@@ -314,67 +451,112 @@ class WorkflowRun:
         `by` is the person, `about` has the origin (`via`) and the `reason`; they are recorded with the answer
         and the idempotency `key`. The store keeps `reply` in the same transaction.
         """
-        owner, gate, answer = self._take_gate(answer, gate_id)
-        gate.key, gate.about, gate.reply = key, dict(about or {}), reply
-        await owner._engine.commands.answer(owner, gate, answer, by)
-
-    def _take_gate(self, answer: Any, gate_id: str | None) -> tuple[WorkflowRun, GateInfo, Any]:
-        """Claim an open gate, so that a second answer cannot; return its run, the gate, and the answer."""
-        if self._engine.closed:
-            raise RuntimeError("The session is closed")
-        self._engine.bind_to_running_loop()
         owner, gate = self._find_gate(gate_id)
-        answer = validate_answer(answer, gate.choices, gate.form)
-        encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
-        owner._engine.check_ready(owner)
-        # Remove the gate before the answer is written, so that a concurrent answer is rejected.
-        del owner._gates[gate.path]
-        if not owner._gates and owner._state is WorkflowState.WAITING:
-            owner._state = WorkflowState.RUNNING
-        return owner, gate, answer
+        accepted = accept_answer(gate, answer)
+        await owner.write_answer(gate, accepted, by=by, key=key, about=about, reply=reply)
+
+    def _require_usable_session(self) -> None:
+        if self._operations.is_closed():
+            raise RuntimeError("The session is closed")
+        self._operations.bind_to_running_loop()
+
+    def write_answer(
+        self,
+        gate: GateInfo,
+        answer: Any,
+        *,
+        by: str = "",
+        key: str | None = None,
+        about: Mapping[str, str] | None = None,
+        reply: Any = None,
+    ) -> Awaitable[None]:
+        """Close a gate of this run and record an accepted answer; await the result until it is on disk."""
+        self._require_usable_session()
+        return self._operations.answer(self, gate, GateAnswer(answer, by, key, dict(about or {}), reply))
 
     def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
-        gates = list(self._owned_gates())
-        if not gates:
-            raise RuntimeError(f"No gate pending: run '{self._run_id}' is {self.state.value}")
-        if name is None:
-            if len(gates) > 1:
-                names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
-                raise RuntimeError(f"Several gates are open, choose one of them: {names}")
-            return gates[0][0], gates[0][1]
-        exact = [(owner, gate) for owner, gate, path in gates if name in (gate.gate_id, path)]
-        matches = exact or [(owner, gate) for owner, gate, _ in gates if name == gate.node_id]
-        if not matches and len(name) >= MIN_GATE_ID_PREFIX_CHARS:
-            matches = [(owner, gate) for owner, gate, _ in gates if gate.gate_id.startswith(name)]
-        if len(matches) != 1:
-            names = ", ".join(f"{gate.gate_id} ({path})" for _, gate, path in gates)
-            problem = (
-                f"Several gates of node '{name}' are open" if matches else f"No gate '{name}' pending. Open"
-            )
-            raise RuntimeError(f"{problem}: {names}")
-        return matches[0]
+        # First: a loop that has ended closed the gates of its runs in memory, and the error must say so.
+        self._require_usable_session()
+        matches = self.match_gates(name)
+        if len(matches) == 1:
+            return matches[0].run, matches[0].gate
+        if not (gates := list(self.owned_gates())):
+            raise GateNotOpen(f"No gate pending: run '{self._run_id}' is {self.state.value}")
+        problem = (
+            f"Several open gates have the name '{name}'" if matches else f"No gate '{name}' pending. Open"
+        )
+        raise GateNotOpen(several_gates_message(gates) if name is None else f"{problem}: {list_gates(gates)}")
 
-    def _owned_gates(self, prefix: str = "") -> Iterable[tuple[WorkflowRun, GateInfo, str]]:
-        for gate in self._gates.values():
-            yield self, gate, prefix + gate.path
-        for path, child in self._engine.children_of(self).items():
-            yield from child._owned_gates(prefix + path)
+    def match_gates(self, name: str | None) -> list[OwnedGate]:
+        """Return the open gates of this run and its child runs that a name refers to; all if it is None.
+
+        They have that id or path; if none does, that name; if none does, an id that starts with the name.
+        """
+        if name is None:
+            return list(self.owned_gates())
+        return select_lowest(
+            (match, OwnedGate(run, gate, prefix + gate.path))
+            for run, prefix in self._with_descendants()
+            for match, gate in run.run_state.gates.find_matches(name, prefix)
+        )
+
+    def owned_gates(self) -> Iterator[OwnedGate]:
+        """Yield the open gates of this run and its child runs, each with the run that it belongs to."""
+        for run, prefix in self._with_descendants():
+            for gate in run.run_state.gates.values():
+                yield OwnedGate(run, gate, prefix + gate.path)
+
+    def _with_descendants(self, prefix: str = "") -> Iterator[tuple[WorkflowRun, str]]:
+        """Yield this run and its open child runs, each with the path of its call."""
+        yield self, prefix
+        for path, child in self.open_children.items():
+            yield from child._with_descendants(prefix + path)
 
     async def signal(self, label: str, value: Any = None, key: str | None = None) -> int:
         """Settle the open waits for this signal and return their number."""
-        return await self._engine.commands.signal(self, label, value, key)
+        self._require_usable_session()
+        return await self._operations.signal(self, label, value, key)
+
+    async def send(
+        self, channel: str, value: Any = None, *, key: str | None = None, by: str = "", reply: Any = None
+    ) -> None:
+        """Put a message into the mailbox of the run and return when it is on disk.
+
+        The body receives it with `ctx.receive(channel)`, once and in order, however busy the run is now.
+        A second message with the same `key` is not sent. RuntimeError if the run has ended. The store keeps
+        `reply` in the same transaction.
+        """
+        data = self._workflow.encode_message(channel, value)
+        await self._operations.send(self, channel, data, require_key(key), by, reply)
+
+    async def query(self, name: str) -> Any:
+        """Return what the handler of `ctx.query(name, …)` says now, as JSON data; nothing is recorded.
+
+        A parked run is loaded for it. ValueError for an unknown name, RuntimeError if the run has ended.
+        """
+        return await self._operations.query(self, require_name("a query", name))
+
+    async def update(self, name: str, value: Any = None, *, key: str | None = None, by: str = "") -> Any:
+        """Let the handler of `ctx.update(name, …)` change the run, and return its reply as JSON data.
+
+        Updates of one name are handled one after the other. A second one with the same `key` gets the reply
+        of the first. UpdateRejected if the validator rejects the value, UpdateFailed if the handler raises.
+        """
+        return await self._operations.update(
+            self, require_name("an update", name), value, require_key(key), by
+        )
 
     async def skip(self, path: str, output: Any = None, *, reply: Any = None) -> None:
         """Settle the step that the run is held at as completed, with this output."""
-        await self._engine.commands.resolve_doubt(self, path, "skip", output, reply)
+        await self._operations.resolve_doubt(self, path, "skip", output, reply)
 
     async def retry(self, path: str | None = None, *, reply: Any = None) -> None:
         """Resume a held run and execute the step with the unknown outcome again."""
-        await self._engine.commands.resolve_doubt(self, path or "", "retry", None, reply)
+        await self._operations.resolve_doubt(self, path or "", "retry", None, reply)
 
     async def fail(self, path: str, error: str = "declared failed", *, reply: Any = None) -> None:
         """Settle the step that the run is held at as failed."""
-        await self._engine.commands.resolve_doubt(self, path, "fail", error, reply)
+        await self._operations.resolve_doubt(self, path, "fail", error, reply)
 
     def to_info(self) -> WorkflowRunInfo:
         """Return the state of the run, its times, its result or error, and its open gates."""
@@ -383,51 +565,67 @@ class WorkflowRun:
             self._run_id,
             self.workflow_id,
             self.state,
-            self._started_at,
-            self._completed_at,
-            self._result,
-            self._error,
+            self.run_state.started_at,
+            self.run_state.completed_at,
+            self.run_state.result,
+            self.run_state.error,
             {name: gates[0][name] for name in ("gate_id", "prompt", "choices")} if gates else None,
             gates,
             self.held,
         )
 
-    def _mark_ended(self, state: WorkflowState) -> None:
-        """Set the final state, with the recorded time, so that it is the same after a restart."""
-        self._state, self._held = state, None
-        self._completed_at = (
-            datetime.fromtimestamp(self._end_timestamp, UTC) if self._end_timestamp is not None else None
-        )
-
-    async def _wait_until_ended(self) -> None:
+    async def wait_until_ended(self) -> None:
         """Return when the run has ended, however long it is held."""
         while not self.is_complete:
-            await self._wait_for_change()
+            await self.wait_for_change()
 
-    async def _wait_for_change(self) -> None:
+    async def wait_for_change(self) -> None:
         """Return at the next change of the run that callers can wait for."""
-        if self._engine.closed:
+        if self._operations.is_closed():
             raise RuntimeError(f"The session is closed. Resume run '{self._run_id}' with recover()")
-        self._engine.bind_to_running_loop()
-        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
-        try:
-            await watcher
-        finally:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
-
-    def _notify(self) -> None:
-        """Wake all callers that wait for a change."""
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            if not watcher.done():
-                watcher.set_result(None)
+        self._operations.bind_to_running_loop()
+        await self.run_state.wait_for_change()
 
     def __repr__(self) -> str:
         return (
             f"WorkflowRun(run_id='{self._run_id}', workflow='{self.workflow_id}', state='{self.state.value}')"
         )
+
+
+def require_key(key: str | None) -> str | None:
+    """Return an idempotency key, or None."""
+    return None if key is None else require_name("an idempotency key", key)
+
+
+def new_run_id() -> str:
+    """Return a UUID that sorts by time (version 7)."""
+    time_, chance = f"{int(time.time() * 1000):012x}", os.urandom(10).hex()
+    variant = "89ab"[int(chance[0], 16) % 4]
+    return f"{time_[:8]}-{time_[8:]}-7{chance[1:4]}-{variant}{chance[4:7]}-{chance[7:19]}"
+
+
+class OwnedGate(NamedTuple):
+    """An open gate, the run that it belongs to, and its path in the enclosing run."""
+
+    run: WorkflowRun
+    gate: GateInfo
+    path: str
+
+
+def list_gates(gates: Iterable[OwnedGate]) -> str:
+    """Return the ids and paths of gates for a message."""
+    return ", ".join(f"{owned.gate.gate_id} ({owned.path})" for owned in gates)
+
+
+def several_gates_message(gates: Iterable[OwnedGate]) -> str:
+    return f"Several gates are open, choose one of them: {list_gates(gates)}"
+
+
+def accept_answer(gate: GateInfo, answer: Any) -> Any:
+    """Return the answer that a gate accepts; ValueError says why it accepts none."""
+    answer = validate_answer(answer, gate.choices, gate.form)
+    encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
+    return answer
 
 
 def gate_with_prefix(gate: GateInfo, path: str) -> GateInfo:

@@ -29,6 +29,12 @@ class WorkflowState(Enum):
 
 FINAL_STATES = (WorkflowState.COMPLETED, WorkflowState.FAILED, WorkflowState.CANCELLED)
 """A tuple, because `in` then compares by identity, which is faster than hashing an Enum."""
+FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
+ACTIVE_STATES = (WorkflowState.RUNNING, WorkflowState.WAITING)
+EXECUTED_STATES = (*ACTIVE_STATES, WorkflowState.STOPPING)
+"""The states of a run whose body is executed, or rebuilt when something happens to it."""
+EXECUTED_STATE_VALUES = [state.value for state in EXECUTED_STATES]
+OPEN_STATE_VALUES = [state.value for state in WorkflowState if state not in FINAL_STATES]
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,6 @@ class GateInfo:
     """The exact action to approve, if the gate asks for permission."""
     form: dict[str, Any] | None = None
     """A JSON Schema that the answer must match."""
-    key: str | None = None
-    """The idempotency key of the answer."""
-    about: dict[str, str] = field(default_factory=dict)
-    """Further data that is recorded with the answer, such as `via` and `reason`."""
-    reply: Any = field(default=None, repr=False, compare=False)
-    """The reply that the store keeps for a repeated request with the same key."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the gate as plain data, without unset optional fields."""
@@ -77,6 +77,21 @@ class GateInfo:
         names = ("path", "node_id", "options", "note", "input_preview", "form")
         extra = {name: getattr(self, name) for name in names}
         return data | {name: value for name, value in extra.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """An accepted answer to a gate."""
+
+    value: Any
+    by: str = ""
+    """The person who gave it."""
+    key: str | None = None
+    """Its idempotency key."""
+    about: dict[str, str] = field(default_factory=dict)
+    """Further data that is recorded with it, such as `via` and `reason`."""
+    reply: Any = None
+    """The reply that the store keeps for a repeated request with the same key."""
 
 
 @dataclass(frozen=True)

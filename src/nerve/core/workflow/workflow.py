@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import Limits
-from nerve.core.nodes.attempt import execute_safely
+from nerve.core.nodes.attempt import CURRENT_WORKFLOW, execute_safely
 from nerve.core.nodes.base import Node, NodeRegistry, Role, node_policy, node_role
 from nerve.core.nodes.context import ExecutionContext, apply_fallback
 from nerve.core.nodes.graph import Graph
@@ -23,9 +24,10 @@ from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, Result
 from nerve.core.runtime import NodeCall
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import require_callable, require_mapping, require_name, require_node
+from nerve.core.value_codec import FunctionSignature, ValueCodec
 from nerve.core.workflow.context import WorkflowContext, result_value
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
-from nerve.errors import Rejected, WorkflowFailed
+from nerve.errors import InvalidRecord, InvalidValue, Rejected, WorkflowFailed
 
 __all__ = ["Workflow", "WorkflowInfo", "WorkflowState"]
 
@@ -37,6 +39,7 @@ class Workflow(Node):
 
     It is also a node, so workflows nest: as a step, it is a child run with its own journal.
     `params` declares the parameters of its runs with their defaults; without it, any name is accepted.
+    `channels` declares the channels of its messages with their types; without it, any name is accepted.
     """
 
     role: ClassVar[Role] = "workflow"
@@ -52,6 +55,7 @@ class Workflow(Node):
         body: Node | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
+        channels: Mapping[str, Any] | None = None,
         **policy: Any,
     ) -> None:
         if (fn is None) == (body is None):
@@ -67,6 +71,8 @@ class Workflow(Node):
                 )
         require_name("a workflow", id)
         self._fn, self._body = fn, body
+        self.signature = workflow_signature(fn, id) if fn is not None else None
+        """The parameters after the context, and the result, of a typed function; else None."""
         self._description = description or inspect.cleandoc(
             fn.__doc__ or "" if fn else getattr(body, "description", "")
         )
@@ -74,6 +80,7 @@ class Workflow(Node):
         self._declared_params = (
             None if params is None else dict(require_mapping(f"params of workflow '{id}'", params))
         )
+        self._channels = None if channels is None else declare_channels(id, channels)
         self._created_at = datetime.now(UTC)
         self._definition: tuple[str, str, str] | None = None
         self.limits = Limits.of(limits)
@@ -106,6 +113,11 @@ class Workflow(Node):
         return self._description
 
     @property
+    def created_at(self) -> datetime:
+        """When the workflow was registered in this process."""
+        return self._created_at
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """The `metadata` of the workflow."""
         return self._metadata
@@ -134,8 +146,49 @@ class Workflow(Node):
         """The directory with a subdirectory per run for the files of its steps, or None."""
         return None
 
+    def encode_input(self, input: Any) -> Any:
+        """Return the input of a run as JSON data; InvalidValue if the function declares another type."""
+        if self.signature is None:
+            return input
+        name, parameter = next(iter(self.signature.parameters.items()))
+        if input is None and parameter.default is not parameter.empty:
+            return None
+        return self.signature.codecs[name].normalize(input)
+
+    def parse_start(self, input: Any, params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the input and the parameters of a run, in which users may have typed JSON as text."""
+        if self.signature is None:
+            return input, dict(params)
+        names, codecs = list(self.signature.parameters), self.signature.codecs
+        parsed = {name: codecs[name].parse_text(value) for name, value in params.items() if name in codecs}
+        return codecs[names[0]].parse_text(input), {**params, **parsed}
+
+    def decode_result(self, data: Any) -> Any:
+        """Return the result of a run as the type that its function declares."""
+        return data if self.signature is None else self.signature.result.decode(data)
+
+    def encode_message(self, channel: str, value: Any) -> Any:
+        """Return a message as JSON data; ValueError for an undeclared channel or a value of another type."""
+        is_declared = self._channels is not None
+        # Without a declared type, the value says how to encode it.
+        return self.channel_codec(channel, None if is_declared else type(value)).normalize(value)
+
+    def channel_codec(self, channel: str, annotation: Any = None) -> ValueCodec:
+        """Return the codec for the messages of a channel, of a type or else of the declared one."""
+        check_channel_name(channel)
+        if self._channels is not None and channel not in self._channels:
+            hint, known = did_you_mean_hint(channel, self._channels), ", ".join(self._channels) or "none"
+            raise ValueError(
+                f"Unknown channel '{channel}' of workflow '{self.name}'{hint or '.'} Known channels: {known}"
+            )
+        if annotation is None:
+            annotation = (self._channels or {}).get(channel, Any)
+        return ValueCodec(annotation, f"The message{{field}} of channel '{channel}'")
+
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a run with defaults; ValueError for an undeclared one."""
+        if self.signature is not None and self._declared_params is None:
+            return self.signature.normalize_params(params)
         if self._declared_params is None:
             return dict(params)
         if unknown := [name for name in params if name not in self._declared_params]:
@@ -171,14 +224,35 @@ class Workflow(Node):
     async def run_body(self, context: WorkflowContext) -> Any:
         """Run the body and return its value; a failed node tree is a failed run."""
         if self._fn is not None:
-            outcome = self._fn(context)
-            return await outcome if inspect.isawaitable(outcome) else outcome
+            token: Token[Any] | None = CURRENT_WORKFLOW.set(context)
+            try:
+                return await self._call_function(self._fn, context)
+            except GeneratorExit:
+                token = None  # the garbage collector closes a dropped body in another context
+                raise
+            finally:
+                if token is not None:
+                    CURRENT_WORKFLOW.reset(token)
         assert self._body is not None
         if node_role(self._body) == "leaf":
             result = await context.execution.call(self._body, context.input)
         else:
             result = await execute_tree(self._body, context.execution)
         return result_value(result, context.run_id)
+
+    async def _call_function(self, fn: Callable[..., Any], context: WorkflowContext) -> Any:
+        if self.signature is None:
+            outcome = fn(context)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+        try:
+            arguments = self.signature.decode_start(context.input, context.params)
+        except InvalidValue as error:
+            if not context.run_id:
+                raise
+            # It was of the declared type when the run was started.
+            raise InvalidRecord("/", str(error)) from None
+        outcome = fn(context, *arguments.args, **arguments.kwargs)
+        return self.signature.result.encode(await outcome if inspect.isawaitable(outcome) else outcome)
 
     async def execute(
         self, context: Any = None, params: Mapping[str, Any] | None = None, *, input: Any = None
@@ -189,7 +263,8 @@ class Workflow(Node):
                 raise TypeError(f"Workflow '{self.name}' got two inputs; pass only one")
             context = input
         if not isinstance(context, ExecutionContext):
-            return await self._execute_in_memory(ExecutionContext(self.session, context), dict(params or {}))
+            execution = ExecutionContext(self.session, self.encode_input(context))
+            return self.decode_result(await self._execute_in_memory(execution, dict(params or {})))
         try:
             return Result.ok(await self._execute_in_memory(context, {}))
         except Rejected as error:
@@ -204,6 +279,27 @@ class Workflow(Node):
 
     def __repr__(self) -> str:
         return f"Workflow(id='{self.id}')"
+
+
+def declare_channels(id: str, channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared channels of a workflow with their types."""
+    declared = dict(require_mapping(f"channels of workflow '{id}'", channels))
+    for channel in declared:
+        check_channel_name(channel)
+    return declared
+
+
+def check_channel_name(channel: Any) -> None:
+    if not require_name("a channel", channel) or channel.startswith("~"):
+        raise ValueError(f"The name of a channel must not be empty or start with '~', got '{channel}'")
+
+
+def workflow_signature(fn: Callable[..., Any], id: str) -> FunctionSignature | None:
+    """Return the signature of a function with parameters after the context; None for any other callable."""
+    if not inspect.isroutine(fn):
+        return None
+    signature = FunctionSignature(fn, f"workflow '{id}'", skipped=1)
+    return signature if signature.parameters else None
 
 
 async def execute_tree(body: Node, context: ExecutionContext) -> Result:

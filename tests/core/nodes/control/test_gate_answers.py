@@ -71,6 +71,6 @@ async def test_an_open_gate_has_a_preview_of_its_input(session: Session) -> None
     assert run.pending_gate is not None
     assert run.pending_gate.input_preview == "the summary"
     assert run.to_info().pending_gates[0]["input_preview"] == "the summary"
-    run._forget_gates()
+    run.run_state.forget_gates()
     assert run.pending_gate.input_preview == "the summary"
     run.answer_gate("yes")

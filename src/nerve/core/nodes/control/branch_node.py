@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import (
@@ -45,7 +46,10 @@ class BranchNode(ControlNode):
         )
         branch = self.then_branch if is_met else self.else_branch
         name = "then" if is_met else "else"
-        context.emit("branch_taken", {"node_id": self.id, "branch": name if branch is not None else None})
+        context.emit(
+            WorkflowEventType.BRANCH_TAKEN,
+            {"node_id": self.id, "branch": name if branch is not None else None},
+        )
         if branch is None:
             return Result.ok(result_output(context.input))
         return await context.call(branch, context.input, id=name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import must_propagate
-from nerve.core.nodes.base import ControlNode
+from nerve.core.nodes.base import ControlNode, Node, NodeRegistry
+from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function_params import bind_params
 from nerve.core.output_views import wrap_output_function
 from nerve.core.result import Result, error_text, is_final_rejection, result_output
@@ -26,14 +28,12 @@ __all__ = [
     "ControlNode",
     "OnBodyFailure",
     "OnMax",
+    "RepeatingNode",
     "as_list",
     "bind_params",
     "body_failure_result",
     "call_user_function",
-    "check_loop",
-    "ends_loop",
     "evaluate_user_condition",
-    "loop_result",
     "require_at_least",
     "require_named_nodes",
     "wrap_output_function",
@@ -86,13 +86,6 @@ def require_at_least(minimum: int, owner: str, name: str, value: int) -> int:
     return require_int(f"{name} of '{owner}'", value, minimum)
 
 
-def check_loop(owner: str, body: Any, on_max: str, on_body_failure: str) -> None:
-    """Check the settings that all loops have."""
-    require_node(f"body of '{owner}'", body)
-    require_one_of(f"on_max of '{owner}'", on_max, get_args(OnMax))
-    require_one_of(f"on_body_failure of '{owner}'", on_body_failure, get_args(OnBodyFailure))
-
-
 def require_named_nodes(owner: str, what: str, mapping: Any) -> dict[str, Any]:
     """Return the nodes of a control node by name; ValueError for an invalid name or node."""
     nodes = dict(require_mapping(f"{what} of '{owner}'", mapping))
@@ -100,11 +93,6 @@ def require_named_nodes(owner: str, what: str, mapping: Any) -> dict[str, Any]:
         require_name(f"a part of '{owner}'", name)
         require_node(f"{name!r} of '{owner}'", node)
     return nodes
-
-
-def ends_loop(result: Result, on_body_failure: OnBodyFailure) -> bool:
-    """Return whether the result of the body stops the loop; a rejection stops every loop."""
-    return not result.success and (on_body_failure == "stop" or is_final_rejection(result))
 
 
 def body_failure_result(owner: ControlNode, result: Result, iterations: int) -> Result:
@@ -117,16 +105,57 @@ def body_failure_result(owner: ControlNode, result: Result, iterations: int) -> 
     )
 
 
-def loop_result(
-    owner: ControlNode, output: Any, iterations: int, finished: bool, on_max: OnMax, early: bool = True
-) -> Result:
-    """Return the result of a loop that finished or reached max_iterations; `early`: by its condition."""
-    attributes = {"iterations": iterations, "exited_early": finished and early}
-    if finished or on_max == "return":
-        return Result.ok(output, attributes)
-    return Result.failed(
-        f"'{owner.id}' reached max_iterations={iterations} before it was done",
-        "MaxIterations",
-        output,
-        attributes,
-    )
+class RepeatingNode(ControlNode):
+    """A node that executes its body again and again, each time with the previous output."""
+
+    def __init__(
+        self,
+        id: str,
+        session: NodeRegistry,
+        body: Node,
+        max_iterations: int,
+        on_max: OnMax,
+        on_body_failure: OnBodyFailure,
+        **policy: Any,
+    ) -> None:
+        self.body = require_node(f"body of '{id}'", body)
+        self.on_max: OnMax = require_one_of(f"on_max of '{id}'", on_max, get_args(OnMax))
+        self.on_body_failure: OnBodyFailure = require_one_of(
+            f"on_body_failure of '{id}'", on_body_failure, get_args(OnBodyFailure)
+        )
+        self.max_iterations = require_at_least(0, id, "max_iterations", max_iterations)
+        super().__init__(id, session, **policy)
+
+    def parts(self) -> Iterable[Node]:
+        return [self.body]
+
+    async def repeat_body(
+        self,
+        context: ExecutionContext,
+        limit: int,
+        is_finished: Callable[[int, Any], bool],
+        results: list[Result],
+        times: int | None = None,
+        accumulate: bool = False,
+    ) -> Result:
+        """Execute the body until `is_finished(iteration, latest)`, and add each Result to `results`.
+
+        `latest` is the input, then the last Result. A failure of the body ends the loop unless it continues;
+        a rejection ends every loop. With `accumulate` the output is the list of all Results.
+        """
+        latest, next_input, iteration = context.input, context.input, 0
+        while not (finished := is_finished(iteration, latest)) and iteration < limit:
+            data = {"loop_id": self.id, "iteration": iteration, "max": limit}
+            context.emit(WorkflowEventType.LOOP_ITERATION, data)
+            latest = await context.call(self.body, next_input, id=self.id)
+            iteration += 1
+            if not latest.success and (self.on_body_failure == "stop" or is_final_rejection(latest)):
+                return body_failure_result(self, latest, iteration)
+            results.append(latest)
+            next_input = latest.output
+        output = list(results) if accumulate else result_output(latest)
+        attributes = {"iterations": iteration, "exited_early": finished and iteration != times}
+        if finished or self.on_max == "return":
+            return Result.ok(output, attributes)
+        message = f"'{self.id}' reached max_iterations={iteration} before it was done"
+        return Result.failed(message, "MaxIterations", output, attributes)

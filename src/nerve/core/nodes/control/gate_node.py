@@ -79,7 +79,21 @@ class GateNode(ControlNode):
         problem = "Invalid response"
         for _ in range(self.attempts):
             try:
-                answer = await context.wait(self._make_wait(context, note))
+                answer = await context.wait(
+                    GateWait(
+                        context.next_path("answer"),
+                        self._prompt_text(context),
+                        self.choices,
+                        self.options,
+                        self.timeout,
+                        self.id,
+                        preview_input(context.input),
+                        note,
+                        self._automatic_answer(context),
+                        self._receivers,
+                        form=self.form,
+                    )
+                )
             except TimeoutError:
                 return Result.failed("Gate timeout", "TimeoutError")
             try:
@@ -95,21 +109,6 @@ class GateNode(ControlNode):
         if self.validator is None:
             return True
         return evaluate_user_condition(self, "validator", bind_params(self.validator, context), answer)
-
-    def _make_wait(self, context: ExecutionContext, note: str | None) -> GateWait:
-        return GateWait(
-            context.next_path("answer"),
-            self._prompt_text(context),
-            self.choices,
-            self.options,
-            self.timeout,
-            self.id,
-            preview_input(context.input),
-            note,
-            self._automatic_answer(context),
-            self._receivers,
-            form=self.form,
-        )
 
     def _prompt_text(self, context: ExecutionContext) -> str:
         if not callable(self.prompt):

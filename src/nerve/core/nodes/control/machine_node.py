@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import ControlNode, bind_params, call_user_function, require_at_least
@@ -53,7 +54,14 @@ class MachineNode(ControlNode):
                     f"State '{name}' of '{id}' must be a State(body, next), got {describe_value(state)}"
                 )
             require_node(f"body of state '{name}' of '{id}'", state.body)
-            check_next_state(f"next of state '{name}' of '{id}'", state.next)
+            what = f"next of state '{name}' of '{id}'"
+            if callable(state.next):
+                require_sync_callable(what, state.next)
+            elif state.next is not None and not isinstance(state.next, str):
+                raise ValueError(
+                    f"{what} must be the name of a state, a function of the Result, or None,"
+                    f" got {describe_value(state.next)}"
+                )
         self.start = start if start is not None else next(iter(self.states))
         self.max_transitions = require_at_least(1, id, "max_transitions", max_transitions)
         for name in [self.start, *(s.next for s in self.states.values() if isinstance(s.next, str))]:
@@ -89,7 +97,7 @@ class MachineNode(ControlNode):
             event_data = {"node_id": self.id, "state": name, "transition": len(visited)}
             if len(visited) > 1:
                 event_data["previous"] = "completed" if result.success else "failed"
-            context.emit("state_entered", event_data)
+            context.emit(WorkflowEventType.STATE_ENTERED, event_data)
             state = self.states[name]
             result = next_input = await context.call(state.body, next_input, id=name)
             name = self._next_state(context, name, state, result)
@@ -107,13 +115,3 @@ class MachineNode(ControlNode):
             )
             return None if following is None else self._require_state(following, self.id)
         return state.next if result.success else None
-
-
-def check_next_state(what: str, value: Any) -> None:
-    if callable(value):
-        require_sync_callable(what, value)
-    elif value is not None and not isinstance(value, str):
-        raise ValueError(
-            f"{what} must be the name of a state, a function of the Result, or None,"
-            f" got {describe_value(value)}"
-        )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import ControlNode, as_list, require_at_least
@@ -49,9 +50,9 @@ class MapNode(ControlNode):
         async def process(index: int, item: Any, path: str) -> Result:
             item_data = {"node_id": self.id, "index": index}
             async with slots:
-                context.emit("map_item_start", {**item_data, "total": len(items)})
+                context.emit(WorkflowEventType.MAP_ITEM_START, {**item_data, "total": len(items)})
                 result = await context.call(self.body, item, path=path)
-                context.emit("map_item_complete", {**item_data, "success": result.success})
+                context.emit(WorkflowEventType.MAP_ITEM_COMPLETE, {**item_data, "success": result.success})
                 return result
 
         # Assign paths in the order of the items, not of their execution, so that replay is deterministic.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import ControlNode, bind_params, call_user_function, wrap_output_function
@@ -55,7 +56,7 @@ class SwitchNode(ControlNode):
         branch = self.cases.get(key, self.default)
         name = key if key in self.cases else "default"
         context.emit(
-            "branch_taken",
+            WorkflowEventType.BRANCH_TAKEN,
             {"node_id": self.id, "branch": name if branch is not None else None, "key": key},
         )
         if branch is None:

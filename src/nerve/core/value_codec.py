@@ -1,0 +1,258 @@
+"""Encode typed values as JSON and decode them, by the annotations of functions."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from nerve.core.json_codec import decode_json, encode_json
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.validation import describe_value, require_mapping
+from nerve.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+UNTYPED = (Any, object, inspect.Parameter.empty)
+"""Annotations that say nothing: a value must be JSON itself."""
+PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
+"""Types that JSON has; values of exactly these types need neither encoding nor pydantic."""
+
+
+class ValueCodec:
+    """Encodes values of one annotation as JSON and decodes them.
+
+    `name` describes them in messages; `{field}` in it is replaced by the wrong field of a value.
+    """
+
+    def __init__(self, annotation: Any, name: str) -> None:
+        self.annotation = type(None) if annotation is None else annotation
+        self._name = name
+
+    def encode(self, value: Any) -> Any:
+        """Return a value as JSON data; TypeError if it is not of the annotated type."""
+        if self.annotation in UNTYPED or (self.annotation in PLAIN_TYPES and type(value) is self.annotation):
+            return value
+        from pydantic import ValidationError
+        from pydantic_core import PydanticSerializationError
+
+        adapter = self._adapter
+        try:
+            adapter.validate_python([value], strict=True)
+            encoded: Any = adapter.dump_python([value], mode="json", warnings=False)[0]
+            # A field of a dataclass can have any value: only reading it back shows that it has its type.
+            self.decode(encoded)
+        except ValidationError as error:
+            raise TypeError(self._explain(error)) from None
+        except InvalidValue as error:
+            raise TypeError(str(error)) from None
+        except UnicodeDecodeError:
+            raise TypeError(
+                f"{self._describe()} has bytes that are not UTF-8 in a pydantic model. Set ser_json_bytes and"
+                " val_json_bytes of its model_config to 'base64'."
+            ) from None
+        except PydanticSerializationError as error:
+            raise TypeError(f"{self._describe()} cannot be encoded as JSON: {error}") from None
+        return encoded
+
+    def decode(self, data: Any) -> Any:
+        """Return the value of JSON data; InvalidValue if the data is not of the annotated type."""
+        if self.annotation in UNTYPED or (self.annotation in PLAIN_TYPES and type(data) is self.annotation):
+            return data
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(encode_json([data], max_depth=None), strict=True)[0]
+        except ValidationError as error:
+            raise InvalidValue(self._explain(error)) from None
+
+    def normalize(self, value: Any) -> Any:
+        """Return a value of the annotated type, or JSON data of one, as JSON data; InvalidValue if wrong."""
+        try:
+            return self.encode(value)
+        except TypeError as error:
+            if isinstance(value, str | int | float | Mapping | list | None):
+                return self.encode(self.decode(value))
+            raise InvalidValue(str(error)) from None
+
+    def parse_text(self, value: Any) -> Any:
+        """Return the JSON in a text, if only that is of the annotated type; any other value as it is."""
+        if not isinstance(value, str) or self._accepts(value):
+            return value
+        try:
+            data = decode_json(value)
+        except ValueError:
+            return value
+        return data if self._accepts(data) else value
+
+    def _accepts(self, data: Any) -> bool:
+        try:
+            self.decode(data)
+        except InvalidValue:
+            return False
+        return True
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the encoded values."""
+        if self.annotation in UNTYPED:
+            return {}
+        schema = self._adapter.json_schema(mode="serialization")
+        items: dict[str, Any] = schema.pop("items")
+        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+        return items | definitions
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[list[Any]]:
+        from pydantic import ConfigDict, TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError
+
+        # Inside a list, because pydantic takes no configuration for a dataclass that stands alone.
+        config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+        try:
+            return TypeAdapter(list[self.annotation], config=config)  # type: ignore[name-defined]
+        except PydanticSchemaGenerationError:
+            raise TypeError(
+                f"{self._describe()} has the type {describe_annotation(self.annotation)}, which cannot be"
+                " encoded as JSON. Use a dataclass, a pydantic model or JSON."
+            ) from None
+
+    def _explain(self, error: ValidationError) -> str:
+        """Return the first problem with the name of the field and the value found."""
+        problem = error.errors(include_url=False)[0]
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:])
+        message = problem["msg"].replace("Input should be", "must be", 1)
+        message = message if message.startswith("must") else f"is invalid: {message}"
+        return f"{self._describe(field)} {message}, got {describe_value(problem['input'])}"
+
+    def _describe(self, field: str = "") -> str:
+        return self._name.replace("{field}", field)
+
+
+class FunctionSignature:
+    """The parameters and the result of a function, with a codec for each; `owner` names it in messages.
+
+    `skipped` parameters at the start are not part of it.
+    """
+
+    def __init__(self, function: Callable[..., Any], owner: str, skipped: int = 0) -> None:
+        self._function, self._owner = function, owner
+        parameters = list(inspect.signature(function).parameters.values())[skipped:]
+        self._signature = inspect.Signature(parameters)
+        self._caller_names = names_of_caller()
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The parameters by name."""
+        return self._signature.parameters
+
+    @cached_property
+    def codecs(self) -> dict[str, ValueCodec]:
+        """The codec of each parameter by its name."""
+        return {
+            name: ValueCodec(self._hints.get(name, Any), f"Parameter '{name}{{field}}' of {self._owner}")
+            for name in self._signature.parameters
+        }
+
+    @cached_property
+    def result(self) -> ValueCodec:
+        """The codec of the return value."""
+        return ValueCodec(self._hints.get("return", Any), f"The result{{field}} of {self._owner}")
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        function = find_python_function(self._function)
+        if function is None:
+            return {}
+        # A function under `from __future__ import annotations` has strings, which name what it can see.
+        local_names = {**self._caller_names, **inspect.getclosurevars(function).nonlocals}
+        try:
+            return get_type_hints(function, localns=local_names, include_extras=True)
+        except NameError as error:
+            raise TypeError(
+                f"An annotation of {self._owner} cannot be resolved: {error}. Define the type in the module."
+            ) from None
+
+    def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the passed arguments by name as JSON data; TypeError names a wrong one."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"Wrong arguments of {self._owner}: {error}") from None
+        return {name: self._encode_argument(name, value) for name, value in bound.arguments.items()}
+
+    def _encode_argument(self, name: str, value: Any) -> Any:
+        return self._convert(name, value, self.codecs[name].encode)
+
+    def decode_arguments(self, data: Any) -> inspect.BoundArguments:
+        """Return the arguments for a call from JSON data; InvalidValue names an unknown or wrong one."""
+        arguments = require_mapping(f"The input of {self._owner}", data)
+        if unknown := [name for name in arguments if name not in self._signature.parameters]:
+            hint = did_you_mean_hint(unknown[0], self._signature.parameters)
+            raise InvalidValue(f"Unknown parameter '{unknown[0]}' of {self._owner}{hint}")
+        bound = self._signature.bind_partial()
+        for name, parameter in self._signature.parameters.items():
+            if name in arguments:
+                bound.arguments[name] = self._convert(name, arguments[name], self.codecs[name].decode)
+            elif parameter.default is parameter.empty and parameter.kind not in VARIADIC_KINDS:
+                raise InvalidValue(f"Parameter '{name}' of {self._owner} is missing")
+        return bound
+
+    def decode_start(self, input: Any, params: Mapping[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments of a workflow function: the input comes first, `params` are the others."""
+        name, parameter = next(iter(self._signature.parameters.items()))
+        if input is None and parameter.default is not parameter.empty:
+            return self.decode_arguments(params)
+        return self.decode_arguments({name: input, **params})
+
+    def normalize_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters after the first as JSON data; InvalidValue for an unknown or missing one."""
+        declared = dict(list(self._signature.parameters.items())[1:])
+        for name in params:
+            if name not in declared:
+                hint = did_you_mean_hint(name, declared) or "."
+                known = ", ".join(declared) or "none"
+                raise InvalidValue(
+                    f"Unknown parameter '{name}' of {self._owner}{hint} Known parameters: {known}"
+                )
+        for name, parameter in declared.items():
+            if parameter.default is parameter.empty and name not in params:
+                raise InvalidValue(f"Parameter '{name}' of {self._owner} is missing")
+        return {name: self.codecs[name].normalize(value) for name, value in params.items()}
+
+    def _convert(self, name: str, value: Any, convert: Callable[[Any], Any]) -> Any:
+        kind = self._signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            return tuple(map(convert, value))
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            return {key: convert(part) for key, part in value.items()}
+        return convert(value)
+
+
+VARIADIC_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def find_python_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the Python function that a callable calls, for its annotations; None for a builtin."""
+    while isinstance(function, partial):
+        function = function.func
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    return function if inspect.isfunction(function) or inspect.ismethod(function) else None
+
+
+def names_of_caller() -> dict[str, Any]:
+    """Return the local names of the user code that called Nerve.
+
+    A class that is local to the function with the decorator is found only there.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nerve."):
+        frame = frame.f_back
+    return dict(frame.f_locals)
+
+
+def describe_annotation(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) or str(annotation)
