@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +16,13 @@ from nerve.core.nodes.control import GateNode, LoopNode, MapNode, ParallelNode
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, EventRow, RunRow
 
-BLIND = ("call", "fail", "gate", "emit", "clock", "sleep", "map", "graph", "child", "seq", "gather", "loop")
+BLIND = (
+    *("call", "fail", "gate", "emit", "tag", "patched", "clock", "sleep", "map", "graph", "child", "seq"),
+    *("mail", "gather", "loop"),
+)
 SIGHTED = (
     *(*BLIND, "look", "as_completed", "race", "first", "give_up"),
-    *("spin", "hops", "cancel_others", "bounded", "shielded"),
+    *("spin", "hops", "cancel_others", "bounded", "shielded", "update"),
 )
 BRANCHING = ("seq", "gather", "as_completed", "first", "cancel_others", "bounded", "shielded")
 
@@ -38,6 +42,10 @@ class World:
 
     delays: list[int]
     done: list[tuple[str, str]] = field(default_factory=list)
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    """The paths of the calls and waits whose outcomes the body saw, in that order, and how each ended."""
+    requests: dict[str, int] = field(default_factory=dict)
+    """The paths of the calls and waits of the body, and how many outcomes it had seen before each."""
 
     async def work(self, context: Any) -> Any:
         self.done.append((context.run_id, context.path))
@@ -75,17 +83,17 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
             tasks = [asyncio.ensure_future(interpret(ctx, part)) for part in rest]
             return [await next_one for next_one in asyncio.as_completed(tasks)]
         case "race":
-            calls = [ctx.run("work", n) for n in range(rest)]
-            return [(await next_one)["output"] for next_one in asyncio.as_completed(calls)]
+            calls = [ctx.run("work", n) for n in range(rest) if next_path(ctx, "work")]
+            return [note(ctx, (await next_one)["output"]) for next_one in asyncio.as_completed(calls)]
         case "first":
             return await first(ctx, rest)
         case "give_up":
             return await give_up(ctx, rest)
         case "call":
-            return (await ctx.run("work", {"n": rest}))["output"]
+            return (await call(ctx, "work", {"n": rest}))["output"]
         case "look":
             seen = {"seen": ctx.state.get("seen", 0), "log": log_of(ctx)}
-            return (await ctx.run("work", {"n": rest, **seen}))["output"]
+            return (await call(ctx, "work", {"n": rest, **seen}))["output"]
         case "spin":
             await spin(rest * 5)
             return log(ctx, f"spun {rest}")
@@ -98,35 +106,97 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
         case "shielded":
             return log(ctx, await asyncio.shield(asyncio.gather(*(interpret(ctx, part) for part in rest))))
         case "fail":
-            return (await ctx.run("fail", rest))["error"]
+            return (await call(ctx, "fail", rest))["error"]
         case "gate":
-            return await ctx.gate(f"Number {rest}?")
+            return await ask(ctx, f"Number {rest}?")
         case "emit":
             ctx.emit("progress", {"n": rest})
             ctx.state["seen"] = ctx.state.get("seen", 0) + 1
             return rest
+        case "tag":
+            ctx.tag(**{f"t{rest % 3}": rest})
+            return rest
+        case "patched":
+            # Code before the patch does not ask, and makes no call here.
+            is_patched = ctx.state["has_patches"] and ctx.patched(f"p{rest % 3}")
+            return (await call(ctx, "work", rest))["output"] if is_patched else "old branch"
         case "clock":
             return [ctx.now().isoformat(), ctx.random(), ctx.new_id()]
         case "sleep":
-            await ctx.sleep(0)
+            await observe(ctx, "sleep", lambda: ctx.sleep(0))
             return "slept"
+        case "mail":
+            return await observe(ctx, "mail", lambda: ctx.receive("mail"))
+        case "update":
+            return log(ctx, await updated(ctx, rest))
         case "child":
-            return await ctx.run_workflow("child", rest)
-    return (await ctx.run(kind, [rest, rest + 1]))["output"]
+            return await observe(ctx, "child", lambda: ctx.run_workflow("child", rest))
+    return (await call(ctx, kind, [rest, rest + 1]))["output"]
+
+
+async def call(ctx: WorkflowContext, name: str, input: Any) -> Any:
+    return await observe(ctx, name, lambda: ctx.run(name, input))
+
+
+async def ask(ctx: WorkflowContext, prompt: str) -> Any:
+    return await observe(ctx, "gate", lambda: ctx.gate(prompt))
+
+
+async def observe(ctx: WorkflowContext, name: str, start: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call and record when and how the body sees it end."""
+    path, end = next_path(ctx, name), "returned"
+    try:
+        return await start()
+    except (Exception, asyncio.CancelledError) as error:
+        end = type(error).__name__
+        raise
+    finally:
+        ctx.state["outcomes"].append((path, end))
+
+
+def next_path(ctx: WorkflowContext, name: str) -> str:
+    """Return the path that the next call of that name gets, and record the request."""
+    counts = ctx.state["counts"]
+    counts[name] = counts.get(name, 0) + 1
+    path = f"/{name}" + (f"[{counts[name]}]" if counts[name] > 1 else "")
+    ctx.state["requests"][path] = len(ctx.state["outcomes"])
+    return path
+
+
+def note(ctx: WorkflowContext, output: Any) -> Any:
+    """Record that the body sees the output of a step."""
+    ctx.state["outcomes"].append((output["at"], "returned"))
+    return output
 
 
 async def first(ctx: WorkflowContext, rest: list[Any]) -> Any:
     tasks = [asyncio.ensure_future(interpret(ctx, part)) for part in rest]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     winners = sorted(tasks.index(task) for task in done)
-    note = await ctx.run("work", len(done))
+    size = await call(ctx, "work", len(done))
     others = await asyncio.gather(*(task for task in tasks if task in pending))
-    return [winners, note["output"], [str(other) for other in others]]
+    return [winners, size["output"], [str(other) for other in others]]
+
+
+async def updated(ctx: WorkflowContext, rest: int) -> Any:
+    """Wait until an update was handled, by a step."""
+    handled = asyncio.Event()
+
+    async def handle(value: int) -> int:
+        output = (await call(ctx, "work", {"n": value, "log": log_of(ctx)}))["output"]
+        log(ctx, f"updated {value}")
+        handled.set()
+        return number(output)
+
+    ctx.state["updates"] = ctx.state.get("updates", 0) + 1
+    ctx.update(f"change {ctx.state['updates']}", handle)
+    await handled.wait()
+    return rest
 
 
 async def give_up(ctx: WorkflowContext, rest: int) -> Any:
-    task = asyncio.ensure_future(ctx.gate(f"Never answered {rest}"))
-    result = await ctx.run("work", rest)
+    task = asyncio.ensure_future(ask(ctx, f"Never answered {rest}"))
+    result = await call(ctx, "work", rest)
     task.cancel()
     await asyncio.wait([task])
     return result["output"]
@@ -143,7 +213,7 @@ async def hops(ctx: WorkflowContext, rest: int) -> Any:
         await queues[place + 1].put(value)
 
     workers = [asyncio.ensure_future(hand_on(place)) for place in range(rest + 1)]
-    await queues[0].put((await ctx.run("work", rest))["output"])
+    await queues[0].put((await call(ctx, "work", rest))["output"])
     value = await queues[-1].get()
     await asyncio.wait(workers)
     return value
@@ -155,7 +225,7 @@ async def cancel_others(ctx: WorkflowContext, rest: list[Any]) -> Any:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
-    beside = await ctx.run("work", {"log": log_of(ctx)})
+    beside = await call(ctx, "work", {"log": log_of(ctx)})
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     return [beside["output"], [type(end).__name__ for end in ended]]
 
@@ -168,6 +238,7 @@ async def noted(ctx: WorkflowContext, place: int, part: Any) -> Any:
 
 
 async def bounded(ctx: WorkflowContext, rest: list[Any]) -> Any:
+    next_path(ctx, "~timeout")
     try:
         async with ctx.timeout(0.001):
             return await asyncio.gather(*(noted(ctx, place, part) for place, part in enumerate(rest)))
@@ -185,8 +256,8 @@ def log(ctx: WorkflowContext, what: Any) -> Any:
     return what
 
 
-def build(program: Any, world: World, store: MemoryStore) -> Session:
-    """Return a session in which `program` is the workflow `main`."""
+def build(program: Any, world: World, store: MemoryStore, has_patches: bool = True) -> Session:
+    """Return a session in which `program` is the workflow `main`, before or after its patches were added."""
     session = Session(store=store)
 
     async def fail(context: Any) -> Any:
@@ -207,13 +278,50 @@ def build(program: Any, world: World, store: MemoryStore) -> Session:
 
     @session.workflow
     async def main(ctx: WorkflowContext) -> Any:
-        return {"result": await interpret(ctx, program), "log": log_of(ctx)}
+        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        result = await interpret(ctx, program)
+        world.outcomes, world.requests = list(ctx.state["outcomes"]), dict(ctx.state["requests"])
+        return {"result": result, "log": log_of(ctx)}
+
+    @session.workflow
+    async def tidy(ctx: WorkflowContext) -> Any:
+        """The program, and a cleanup that depends on all that the body has seen."""
+        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        try:
+            await interpret(ctx, program)
+            await ctx.gate("Never answered")
+        finally:
+            async with ctx.cleanup():
+                # How long cancelled steps take to end is not recorded, so only what returned is compared.
+                seen = [path for path, end in ctx.state["outcomes"] if end == "returned"]
+                await asyncio.gather(ctx.run("work", {"seen": seen}), ctx.run("work", 2))
+                await ctx.run("work", 3)
+                world.outcomes = [(path, "returned") for path in seen]
 
     @session.workflow
     async def child(ctx: WorkflowContext) -> Any:
         return [(await ctx.run("work", ctx.input))["output"], await ctx.gate("Child?")]
 
     return session
+
+
+async def send_what_is_awaited(run: Any) -> None:
+    """Send a message or an update to a body that waits for one; all messages are equal."""
+    executor = run.workflow.session.engine.executors.get(run.run_id)
+    if executor is None or executor.barrier.is_detached or executor.dispatcher.replay is not None:
+        return
+    for channel in {event.channel for _, event in open_receivers(executor)}:
+        if executor.journal.index.mailbox.first_unread(channel) is None:
+            with contextlib.suppress(RuntimeError):  # the run may have ended just now
+                if channel == "mail":
+                    await run.send("mail", "a letter")
+                else:
+                    executor.open_waits.send(channel, 1, "once", "")
+
+
+def open_receivers(executor: Any) -> list[tuple[str, Any]]:
+    waits = executor.journal.index.open_waits.items()
+    return [(path, row.event) for path, row in waits if row.event.type == "message_waiting"]
 
 
 async def finish(run: Any) -> Any:
@@ -224,6 +332,7 @@ async def finish(run: Any) -> Any:
             if not gate.prompt.startswith("Never"):
                 with contextlib.suppress(RuntimeError):  # the body may have abandoned it just now
                     await run.answer(f"{gate.prompt} yes", gate.gate_id)
+        await send_what_is_awaited(run)
         await asyncio.sleep(0)
     return waiting.result()
 

@@ -58,7 +58,7 @@ def written_beside(run: WorkflowRun, type: str, path: str, settles: str | None, 
     """Append an event that the executor of the run does not know."""
     last = run.events[-1].seq
     row = EventRow(last + 1, time.time(), type, path, settles, data)
-    assert list(run._engine.store.append([Append(run.run_id, last, [row])])) == [None]
+    assert list(run.workflow.session.engine.store.append([Append(run.run_id, last, [row])])) == [None]
 
 
 CHANGES = {"/": make_body(emits=False), "/a": make_body(given=2), "/gate": make_body(prompt="Really?")}

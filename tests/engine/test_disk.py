@@ -130,7 +130,10 @@ async def test_a_changed_record_prevents_the_run_from_resuming(file: Path) -> No
         run = await session.start("asking")
         await until(lambda: run.pending_gate)
     connection = apsw.Connection(str(file))
-    connection.execute("update events set data = replace(data, '\"output\":1', '\"output\":7') where seq = 3")
+    # The character stands for the text before an output.
+    columns = (f"{each} = replace({each}, char(4) || '1', char(4) || '7')" for each in ("data", "first_data"))
+    connection.execute(f"update events set {', '.join(columns)} where 3 in (seq, seq - 1)")
+    assert '"output":7' in connection.execute("select data from journal where seq = 3").get
     connection.close()
     async with Session(store=file) as session:
         done: list[str] = []

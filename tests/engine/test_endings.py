@@ -516,6 +516,23 @@ async def reports() -> list[str]:
     return told
 
 
+async def leaves_a_child(ctx):
+    child = asyncio.ensure_future(ctx.run_workflow("ask"))
+    await ctx.gate("Enough?")
+    assert not child.done()
+
+
+async def test_asyncio_logs_nothing_when_a_body_ends_before_its_child_run(reports: list[str]) -> None:
+    async with opened(None, ask, leaves_a_child) as session:
+        run = await session.start("leaves_a_child")
+        await until(lambda: len(run.pending_gates) == 2)
+        await run.answer("yes", "/gate")
+        await run.wait()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert reports == []
+
+
 async def answers(run: WorkflowRun) -> None:
     run.answer_gate("lost")
     await until(lambda: run.held)
@@ -570,7 +587,7 @@ async def test_a_cancelled_waiter_of_a_run_is_forgotten() -> None:
     for _ in range(1000):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(run.wait(), 1e-6)
-    assert len(run._watchers) < 10
+    assert len(run.run_state._watchers) < 10
 
 
 async def calls(ctx):
@@ -604,12 +621,12 @@ async def test_a_run_whose_child_cannot_be_stopped_is_held_and_resumes_later(
     else:
         disk.room = 1
         await run.signal("enough")
-    await until(lambda: run._held)
-    assert (run.state, run._held["reason"]) == (WorkflowState.HELD, "storage_full")
+    await until(lambda: run.run_state.hold)
+    assert (run.state, run.run_state.hold["reason"]) == (WorkflowState.HELD, "storage_full")
     disk.room = None
     await within(run.resume())
-    for child in list(run._children.values()):
-        if child._held:
+    for child in list(run.run_state.children.values()):
+        if child.run_state.hold:
             await child.resume()
     await until(lambda: run.is_complete or [gate.prompt for gate in run.pending_gates] == [WAITS_FOR[body]])
     if not run.is_complete:
@@ -621,3 +638,25 @@ async def test_a_run_whose_child_cannot_be_stopped_is_held_and_resumes_later(
 
 
 WAITS_FOR = {calls: "Continue?", gives_up: "Anything else?", leaves: ""}
+
+
+# -- a stop during replay ----------------------------------------------------------------------
+
+
+async def calls_twice(ctx):
+    calls = [asyncio.ensure_future(ctx.run_workflow("ask")) for _ in range(2)]
+    await ctx.gate("Go on?")
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_a_run_that_is_stopped_while_it_replays_is_stopped_in_the_store(file: Path) -> None:
+    async with opened(file, ask, calls_twice) as session:
+        run = await session.start("calls_twice")
+        await until(lambda: len(run.pending_gates) == 3)
+    async with opened(file, ask, calls_twice) as session:
+        await session.recover()
+        run = session.get_workflow_run(run.run_id)
+        await run.stop("enough")
+        row = session.engine.store.run(run.run_id)
+        assert (row.state, types(run)[-1]) == ("cancelled", "workflow_cancelled")
+        assert "workflow_held" not in types(run)

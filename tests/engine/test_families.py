@@ -32,8 +32,8 @@ async def grandparent(ctx: WorkflowContext) -> Any:
 
 
 def states(run: WorkflowRun) -> list[WorkflowState]:
-    below = [state for child in run._children.values() for state in states(child)]
-    return [run._state, *below]
+    below = [state for child in run.run_state.children.values() for state in states(child)]
+    return [run.run_state.status, *below]
 
 
 async def test_commands_on_a_run_reach_its_children_without_reading_other_runs() -> None:

@@ -103,9 +103,11 @@ async def writing_its_end(disk: SlowDisk, session: Session, **options: Any) -> W
     """A run whose last event is being written."""
 
     async def quick(ctx):
+        await ctx.run("leaf")
         disk.hold()
         return "done"
 
+    counted(session, "leaf")
     session.workflow(quick)
     run = await session.start("quick", **options)
     await until(disk.begun.is_set)
@@ -321,7 +323,8 @@ async def test_a_run_is_not_woken_while_its_pause_or_stop_is_written(
         await within(doing)
         state = {"pause": "paused", "stop": "cancelled"}[what]
         assert (run.state.value, run.view.state, run.held) == (state, state, None)
-        assert run.run_id not in session.engine.executors
+        executor = session.engine.executors.get(run.run_id)
+        assert executor is None or executor.barrier.is_paused
         if what == "pause":
             await run.answer("yes")
             await run.resume()

@@ -278,7 +278,7 @@ async def test_the_child_of_a_paused_parent_is_pausing_while_its_leaf_runs(sessi
 
     run = await session.start("parent")
     await latch.entered.wait()
-    (child_run,) = run._children.values()
+    (child_run,) = run.run_state.children.values()
     await run.pause()
     assert (run.state, run.view.state) == (WorkflowState.PAUSED, "paused")
     assert (child_run.state, child_run.view.state) == (WorkflowState.PAUSING, "pausing")

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.programs import BLIND, World, build, copied, finish, programs, settled
+from engine.programs import BLIND, World, build, copied, finish, programs, settled, spin
 from nerve import FunctionNode, Session
-from nerve.core.run_view import fold_events
+from nerve.core.json_codec import decode_json
+from nerve.journal.paths import is_within_step
+from nerve.journal.run_view import fold_events
 from nerve.store.memory import MemoryStore
+from nerve.store.port import EventRow
 
 DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 FULL = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-async def complete(program: Any, delays: list[int]) -> tuple[Any, MemoryStore, str, World]:
+async def complete(
+    program: Any, delays: list[int], has_patches: bool = True
+) -> tuple[Any, MemoryStore, str, World]:
     store, world = MemoryStore(), World(delays)
-    session = build(program, world, store)
+    session = build(program, world, store, has_patches)
     run = await session.start("main")
     return await finish(run), store, run.run_id, world
 
@@ -40,7 +46,7 @@ async def rebuilt(
 
 
 async def check_every_prefix(program: Any, delays: list[int], blind: bool, step: int) -> None:
-    result, store, run_id, _ = await complete(program, delays)
+    result, store, run_id, original = await complete(program, delays)
     rows = store.events(run_id)
     for upto in sorted({*range(1, len(rows), step), len(rows) - 1}):
         again, run, world, other = await rebuilt(program, delays[::-1], store, run_id, upto)
@@ -52,13 +58,108 @@ async def check_every_prefix(program: Any, delays: list[int], blind: bool, step:
             (r.seq, r.type, r.path) for r in rows[:upto]
         ]
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        recorded = settled(rows[:upto])
+        # If the cut lost the event that abandons a call with a result, the body may receive the result.
+        if not recorded & {row.path for row in rows[upto:]}:
+            known = outcomes_before_loss(original, rows, upto)
+            seen = outcomes_at(world.outcomes, recorded)
+            is_complete = len(known) == len(original.outcomes)
+            expected = outcomes_at(known, recorded)
+            assert (seen if is_complete else seen[: len(expected)]) == expected, "another order"
         if blind:
             assert comparable(again) == comparable(result)
         if upto == len(rows) - 1:
             assert again == result
         assert run.view.state == "completed"
+        new_rows = other.events(run_id)
+        assert run.tags == run.view.tags == tags_of(new_rows)
+        new_tags = tags_of(new_rows[upto:])
+        assert not new_tags or [row.run for row in other.runs(tags=new_tags)] == [run_id]
+        if upto == len(rows) - 1:
+            assert tag_changes(new_rows) == tag_changes(rows), "a tag was recorded again"
         once_more, *_ = await rebuilt(program, delays, other, run_id, len(other.events(run_id)) - 1)
         assert once_more == again, "the run that was rebuilt is rebuilt otherwise"
+
+
+async def check_patches_added_at_every_prefix(program: Any, delays: list[int], step: int) -> None:
+    """Continue a run after any of its events with code to which patches were added."""
+    _, store, run_id, _ = await complete(program, delays, has_patches=False)
+    rows = store.events(run_id)
+    for upto in sorted({*range(1, len(rows), step), len(rows) - 1}):
+        again, run, world, other = await rebuilt(program, delays[::-1], store, run_id, upto)
+        assert not settled(rows[:upto]) & {path for run_of, path in world.done if run_of == run_id}
+        assert run.view.state == "completed"
+        new_rows = other.events(run_id)
+        outcomes = evaluated_patches(new_rows)
+        for cut in {len(new_rows) - 1, (upto + len(new_rows)) // 2}:
+            once_more, _, _, last = await rebuilt(program, delays, other, run_id, cut)
+            recorded = evaluated_patches(new_rows[:cut])
+            assert evaluated_patches(last.events(run_id)).items() >= recorded.items()
+            if cut == len(new_rows) - 1:
+                assert (once_more, recorded) == (again, outcomes)
+
+
+async def check_cleanup_at_every_prefix(program: Any, delays: list[int], turns: int, step: int) -> None:
+    """Stop a run, and continue its cleanup after any of its events."""
+    store, world = MemoryStore(), World(delays)
+    run = await build(program, world, store).start("tidy")
+    ending = asyncio.ensure_future(finish(run))
+    await spin(turns)
+    await run.stop()
+    with contextlib.suppress(asyncio.CancelledError):
+        await ending
+    rows = store.events(run.run_id)
+    stops = [row.seq for row in rows if row.type == "workflow_stopping"]
+    assert (run.state.value, len(stops)) == ("cancelled", 1)
+    for upto in sorted({*range(stops[0], len(rows), step), len(rows) - 1}):
+        again = World(delays[::-1])
+        other = copied(store, run.run_id, upto)
+        session = build(program, again, other)
+        await session.recover()
+        rebuilt_run = session.get_workflow_run(run.run_id)
+        assert rebuilt_run is not None
+        while not rebuilt_run.is_complete:
+            assert rebuilt_run.held is None, rebuilt_run.held
+            await asyncio.sleep(0)
+        assert rebuilt_run.state.value == "cancelled"
+        assert not settled(rows[:upto]) & {path for run_of, path in again.done if run_of == run.run_id}
+        assert again.outcomes == world.outcomes, "the body was cancelled elsewhere"
+
+
+def tags_of(rows: list[EventRow]) -> dict[str, str]:
+    return {name: value for change in tag_changes(rows) for name, value in change.items()}
+
+
+def tag_changes(rows: list[EventRow]) -> list[dict[str, str]]:
+    return [decode_json(row.data)["tags"] for row in rows if row.type == "tags_changed"]
+
+
+def evaluated_patches(rows: list[EventRow]) -> dict[str, bool]:
+    """Return the outcomes of the patches in a journal; each is evaluated once."""
+    events = [decode_json(row.data) for row in rows if row.type == "patch_evaluated"]
+    outcomes = {data["name"]: data["active"] for data in events}
+    assert len(outcomes) == len(events)
+    return outcomes
+
+
+def outcomes_before_loss(original: World, rows: list[EventRow], upto: int) -> list[tuple[str, str]]:
+    """Return what the body saw before the first request that a cut lost.
+
+    A lost call has not started when the body runs again. If the body abandons it because of an outcome that
+    is recorded, it raises at once and not when the call has ended, and the body may go on otherwise.
+    """
+    lost = {row.path for row in rows[upto:]} - {row.path for row in rows[:upto]}
+    seen_before = [
+        seen
+        for path, seen in original.requests.items()
+        if any(is_within_step(lost_path, path) for lost_path in lost)
+    ]
+    return original.outcomes[: min(seen_before, default=len(original.outcomes))]
+
+
+def outcomes_at(outcomes: list[tuple[str, str]], paths: set[str]) -> list[tuple[str, str]]:
+    """Return what the body saw of these calls, in that order."""
+    return [outcome for outcome in outcomes if outcome[0] in paths]
 
 
 def comparable(value: Any) -> Any:
@@ -86,6 +187,34 @@ def test_an_order_sensitive_body_is_rebuilt_after_any_event(program: Any, delays
     asyncio.run(check_every_prefix(program, delays, blind=False, step=3))
 
 
+@QUICK
+@given(programs(), DELAYS)
+def test_patches_can_be_added_after_any_event_and_keep_their_outcome(program: Any, delays: list[int]) -> None:
+    asyncio.run(check_patches_added_at_every_prefix(program, delays, step=3))
+
+
+@QUICK
+@given(programs(), DELAYS, st.integers(0, 200))
+def test_a_cleanup_continues_after_any_event(program: Any, delays: list[int], turns: int) -> None:
+    asyncio.run(check_cleanup_at_every_prefix(program, delays, turns, step=3))
+
+
+@pytest.mark.full
+@FULL
+@given(programs(), DELAYS, st.integers(0, 400))
+def test_a_cleanup_continues_after_every_event_of_many_programs(
+    program: Any, delays: list[int], turns: int
+) -> None:
+    asyncio.run(check_cleanup_at_every_prefix(program, delays, turns, step=1))
+
+
+@pytest.mark.full
+@FULL
+@given(programs(), DELAYS)
+def test_patches_can_be_added_after_every_event_of_many_programs(program: Any, delays: list[int]) -> None:
+    asyncio.run(check_patches_added_at_every_prefix(program, delays, step=1))
+
+
 @pytest.mark.full
 @FULL
 @given(programs(BLIND), DELAYS)
@@ -95,8 +224,20 @@ def test_rebuilding_after_every_event_changes_nothing_in_many_programs(
     asyncio.run(check_every_prefix(program, delays, blind=True, step=1))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not support Windows")
+@settings(QUICK, max_examples=30)
+@given(programs(), DELAYS)
+def test_an_order_sensitive_body_is_rebuilt_on_a_loop_that_hides_its_queue(
+    program: Any, delays: list[int]
+) -> None:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(check_every_prefix(program, delays, blind=False, step=3))
+
+
 @pytest.mark.full
-@FULL
+@settings(FULL, max_examples=3000)
 @given(programs(), DELAYS)
 def test_rebuilding_order_sensitive_bodies_after_every_event_in_many_programs(
     program: Any, delays: list[int]
@@ -169,10 +310,46 @@ async def test_a_body_that_ends_without_awaiting_a_result_ends_the_same_way_afte
 
     store = MemoryStore()
     run = await opened(store).start("main")
-    await run._wait_until_ended()
+    await run.wait_until_ended()
     rows = store.events(run.run_id)
     assert [row.type for row in rows[3:5]] == ["node_completed"] * 2
     (again,) = await opened(copied(store, run.run_id, 5)).recover()
     with contextlib.suppress(ValueError):
         await again.wait()
     assert again.state is run.state
+
+
+async def abandons_a_call_after_two_results(ctx: Any) -> Any:
+    tasks = [asyncio.create_task(ctx.run(name)) for name in ("one", "two")]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    third = asyncio.create_task(ctx.run("third"))
+    await asyncio.wait(tasks)
+    third.cancel()
+    await asyncio.wait([third])
+
+
+async def test_a_call_that_the_recorded_results_abandon_does_not_start_after_a_crash() -> None:
+    executed: list[str] = []
+
+    def opened(store: MemoryStore) -> Session:
+        session, both = Session("test", store), asyncio.Barrier(2)
+
+        async def work(context: Any) -> Any:
+            executed.append(context.path)
+            if context.path != "/third":
+                await both.wait()
+
+        for name in ("one", "two", "third"):
+            FunctionNode(name, session, work)
+        session.workflow(abandons_a_call_after_two_results, id="main")
+        return session
+
+    store = MemoryStore()
+    run = await opened(store).start("main")
+    await run.wait()
+    assert [row.type for row in store.events(run.run_id)[3:5]] == ["node_completed"] * 2
+    executed.clear()
+    (again,) = await opened(copied(store, run.run_id, 5)).recover()
+    await again.wait()
+    assert executed == []
+    assert [event.event_type for event in again.events[5:]] == ["workflow_completed"]

@@ -12,7 +12,7 @@ from core.workflow.support import Latch, at_gate, copy_store, until, within
 from nerve import FunctionNode, Graph, MockNode, Retry, Session, WorkflowRun
 from nerve.core.workflow import Workflow
 from nerve.errors import RunHeld, WorkflowFailed
-from nerve.journal.events import usage_of_rows
+from nerve.journal.index import JournalIndex
 
 PAID = {"output": "done", "attributes": {"usage": {"tokens": 600, "model": "m"}}}
 
@@ -53,14 +53,14 @@ def project(file: Path | None, parent: Any, **limits: Any) -> Session:
 
 def current_usage(run: WorkflowRun) -> int:
     """Return the usage of a run, including everything in progress."""
-    assert run._engine is not None
-    return int(run._engine.budgets.budget_of_run(run.run_id).total().tokens)
+    return int(run.workflow.session.engine.budgets.budget_of_run(run.run_id).usage.tokens)
 
 
 def recorded_usage(run: WorkflowRun) -> tuple[int, int]:
     """Return the usage of a run by its journal, for recovery and for readers."""
-    assert run._engine is not None
-    return int(usage_of_rows(list(run._engine.rows(run.run_id))).tokens), int(run.view.usage.tokens)
+    return int(JournalIndex(run.workflow.session.engine.store.events(run.run_id)).usage.tokens), int(
+        run.view.usage.tokens
+    )
 
 
 async def left_at_its_gate(file: Path, **limits: Any) -> None:

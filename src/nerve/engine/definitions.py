@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nerve.core.json_codec import decode_json
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.workflow.special_workflows import MissingWorkflow
 from nerve.core.workflow.workflow import Workflow
 from nerve.errors import WorkflowAbsent
+from nerve.journal.index import read_start
 from nerve.store.port import Definition, RunRow, Store
 
 
@@ -35,8 +35,7 @@ class DefinitionCache:
         """Return the files that registered the code of a run, as they were named when it was started."""
         while row.parent is not None and (parent := self._store.run(row.parent)) is not None:
             row = parent
-        modules: list[str] = decode_json(self._store.events(row.run, limit=1)[0].data).get("modules", [])
-        return modules
+        return read_start(self._store, row.run).modules or []
 
     def workflow_or_placeholder(self, row: RunRow) -> Workflow:
         """Return the workflow of a run, or a placeholder with its name."""

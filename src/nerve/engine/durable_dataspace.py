@@ -4,26 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.json_codec import decode_json, encode_json
-from nerve.dataspace import Change, Dataspace, Fact, Record, literal
+from nerve.dataspace import Change, Dataspace, Fact, Pattern, Record, literal
+from nerve.dataspace.builtin_records import DEFINITION_LABEL, INSTANCE_LABEL, LOG_LABEL, STATE_LABEL
 from nerve.dataspace.observers import Observation
-from nerve.engine.group_commit import CommitOutcome
-from nerve.engine.run_fact_projection import RunFactProjection
+from nerve.engine.group_commit import CommitOutcome, GroupCommitter
+from nerve.engine.run_fact_projection import (
+    MAX_LOG_FACTS,
+    RunFactProjection,
+    RunFactState,
+    is_logged,
+    projected_labels,
+    state_of_row,
+)
+from nerve.engine.run_summary import StoredSummary
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, NerveError
-from nerve.store.port import Append, EventRow, FactRow, ReplyRow
+from nerve.journal.events import SignalWaiting
+from nerve.journal.index import RecordedEvent, read_row, read_start
+from nerve.store.port import Append, EventRow, FactRow, ReplyRow, RunRow, Store
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
     from nerve.core.workflow.workflow import Workflow
-    from nerve.engine.local_engine import LocalEngine
 
 log = logging.getLogger("nerve")
+
+LOADED_OPEN_RUNS, LOADED_ENDED_RUNS = 300, 200
+"""Number of newest runs whose facts are loaded at the first look; others follow with their next event."""
+LAST_LOGGED_EVENTS = 200
+"""Number of last events of the store that are read for log lines at the first look at them."""
 
 ChangeReplyFactory = Callable[[list[Change]], ReplyRow]
 """Builds the stored reply to a command from its changes."""
@@ -43,17 +58,32 @@ class PendingChanges:
     """Waits that match one of the changes: run id, path of the wait, and match data."""
 
 
+@dataclass(frozen=True, slots=True)
+class DataspaceSources:
+    """What the dataspace asks of the engine."""
+
+    store: Store
+    get_committer: Callable[[], GroupCommitter]
+    workflows: Callable[[], list[Workflow]]
+    recent_runs: Callable[[int, int], list[RunRow]]
+    owns: Callable[[RunRow], bool]
+    summary_of_active: Callable[[str], str | None]
+    """Returns the JSON of the summary of an active run; None if the run is not active."""
+    on_fact: Callable[[str, str, Mapping[str, Any]], Awaitable[None] | None]
+    """Settles the wait of a run at a path by a fact; returns what to await, unless the run has ended."""
+
+
 class DurableDataspace:
     """The dataspace of one engine. Waits and observers see a change once it is on disk."""
 
-    def __init__(self, engine: LocalEngine, session: str) -> None:
-        self._engine, self._session = engine, session
+    def __init__(self, sources: DataspaceSources, session: str) -> None:
+        self._sources, self._session = sources, session
         self.space = Dataspace(*self._load_stored())
         self._pending_changes: list[PendingChanges] = []
         self._in_flight: list[PendingChanges] = []
         self._watches: dict[str, dict[str, list[Callable[[], None]]]] = {}
         self._settling_waits: list[Awaitable[None]] = []
-        self._projection = RunFactProjection(self.space, self._notify_observers)
+        self._projection = RunFactProjection(self.space, self._notify_observers, self._load_state)
 
     # -- changing ------------------------------------------------------------------------------
 
@@ -82,7 +112,7 @@ class DurableDataspace:
         self.space.apply(changes, publish=False)
         pending = PendingChanges(changes, reply)
         self._pending_changes.append(pending)
-        self._engine.committer.flush_soon(self)
+        self._sources.get_committer().flush_soon(self)
         return pending.durable
 
     def drain(self) -> Append | None:
@@ -123,23 +153,24 @@ class DurableDataspace:
         self.space.reload([*facts, *self._projection.facts()], version)
 
     def _load_stored(self) -> tuple[list[Fact], int]:
-        store = self._engine.store
+        store = self._sources.store
         facts = [fact_from_row(row) for row in store.facts(self._session)]
         return facts, store.fact_version(self._session)
 
     # -- looking -------------------------------------------------------------------------------
 
     def find_facts(self, pattern: Any = None) -> list[Fact]:
-        self._ensure_projected()
+        pattern = None if pattern is None else Pattern.of(pattern)
+        self._ensure_projected(pattern)
         return self.space.facts(pattern)
 
     def observe(self, pattern: Any) -> Observation:
-        self._ensure_projected()
+        self._ensure_projected(Pattern.of(pattern))
         return self.space.observe(pattern)
 
     def asserted_facts(self, label: str) -> list[Fact]:
         """Return the asserted facts with a label, without those projected from journals."""
-        return [fact_from_row(row) for row in self._engine.store.facts(self._session, label)]
+        return [fact_from_row(row) for row in self._sources.store.facts(self._session, label)]
 
     def find_asserted(self, id: str) -> Fact | None:
         """Return the fact with this id, if it was asserted."""
@@ -152,45 +183,87 @@ class DurableDataspace:
 
     def on_events(self, run: WorkflowRun, rows: Iterable[EventRow]) -> None:
         """Project committed events of a run."""
-        self._projection.project_rows(run, rows)
+        self._projection.project_rows(run.run_id, run.workflow_id, rows)
 
     def on_workflow_defined(self, workflow: Workflow) -> None:
         """Project a new workflow, or a new version of one."""
-        if self._projection.is_started:
+        if DEFINITION_LABEL in self._projection.labels:
             self._projection.project_definitions([workflow])
 
     def on_workflow_removed(self, name: str) -> None:
         """Remove the projection of a workflow."""
-        if self._projection.is_started:
+        if DEFINITION_LABEL in self._projection.labels:
             self._projection.remove_definition(name)
 
-    def _ensure_projected(self) -> None:
-        """From the first query on, keep projected facts about runs and workflows up to date."""
-        engine = self._engine
-        if not self._projection.is_started:
-            self._projection.start(self._recent_journals())
-        self._projection.project_definitions(engine.workflows())
+    def _ensure_projected(self, pattern: Pattern | None) -> None:
+        """From the first look at a label on, keep its projected facts up to date."""
+        projection, labels = self._projection, projected_labels(pattern)
+        new_labels = labels - projection.labels
+        projection.labels |= labels
+        if new_labels & {STATE_LABEL, INSTANCE_LABEL}:
+            for row in self._sources.recent_runs(LOADED_OPEN_RUNS, LOADED_ENDED_RUNS):
+                self._project_run(row, new_labels)
+        if LOG_LABEL in new_labels:
+            self._project_logs()
+        if DEFINITION_LABEL in labels:
+            projection.project_definitions(self._sources.workflows())
+        # A run that is not among the recent ones is found by its id.
+        run_id: Any = pattern.field_literal("run") if pattern and STATE_LABEL in labels else None
+        is_missing = isinstance(run_id, str) and not projection.has_state(run_id)
+        state = self._load_state(run_id) if is_missing else None
+        if state is not None:
+            projection.add_state(state)
 
-    def _recent_journals(self) -> Iterator[tuple[WorkflowRun, Iterable[EventRow]]]:
-        """Yield the journals of recent runs, skipping damaged ones."""
-        engine = self._engine
-        for row in engine.recent_runs():
+    def _project_run(self, row: RunRow, labels: Container[str]) -> None:
+        try:
+            if INSTANCE_LABEL in labels:
+                self._projection.add_instance(row.run, read_start(self._sources.store, row.run))
+            if STATE_LABEL in labels and not self._projection.has_state(row.run):
+                self._projection.add_state(self._state_of_row(row))
+        except JournalBroken as error:
+            log.warning("skipped run %s in the projection: %s", row.run, error)
+
+    def _load_state(self, run_id: str) -> RunFactState | None:
+        row = self._sources.store.run(run_id)
+        return None if row is None or not self._sources.owns(row) else self._state_of_row(row)
+
+    def _state_of_row(self, row: RunRow) -> RunFactState:
+        """Return the state of a run; only that of an older version is read from its journal."""
+        store = self._sources.store
+        if (summary_of_active := self._sources.summary_of_active(row.run)) is not None:
+            row = row._replace(summary=summary_of_active)
+        if (summary := StoredSummary.of_row(row)) is not None:
+            return state_of_row(row, summary, store.waits_of_run(row.run) if row.ended is None else ())
+        start = read_start(store, row.run)
+        state = state_of_row(row, StoredSummary(parent_path=start.parent_path), ())
+        for recorded in map(read_row, store.events(row.run)):
+            state.apply(recorded)
+        return state
+
+    def _project_logs(self) -> None:
+        """Project the log lines among the last events of the store."""
+        store, lines = self._sources.store, list[tuple[float, str, RecordedEvent]]()
+        rows = map(store.run, store.last_written_runs(LAST_LOGGED_EVENTS))
+        for row in [row for row in rows if row is not None and self._sources.owns(row)]:
             try:
-                rows = engine.store.events(row.run)
-                run = engine.run_handle(row, rows)
+                last = store.last_event(row.run)
+                first = max(0, last.seq - LAST_LOGGED_EVENTS) if last is not None else 0
+                recorded_events = map(read_row, store.events(row.run, first))
+                lines += [(each.at, row.run, each) for each in recorded_events if is_logged(each)]
             except JournalBroken as error:
                 log.warning("skipped run %s in the projection: %s", row.run, error)
-            else:
-                yield run, rows
+        lines.sort(key=lambda line: line[0])
+        for _, run_id, recorded in lines[-MAX_LOG_FACTS:]:
+            self._projection.add_log_line(run_id, recorded)
 
     # -- waiting -------------------------------------------------------------------------------
 
-    def match_or_watch(self, run_id: str, path: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def match_or_watch(self, run_id: str, path: str, request: SignalWaiting) -> dict[str, Any] | None:
         """Return the fact that settles a wait, or settle the wait when a matching fact is on disk."""
-        patterns = (
-            request["patterns"]
-            if "patterns" in request
-            else signal_patterns(request["label"], request["key"])
+        patterns: WaitPatterns = (
+            signal_patterns(request.label or "", request.key)
+            if request.patterns is None
+            else request.patterns
         )
         first: tuple[PendingChanges, dict[str, Any]] | None = None
         for pattern_name, pattern in patterns.items():
@@ -238,7 +311,8 @@ class DurableDataspace:
         """Settle a wait, unless it was settled before."""
         if path in self._watches.get(run_id, {}):
             self.unwatch(run_id, path)
-            self._settling_waits.append(self._engine.commands.on_fact(run_id, path, fact_match))
+            if (settling := self._sources.on_fact(run_id, path, fact_match)) is not None:
+                self._settling_waits.append(settling)
 
 
 async def complete_change(durable: asyncio.Future[None], waits: list[Awaitable[None]]) -> None:

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nerve.core.events import JournalRow
-from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json
+from nerve.core.json_codec import encode_json
 from nerve.core.limits import split_step_limits
+from nerve.core.step_names import step_path
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.engine.child_runs import child_id, find_child_attempts
+from nerve.core.workflow.workflow import Workflow
+from nerve.engine.child_runs import child_id, find_child_attempts, has_asked_person
+from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.journal_writer import JournalWriter
-from nerve.engine.run_commands import ignore_write_error
-from nerve.journal.events import (
-    START_METADATA,
-    call_key,
-    find_resets,
-    limits_of_run,
-    origin_ids,
-    raised_step_limits,
-    step_of_attempt,
-)
+from nerve.journal.events import CallStarted, RunStarted
 from nerve.journal.failures import find_failures
-from nerve.journal.fork_point import ForkPoint, copied_rows
-from nerve.journal.replay import is_child_start, unknown_outcomes
-from nerve.store.port import EventRow, ReplyRow, RunRow
-
-if TYPE_CHECKING:
-    from nerve.engine.local_engine import LocalEngine
+from nerve.journal.fork_point import ForkPoint, copied_events
+from nerve.journal.index import JournalIndex, RecordedEvent, read_events, read_start
+from nerve.store.port import Definition, EventRow, ReplyRow, RunRow, Store
 
 UNCHANGED_INPUT: Any = ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForkServices:
+    """What a fork asks of the engine."""
+
+    store: Store
+    session_name: str
+    get_committer: Callable[[], GroupCommitter]
+    workflow_of: Callable[[RunRow], Workflow]
+    has_workflow: Callable[[RunRow], bool]
+    definition_of: Callable[[Workflow], Definition]
+    attach_sinks: Callable[[WorkflowRun], None]
+    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float], RunRow]
+    publish: Callable[[WorkflowRun, list[EventRow]], None]
+    rebuild_run: Callable[[WorkflowRun], object]
+
+    def has_asked_person(self, run_id: str) -> bool:
+        return has_asked_person(self.store, run_id)
 
 
 def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
@@ -52,7 +60,7 @@ def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
 
 
 async def fork_run(
-    engine: LocalEngine,
+    services: ForkServices,
     source: str,
     at: str | None,
     input: Any,
@@ -62,53 +70,66 @@ async def fork_run(
     reply: ReplyRow | None = None,
 ) -> WorkflowRun:
     """Start a run that copies what `source` has settled, and runs on its own from the path `at`."""
-    row, rows = load_fork_source(engine, source)
-    start = decode_json(rows[0].data)
+    row, journal = load_fork_source(services, source)
+    start = journal.start
     changes = validate_overrides(overrides)
     if input is not UNCHANGED_INPUT and at is not None:
         changes.setdefault(at, {})["input"] = input
-    new_input = input if input is not UNCHANGED_INPUT and at is None else start["input"]
+    new_input = input if input is not UNCHANGED_INPUT and at is None else start.input
     # An answer was given for the old input; with a new one every person is asked again.
-    is_input_changed = encode_json(new_input, canonical=True) != encode_json(start["input"], canonical=True)
+    is_input_changed = encode_json(new_input, canonical=True) != encode_json(start.input, canonical=True)
     paths = list(dict.fromkeys([*([at] if at is not None else []), *changes]))
-    fork_point = ForkPoint.at_paths(paths, rows, engine.has_asked_person, is_input_changed)
-    run = WorkflowRun(engine.workflow_of(row), new_input, start["params"], about=fork_metadata(start))
-    new_fields = {"at": at, "overrides": {**start.get("overrides", {}), **changes}} | key_fields(key)
-    return await start_fork(
-        engine, copy_run_tree(engine, row, rows, run, fork_point, new_fields, limits), reply
-    )
+    fork_point = ForkPoint.at_paths(paths, journal.events, services.has_asked_person, is_input_changed)
+    run = WorkflowRun(services.workflow_of(row), new_input, start.params, about=start.metadata)
+    start = replace(start, overrides={**(start.overrides or {}), **changes}, key=key, parent=None)
+    copies = copy_run_tree(services, row, replace(journal, start=start), run, fork_point, at, limits)
+    return await start_fork(services, copies, reply)
 
 
 async def retry_failed_run(
-    engine: LocalEngine, source: str, key: str | None = None, reply: ReplyRow | None = None
+    services: ForkServices, source: str, key: str | None = None, reply: ReplyRow | None = None
 ) -> WorkflowRun:
     """Start a run that copies what `source` has settled, and runs failed steps again, in children too."""
-    row, rows = load_fork_source(engine, source)
-    start = decode_json(rows[0].data)
-    failed = find_failures(rows)
-    fork_point = ForkPoint.at_failures(rows, failed, engine.has_asked_person)
-    run = WorkflowRun(engine.workflow_of(row), start["input"], start["params"], about=fork_metadata(start))
-    new_fields = {"at": next(iter(failed), None)} | key_fields(key)
-    return await start_fork(engine, copy_run_tree(engine, row, rows, run, fork_point, new_fields), reply)
+    row, journal = load_fork_source(services, source)
+    start = replace(journal.start, key=key, parent=None)
+    failed = find_failures(journal.events)
+    fork_point = ForkPoint.at_failures(journal.events, failed, services.has_asked_person)
+    run = WorkflowRun(services.workflow_of(row), start.input, start.params, about=start.metadata)
+    at = next(iter(failed), None)
+    copies = copy_run_tree(services, row, replace(journal, start=start), run, fork_point, at)
+    return await start_fork(services, copies, reply)
 
 
-def load_fork_source(engine: LocalEngine, source: str) -> tuple[RunRow, list[EventRow]]:
+@dataclass(frozen=True, slots=True)
+class SourceJournal:
+    """The journal of the run to fork, and the start that the fork derives from."""
+
+    start: RunStarted
+    events: list[RecordedEvent]
+    index: JournalIndex
+
+    @classmethod
+    def read(cls, services: ForkServices, run_id: str) -> SourceJournal:
+        events = read_events(services.store.events(run_id))
+        index = JournalIndex(events)
+        return cls(index.start, events, index)
+
+
+def load_fork_source(services: ForkServices, source: str) -> tuple[RunRow, SourceJournal]:
     """Return the row and the journal of the run to fork."""
-    row = engine.store.run(source)
-    rows = engine.store.events(source)
-    if row is None or not rows:
+    row = services.store.run(source)
+    journal = SourceJournal.read(services, source)
+    if row is None or not journal.events:
         raise ValueError(f"Workflow run '{source}' not found")
-    if not engine.owns(row):
-        hint = f"not to '{engine._session_name}'. Fork or retry it there."
+    if row.session != services.session_name:
+        hint = f"not to '{services.session_name}'. Fork or retry it there."
         raise ValueError(f"Run '{source}' belongs to session '{row.session}', {hint}")
-    return row, rows
+    return row, journal
 
 
-def key_fields(key: str | None) -> dict[str, str]:
-    return {} if key is None else {"key": key}
-
-
-async def start_fork(engine: LocalEngine, copies: Sequence[RunCopy], reply: ReplyRow | None) -> WorkflowRun:
+async def start_fork(
+    services: ForkServices, copies: Sequence[RunCopy], reply: ReplyRow | None
+) -> WorkflowRun:
     """Write a fork, the last of these copies, and its open child runs, and execute it."""
     # Files first: once the journal exists, recovery may start the fork, and its steps expect them.
     for run_copy in copies:
@@ -118,9 +139,9 @@ async def start_fork(engine: LocalEngine, copies: Sequence[RunCopy], reply: Repl
     # Appended in one turn of the loop, so one commit holds the whole tree: a fork never exists without the
     # children that its journal names.
     await asyncio.gather(
-        *(write_copy(engine, run_copy, reply if run_copy.run is run else None) for run_copy in copies)
+        *(write_copy(services, run_copy, reply if run_copy.run is run else None) for run_copy in copies)
     )
-    engine.rebuild_run(run)
+    services.rebuild_run(run)
     return run
 
 
@@ -136,16 +157,9 @@ def copy_artifacts(folder: Path, source: str, run: str) -> None:
         raise ValueError(f"Cannot copy the files in {folder / source} to the fork: {error}") from error
 
 
-def fork_source_of(engine: LocalEngine, run: str) -> str | None:
-    """Return the run that a run was forked from."""
-    start = decode_json(engine.store.events(run, limit=1)[0].data)
-    source_id: str | None = start.get("forked_from", {}).get("run")
-    return source_id
-
-
-def check_fork_source(engine: LocalEngine, key: str, run: str, source: str) -> None:
+def check_fork_source(store: Store, key: str, run: str, source: str) -> None:
     """Raise ValueError if a key belongs to a run that is not a fork of this one."""
-    if fork_source_of(engine, run) != source:
+    if read_start(store, run).source_run != source:
         raise ValueError(f"Key '{key}' belongs to run '{run}', which is not a fork of '{source}'")
 
 
@@ -155,128 +169,112 @@ class RunCopy:
 
     source_id: str
     run: WorkflowRun
-    start_data: dict[str, Any]
-    rows: list[EventRow]
+    start: RunStarted
+    events: list[RecordedEvent]
 
 
 def copy_run_tree(
-    engine: LocalEngine,
+    services: ForkServices,
     row: RunRow,
-    journal_rows: list[EventRow],
+    journal: SourceJournal,
     run: WorkflowRun,
     fork_point: ForkPoint,
-    new_fields: dict[str, Any],
+    at: str | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[RunCopy]:
     """Return the copies of open child runs, followed by the fork itself."""
-    rows, resets = copied_rows(journal_rows, fork_point), find_resets(journal_rows)
-    source_start = decode_json(journal_rows[0].data)
-    start = {
-        **{name: value for name, value in source_start.items() if name not in ("key", "parent")},
-        "run_id": run.run_id,
-        "input": run._input,
-        "definition": run.workflow.definition()[0],
-        "forked_from": {
+    events, index = copied_events(journal.events, fork_point), journal.index
+    run_limits, step_limits = raise_limits(index, limits)
+    start = replace(
+        journal.start,
+        run_id=run.run_id,
+        input=run.input,
+        definition=run.workflow.definition()[0],
+        forked_from={
             "run": row.run,
-            "at": new_fields.pop("at", None),
+            "at": at,
             # The start event is counted too: usage and limits of copied events belong to the source.
-            "copied": len(rows) + 1,
-            "origins": origin_ids(source_start) or [row.run],
-            **unknown_outcome_fields(journal_rows, fork_point),
+            "copied": len(events) + 1,
+            "origins": index.start.origin_ids or [row.run],
+            **unknown_outcome_fields(index, fork_point),
         },
-        **fork_limits(journal_rows, limits),
-        **new_fields,
-    }
+        limits=run_limits,
+        raised=step_limits or None,
+    )
+    settled_paths = {copied.path for copied in events if copied.settles}
     child_run_copies: list[RunCopy] = []
-    for number, copied_row in enumerate(rows):
-        if is_child_start(copied_row) and (source := open_child_id(copied_row, rows)) is not None:
+    for number, copied in enumerate(events):
+        call, path = copied.event, copied.path
+        if isinstance(call, CallStarted) and call.child is not None and path not in settled_paths:
             # Ids of children derive from the id of their parent, so the copied start must name the new
             # child.
-            rows[number] = with_child_id(copied_row, source, child_id(run.run_id, copied_row.path))
-            if attempt_rows := find_child_attempts(engine.store, row.run, call_key(copied_row.path, resets)):
-                child_run_copies += copy_child_runs(
-                    engine, attempt_rows[-1], run.run_id, copied_row.path, fork_point
-                )
-    return [*child_run_copies, RunCopy(row.run, run, start, rows)]
+            events[number] = copied._replace(event=call._replace(child=child_id(run.run_id, path)))
+            if attempt_rows := find_child_attempts(services.store, row.run, index.resets.call_key(path)):
+                child_run_copies += copy_child_runs(services, attempt_rows[-1], run.run_id, path, fork_point)
+    return [*child_run_copies, RunCopy(row.run, run, start, events)]
 
 
 def copy_child_runs(
-    engine: LocalEngine, row: RunRow, parent: str, path: str, parent_fork_point: ForkPoint
+    services: ForkServices, row: RunRow, parent: str, path: str, parent_fork_point: ForkPoint
 ) -> list[RunCopy]:
     """Return the copies of an open child run and its own open children."""
-    rows = engine.store.events(row.run)
-    if not rows or not engine.has_workflow(row):
+    journal = SourceJournal.read(services, row.run)
+    if not journal.events or not services.has_workflow(row):
         return []
-    start = decode_json(rows[0].data)
+    start = replace(journal.start, key=None, parent=parent)
     child = WorkflowRun(
-        engine.workflow_of(row),
-        start["input"],
-        start["params"],
+        services.workflow_of(row),
+        start.input,
+        start.params,
         run_id=child_id(parent, path),
-        about=fork_metadata(start),
+        about=start.metadata,
     )
-    has_asked_person, is_input_changed = engine.has_asked_person, path in parent_fork_point.outdated_paths
+    has_asked_person, is_input_changed = services.has_asked_person, path in parent_fork_point.outdated_paths
     is_retried = path in parent_fork_point.retried_calls
+    events = journal.events
     fork_point = (
-        ForkPoint.at_failures(rows, find_failures(rows), has_asked_person, is_input_changed)
+        ForkPoint.at_failures(events, find_failures(events), has_asked_person, is_input_changed)
         if is_retried
-        else ForkPoint.at_paths((), rows, has_asked_person, is_input_changed)
+        else ForkPoint.at_paths((), events, has_asked_person, is_input_changed)
     )
-    return copy_run_tree(engine, row, rows, child, fork_point, {"parent": parent})
+    return copy_run_tree(services, row, replace(journal, start=start), child, fork_point)
 
 
-def write_copy(engine: LocalEngine, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
+def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
     """Append the journal of a fork; return a future that completes when it is on disk."""
-    run, start = run_copy.run, run_copy.start_data
-    run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
-    engine.attach_sinks(run)
+    run, start = run_copy.run, run_copy.start
+    run.run_state.mark_started(run.input, run.params)
+    services.attach_sinks(run)
     journal = JournalWriter(
         run.run_id,
         0,
-        engine.committer,
+        services.get_committer(),
         # Stored as running: if the process ends before rebuild_run(), recovery resumes the fork.
-        lambda at: engine.run_row(run, WorkflowState.RUNNING, None, start, at),
-        lambda rows: engine.publish(run, rows),
-        ignore_write_error,
+        lambda at: services.make_run_row(run, WorkflowState.RUNNING, None, start, at),
+        lambda rows: services.publish(run, rows),
+        lambda error: None,  # the task that awaits the write gets the error
     )
-    journal.attach_definition(engine.definition_of(run.workflow))
+    journal.attach_definition(services.definition_of(run.workflow))
     journal.mark_row_dirty()
-    journal.append("workflow_started", "", encode_json(start, max_depth=MAX_EVENT_DEPTH))
+    journal.append(start, "", urgent=True)
     journal.attach_reply(reply)
-    for copied_row in run_copy.rows:
-        journal.append(copied_row.type, copied_row.path, copied_row.data, copied_row.settles)
+    for copied in run_copy.events:
+        journal.append(copied.event, copied.path, copied.settles)
     return journal.wait_durable(journal.seq)
 
 
-def unknown_outcome_fields(rows: Iterable[JournalRow], fork_point: ForkPoint) -> dict[str, list[str]]:
+def unknown_outcome_fields(index: JournalIndex, fork_point: ForkPoint) -> dict[str, list[str]]:
     """Return the leaves with an unknown outcome, except those the fork runs again by request."""
-    unknown_paths = sorted(
-        path for path in unknown_outcomes(rows) if step_of_attempt(path) not in fork_point.paths
-    )
+    unknown_paths = sorted(path for path in index.unknown_outcomes if step_path(path) not in fork_point.paths)
     return {"unclear": unknown_paths} if unknown_paths else {}
 
 
-def fork_limits(rows: list[EventRow], limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the limits of a run and its steps, as raised before and now."""
-    run_limits, steps = split_step_limits(limits)
-    limits_by_step = raised_step_limits(rows)
-    for path, step_limits in steps.items():
-        limits_by_step[path] = {**limits_by_step.get(path, {}), **step_limits}
-    fields: dict[str, Any] = {"limits": limits_of_run(rows).with_raised(run_limits).to_dict()}
-    return fields | ({"raised": limits_by_step} if limits_by_step else {})
-
-
-def fork_metadata(start: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata a fork shares with its source, so that it receives the same signals."""
-    return {name: start[name] for name in START_METADATA if name in start}
-
-
-def open_child_id(row: EventRow, rows: Iterable[EventRow]) -> str | None:
-    """Return the child run that a row started, if it has no recorded outcome."""
-    settled = any(other.settles and other.path == row.path for other in rows)
-    return None if settled else str(decode_json(row.data)["child"])
-
-
-def with_child_id(row: EventRow, old_id: str, new_id: str) -> EventRow:
-    """Return the start of a child run under the id it has in the fork."""
-    return row._replace(data=row.data.replace(f'"child":"{old_id}"', f'"child":"{new_id}"', 1))
+def raise_limits(
+    index: JournalIndex, limits: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the limits of a run, and of its steps by path, as raised before and now."""
+    run_limits, limits_by_step = split_step_limits(limits)
+    step_limits = dict(index.step_limits)
+    for path, raised in limits_by_step.items():
+        step_limits[path] = {**step_limits.get(path, {}), **raised}
+    return index.limits.with_raised(run_limits).to_dict(), step_limits

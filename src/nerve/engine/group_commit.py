@@ -70,13 +70,25 @@ class GroupCommitter:
         """Write at the end of this turn of the loop."""
         self._dirty_sources[source] = None
         if not self._is_flush_scheduled and not self._is_committing:
-            self._is_flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
+        self._is_flush_scheduled = True
+        asyncio.get_running_loop().call_soon(self._on_turn_end, context=self._context)
+
+    def _on_turn_end(self, is_last_in_queue: bool = False) -> None:
+        # Bodies that wake in this turn record events that belong to the same commit, so they come first.
+        if not is_last_in_queue and getattr(asyncio.get_running_loop(), "_ready", None):
+            asyncio.get_running_loop().call_soon(self._on_turn_end, True, context=self._context)
+            return
+        self._is_flush_scheduled = False
+        if not self._is_committing:
+            self._flush()
 
     def flush_now(self, source: CommitSource) -> None:
-        """Write before returning, if the disk is fast and no other write is pending."""
+        """Write before returning, if the disk is fast and no commit is in progress."""
         # A commit in progress holds earlier rows: writing past it would break the order of the journal.
-        if self._is_committing or self._is_flush_scheduled or self._sync_wait_s >= MAX_INLINE_SYNC_S:
+        if self._is_committing or self._sync_wait_s >= MAX_INLINE_SYNC_S:
             self.flush_soon(source)
         else:
             self._dirty_sources[source] = None
@@ -112,7 +124,6 @@ class GroupCommitter:
             self._flush()
 
     def _flush(self) -> None:
-        self._is_flush_scheduled = False
         sources, batch = self._collect()
         if not batch:
             self._notify_idle()
@@ -187,8 +198,7 @@ class GroupCommitter:
         for source, outcome in zip(sources, outcomes, strict=True):
             notify_source(source, outcome)
         if self._dirty_sources and not self._is_flush_scheduled:
-            self._is_flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush, context=self._context)
+            self._schedule_flush()
         self._notify_idle()
 
     def _notify_idle(self) -> None:

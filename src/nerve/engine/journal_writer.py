@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from time import time
 
 from nerve.engine.group_commit import CommitOutcome, GroupCommitter
+from nerve.engine.run_summary import RunSummary
 from nerve.errors import NerveError
+from nerve.journal.events import Event
+from nerve.journal.index import RecordedEvent
 from nerve.store.port import Append, Definition, EventRow, ReplyRow, RunRow
 
 _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = partial(
@@ -29,8 +32,11 @@ class JournalWriter:
         make_run_row: Callable[[float], RunRow],
         on_rows_written: Callable[[list[EventRow]], None],
         on_error: Callable[[NerveError], None],
+        events: Iterable[RecordedEvent] = (),
     ) -> None:
+        """`events` are those that the journal has already."""
         self.run_id, self.seq, self.committed_seq = run_id, seq, seq
+        self.summary = RunSummary(run_id, events)
         self._writer, self._make_run_row = committer, make_run_row
         self._on_rows_written, self._on_error = on_rows_written, on_error
         self._buffer: list[EventRow] = []
@@ -46,29 +52,33 @@ class JournalWriter:
         """Accept no more events; pending ones are still written, and a failure to do so is not reported."""
         self._is_closed = True
 
-    def append(
-        self, type: str, path: str, data: str, settles: str | None = None, *, urgent: bool = True
-    ) -> int:
+    def append(self, event: Event, path: str, settles: str | None = None, *, urgent: bool = False) -> int:
         """Append an event; `urgent` if a task waits for it to be durable."""
         # A body that is being cancelled may still emit. Its events must not follow the one that ended the
         # run.
         if self._is_closed:
             return self.seq
+        data = event.encode()  # before the number is taken: it may raise
         self.seq = seq = self.seq + 1
-        self._buffer.append(_make_row((seq, time(), type, path, settles, data)))
-        # After a failed write the store may lack rows, and appending more would leave a gap in the
-        # sequence.
-        if self._write_error is None:
-            if urgent:
-                self._writer.flush_soon(self)
-            else:
-                self._writer.flush_lazily(self)
+        at = time()
+        self._buffer.append(_make_row((seq, at, event.type, path, settles, data)))
+        self.summary.add(seq, at, path, settles, event)
+        if urgent:
+            self.flush_soon()
+        elif self._write_error is None:
+            self._writer.flush_lazily(self)
         return seq
 
     @property
     def pending_rows(self) -> list[EventRow]:
         """The rows that are not known to be on disk."""
         return [*self._in_flight, *self._buffer]
+
+    def flush_soon(self) -> None:
+        """Commit at the end of this turn of the loop."""
+        # After a failed write the store may lack rows, and more of them would leave a gap in the sequence.
+        if self._write_error is None:
+            self._writer.flush_soon(self)
 
     def flush_now(self) -> int:
         """Commit now if nothing else shares the commit; return the last durable sequence number."""
@@ -108,13 +118,27 @@ class JournalWriter:
             return None
         # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.
         self._in_flight, self._buffer = rows, []
-        if not (self._is_row_dirty or self._replies or self._definition):
+        summary = self.summary
+        is_row_dirty = self._is_row_dirty or summary.has_changes
+        if not (is_row_dirty or self._replies or self._definition):
             return Append(self.run_id, self.committed_seq, rows)
-        # The row is built when the write is collected, so it matches the last event of this batch.
-        row = self._make_run_row(rows[-1].at) if self._is_row_dirty else None
         definition, self._definition, self._is_row_dirty = self._definition, None, False
         replies, self._replies = self._replies, []
-        return Append(self.run_id, self.committed_seq, rows, row, definition, replies=replies)
+        if not is_row_dirty:
+            return Append(self.run_id, self.committed_seq, rows, None, definition, replies=replies)
+        # The row is built when the write is collected, so it matches the last event of this batch.
+        row = self._make_run_row(rows[-1].at)
+        return Append(
+            self.run_id,
+            self.committed_seq,
+            rows,
+            row._replace(summary=summary.encode()),
+            definition,
+            replies=replies,
+            waits=summary.take_waits(row.session),
+            usage=summary.take_usage(row.session),
+            tags=summary.take_tags(),
+        )
 
     def on_commit(self, error: CommitOutcome) -> None:
         if error is not None:

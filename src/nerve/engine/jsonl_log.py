@@ -15,15 +15,24 @@ from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
-from nerve.core.events import WorkflowEvent, log
+from nerve.core.events import WorkflowEvent, WorkflowEventType, log
 from nerve.core.json_codec import encode_json
 from nerve.core.safe_path import resolve_inside
-from nerve.core.step_names import event_step_name, is_internal_path, step_path
-
-_START_EVENTS = frozenset({"node_started", "step_started"})
-_END_EVENTS = frozenset(
-    {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
+from nerve.core.step_names import is_internal_path, step_name, step_path
+from nerve.journal.events import (
+    CallSettled,
+    CallStarted,
+    Event,
+    NodeCancelled,
+    OutputChunk,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolCalled,
+    event_from_data,
 )
+
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that JSON does not escape and some readers treat as line breaks."""
 
@@ -86,7 +95,7 @@ class JsonlLog:
         with self._lock:
             # A sink attached to a resumed run starts in the middle: what the file has already must not be
             # repeated.
-            if not self._is_started and event.event_type != "workflow_started":
+            if not self._is_started and event.event_type != WorkflowEventType.STARTED:
                 self._run_safely(self._file.append, [], self._formatter.restore_line)
                 self._restored_until_seq = self._file.last_seq
             self._is_started = True
@@ -141,7 +150,8 @@ class LogFormatter:
         self._next_index = 0
 
     def format_event(self, event: WorkflowEvent) -> LogLine | None:
-        fields = self._event_fields(event)
+        typed = event_from_data(event.event_type, event.data)
+        fields = self._event_fields(event.path, typed, event.workflow_id)
         if fields is None:
             return None
         at = event.timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -164,61 +174,61 @@ class LogFormatter:
         if isinstance(index, int):
             self._next_index = max(self._next_index, index + 1)
 
-    def _event_fields(self, event: WorkflowEvent) -> LogLine | None:
-        kind, data = event.event_type, event.data
-        if kind in _START_EVENTS:
-            return self._start_fields(event)
-        if kind in _END_EVENTS:
-            return self._end_fields(event)
-        if kind == "output_chunk" and data.get("stream") == "assistant":
-            return {"type": "assistant", **self._step_fields(event), "content": data.get("text")}
-        if kind == "tool_call":
-            called = {"tool_name": data.get("name"), "tool_input": data.get("input")}
-            return {"type": "tool", **self._step_fields(event), **called}
-        return self._workflow_fields(event)
-
-    def _workflow_fields(self, event: WorkflowEvent) -> LogLine | None:
-        data = event.data
-        match event.event_type:
-            case "workflow_started":
+    def _event_fields(self, path: str, event: Event, workflow_id: str) -> LogLine | None:
+        match event:
+            case CallStarted():
+                return self._start_fields(path, event)
+            case CallSettled() | NodeCancelled():
+                return self._end_fields(path, event)
+            case OutputChunk(stream="assistant", text=text):
+                return {"type": "assistant", **self._step_fields(path), "content": text}
+            case ToolCalled(name=name, input=tool_input):
+                return {
+                    "type": "tool",
+                    **self._step_fields(path),
+                    "tool_name": name,
+                    "tool_input": tool_input,
+                }
+            case RunStarted():
                 self._steps.clear()
                 self._restored_steps.clear()
                 self._next_index = 0
-                name = self._workflow_name or event.workflow_id
+                name = self._workflow_name or workflow_id
                 return {
                     "type": "workflow_start",
                     "workflow_name": name,
-                    "content": log_input_text(data.get("input")),
+                    "content": log_input_text(event.input),
                 }
-            case "workflow_completed":
+            case RunCompleted():
                 return {"type": "workflow_complete"}
-            case "workflow_failed":
-                return {"type": "workflow_error", "error": data.get("error") or "failed"}
-            case "workflow_cancelled":
-                return {"type": "workflow_error", "error": data.get("reason") or "cancelled"}
+            case RunFailed(error=error):
+                return {"type": "workflow_error", "error": error or "failed"}
+            case RunCancelled(reason=reason):
+                return {"type": "workflow_error", "error": reason or "cancelled"}
         return None
 
-    def _start_fields(self, event: WorkflowEvent) -> LogLine | None:
-        if event.data.get("control") or is_internal_path(event.path):
+    def _start_fields(self, path: str, event: CallStarted) -> LogLine | None:
+        if event.is_control or is_internal_path(path):
             return None
-        path, name = step_path(event.path), event_step_name(event)
-        if path not in self._steps:
-            top = path.startswith(f"{self._root}/") and "/" not in path[len(self._root) + 1 :]
-            self._steps[path] = LoggedStep(name, self._next_index if top else None)
+        logged_path = step_path(path)
+        if logged_path not in self._steps:
+            top = logged_path.startswith(f"{self._root}/") and "/" not in logged_path[len(self._root) + 1 :]
+            self._steps[logged_path] = LoggedStep(step_name(path), self._next_index if top else None)
             self._next_index += top
-        return {"type": "step_start", **self._step_fields(event)}
+        return {"type": "step_start", **self._step_fields(path)}
 
-    def _end_fields(self, event: WorkflowEvent) -> LogLine | None:
-        data, step_fields = event.data, self._step_fields(event)
+    def _end_fields(self, path: str, event: CallSettled | NodeCancelled) -> LogLine | None:
+        step_fields = self._step_fields(path)
         if not step_fields:
             return None  # a control node
-        if data.get("success") and event.event_type in ("node_completed", "step_completed"):
-            return None if is_internal_path(event.path) else {"type": "step_complete", **step_fields}
-        default_error = "cancelled" if event.event_type == "node_cancelled" else "failed"
-        return {"type": "step_error", **step_fields, "error": data.get("error") or default_error}
+        if isinstance(event, NodeCancelled):
+            return {"type": "step_error", **step_fields, "error": "cancelled"}
+        if event.success:
+            return None if is_internal_path(path) else {"type": "step_complete", **step_fields}
+        return {"type": "step_error", **step_fields, "error": event.error or "failed"}
 
-    def _step_fields(self, event: WorkflowEvent) -> LogLine:
-        step = self._steps.get(step_path(event.path)) or self._restored_steps.get(event_step_name(event))
+    def _step_fields(self, path: str) -> LogLine:
+        step = self._steps.get(step_path(path)) or self._restored_steps.get(step_name(path))
         return {"step": step.name, "step_index": step.index} if step else {}
 
 

@@ -7,34 +7,66 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from nerve.core.events import GATE_EVENTS, Sink
-from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json, is_scalar_json
+from nerve.core.json_codec import is_scalar_json
+from nerve.core.limits import RunUsage
 from nerve.core.nodes.base import NodeRegistry
-from nerve.core.result import Result
-from nerve.core.runtime import NodeCall
-from nerve.core.workflow.run import WorkflowRun
+from nerve.core.workflow.open_gates import OpenGates
+from nerve.core.workflow.run import RunOperations, WorkflowRun
 from nerve.core.workflow.special_workflows import MissingWorkflow
-from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowState
+from nerve.core.workflow.state import (
+    EXECUTED_STATE_VALUES,
+    FINAL_STATE_VALUES,
+    FINAL_STATES,
+    OPEN_STATE_VALUES,
+    GateInfo,
+    WorkflowState,
+)
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine import child_runs, fork, run_logs
-from nerve.engine.budget import DailyUsage, active_provider_limits
+from nerve.engine.budget import day_bounds
+from nerve.engine.child_runner import ChildRunOperations, sum_run_usage
 from nerve.engine.definitions import DefinitionCache
 from nerve.engine.group_commit import GroupCommitter
-from nerve.engine.open_waits import find_open_waits, gate_info, has_running_leaf
-from nerve.engine.recovery import OPEN_STATES, RunRecovery, SkippedRun
-from nerve.engine.run_commands import RunCommands
-from nerve.engine.run_executor import RunExecutor
-from nerve.engine.session_budgets import SessionBudgets
+from nerve.engine.open_waits import gate_info
+from nerve.engine.recovery import RecoveredRuns, RecoveryOperations, RunRecovery, SkippedRun
+from nerve.engine.run_budget import SessionBudgets
+from nerve.engine.run_commands import RunAccess, RunCommands
+from nerve.engine.run_executor import ExecutorServices, RunExecutor, StoredOutcome, outcome_of_run
+from nerve.engine.run_summary import (
+    GATE_KIND,
+    PROVIDER_LIMIT_KIND,
+    SIGNAL_KIND,
+    StoredSummary,
+    event_of_wait,
+    events_of_waits,
+    local_day,
+    summarize_journal,
+    tags_of_row,
+    usage_by_model,
+    usage_of_day,
+)
 from nerve.engine.sink_dispatcher import SinkDispatcher
 from nerve.engine.task_tracking import install_task_factory, shutdown_sentinel, spawn_detached
 from nerve.errors import JournalBroken, NerveError, WorkflowAbsent
-from nerve.journal.events import START_METADATA, limits_of_run, load_start_data
-from nerve.store.port import EventRow, ReplyRow, RunRow, Store
+from nerve.journal.events import (
+    GateWaiting,
+    ProviderLimited,
+    RunOnHold,
+    RunStarted,
+    SignalWaiting,
+    WaitOpened,
+    decode_event,
+    make_event,
+)
+from nerve.journal.index import JournalIndex, StoredJournal, read_start
+from nerve.journal.run_view import read_view
+from nerve.journal.waiting import describe_waits
+from nerve.store.port import EventRow, ReplyRow, RunRow, Store, WaitRow
 
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
@@ -44,10 +76,7 @@ log = logging.getLogger("nerve")
 MAX_IDLE_RUNS = 256
 """Maximum number of waiting runs in memory; older ones are evicted and rebuilt when needed."""
 
-LIMIT_SCAN_RUNS = 50
-"""Number of ended runs, besides the open ones, that are searched for provider limits."""
-
-CHILDLESS_STATES = (WorkflowState.PENDING, WorkflowState.WAITING)
+CHILDLESS_STATES = frozenset({WorkflowState.PENDING, WorkflowState.WAITING})
 """States in which an inactive run does not wait for a child run."""
 
 UNREADABLE_REASON = "unreadable"
@@ -68,13 +97,40 @@ class LocalEngine:
             definitions.workflow_or_placeholder,
         )
         self.modules_of = definitions.modules_of
-        self.commands = RunCommands(self)
-        self.budgets = SessionBudgets(self)
-        self._recovery = RunRecovery(self)
-        self._sink_dispatcher = SinkDispatcher()
-        self.flush_sinks = self._sink_dispatcher.wait_flushed
         self.draining_tasks: dict[str, asyncio.Future[None]] = {}
         """Inactive runs whose last tasks and writes are still in progress."""
+        self.commands = RunCommands(self._run_access())
+        self._fork_services = fork.ForkServices(
+            store=store,
+            session_name=session_name,
+            get_committer=lambda: self.committer,
+            workflow_of=self.workflow_of,
+            has_workflow=self.has_workflow,
+            definition_of=self.definition_of,
+            attach_sinks=self.attach_sinks,
+            make_run_row=self.run_row,
+            publish=self.publish,
+            rebuild_run=self.rebuild_run,
+        )
+        self.budgets = SessionBudgets(
+            store, session_name, lambda: getattr(session, "budget", None), self.resume_runs_held_for_day
+        )
+        self._recovery = RunRecovery(
+            RecoveryOperations(
+                store=store,
+                executors=self.executors,
+                is_closed=lambda: self.closed,
+                owns=self.owns,
+                run_handle=self.run_handle,
+                resume=self.resume_run,
+                park=self.park,
+                mark_unreadable=self.mark_unreadable,
+                stop=self.commands.stop,
+                hold=self.commands.hold,
+            )
+        )
+        self._sink_dispatcher = SinkDispatcher()
+        self.flush_sinks = self._sink_dispatcher.wait_flushed
         self._idle_executors: dict[str, RunExecutor] = {}
         self._wake_timers: dict[str, asyncio.TimerHandle] = {}
         self._wake_tasks: set[asyncio.Task[None]] = set()
@@ -82,15 +138,54 @@ class LocalEngine:
         self._shutdown_sentinel: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._committer: GroupCommitter | None = None
+        self._services: ExecutorServices | None = None
         self.watchers: list[Callable[[WorkflowRun, list[EventRow]], None]] = []
         """Subscribers to the events of all runs."""
         self.sinks: list[Sink] = []
         """Sinks of every run that is started or resumed from now on."""
         self._dataspace: DurableDataspace | None = None
-        self._daily_usage: DailyUsage | None = None
         self.unreadable_runs: dict[str, str] = {}
         """The runs whose journals were found damaged, with the problem."""
         self.closed = False
+        self.operations = RunOperations(
+            start=self.start,
+            stop=self.commands.stop,
+            pause=self.commands.pause,
+            resume=self.commands.resume,
+            answer=self.commands.answer,
+            signal=self.commands.signal,
+            send=self.commands.send,
+            query=self.commands.query,
+            update=self.commands.update,
+            steer=self.commands.steer,
+            resolve_doubt=self.commands.resolve_doubt,
+            bind_to_running_loop=self.bind_to_running_loop,
+            is_closed=lambda: self.closed,
+            rows=self.store.events,
+            make_event=make_event,
+            read_view=read_view,
+            open_gates=self.open_gates,
+            children_of=self.children_of,
+            describe_waiting=self.describe_waiting,
+            flush_sinks=self.flush_sinks,
+        )
+
+    def _run_access(self) -> RunAccess:
+        return RunAccess(
+            store=self.store,
+            executors=self.executors,
+            draining_tasks=self.draining_tasks,
+            bind_to_running_loop=self.bind_to_running_loop,
+            is_closed=lambda: self.closed,
+            run_handle=self.run_handle,
+            check_ready=self.check_ready,
+            load_run=self.load_run,
+            rebuild_run=self.rebuild_run,
+            reload_definition=self.reload_definition,
+            open_children=lambda run_id: [self.run_handle(row) for row in self.open_children(run_id)],
+            enclosing_runs=self.enclosing_runs,
+            watch_facts=self.watch_facts,
+        )
 
     # -- the event loop ---------------------------------------------------------------------------
 
@@ -108,10 +203,52 @@ class LocalEngine:
         if self._loop is not None:
             self._unbind_from_loop(self._loop)
         install_task_factory(loop)
-        self._loop, self._shutdown_sentinel, self._committer = (
-            loop,
-            shutdown_sentinel(loop),
-            GroupCommitter(self.store),
+        self._loop, self._shutdown_sentinel = loop, shutdown_sentinel(loop)
+        self._committer = GroupCommitter(self.store)
+        self._services = self._executor_services(self._committer)
+        self._summarize_older_runs()
+
+    def _summarize_older_runs(self) -> None:
+        """Store the summaries of open runs that an earlier version wrote without them."""
+        since = self.store.summarized_since
+        if since == 0:
+            return
+        upgrade, begins = RunRow("", "", "", "", since), day_bounds(time.time())[0]
+        # Of runs that have ended, only what they used today is needed.
+        states = None if since > begins else OPEN_STATE_VALUES
+        for row in self.store.runs(session=self._session_name, states=states, before=upgrade):
+            is_needed = row.summary is None and (row.ended is None or row.ended >= begins)
+            if is_needed and row.run not in self.executors:
+                try:
+                    part = summarize_journal(row, self.store.events(row.run), begins)
+                except JournalBroken as error:
+                    self.mark_unreadable(error)
+                else:
+                    self.store.append([part])
+
+    def _executor_services(self, committer: GroupCommitter) -> ExecutorServices:
+        return ExecutorServices(
+            store=self.store,
+            committer=committer,
+            budgets=self.budgets,
+            children=ChildRunOperations(
+                store=self.store,
+                start=self.start,
+                resume=self.resume_run,
+                handle=self.run_handle,
+                usage_of_stopped_runs=self.usage_of_stopped_runs,
+                stop_open_children=self.stop_open_children,
+                schedule_stop=self.commands.schedule_stop,
+            ),
+            get_dataspace=lambda: self.dataspace,
+            is_shutting_down=self.is_shutting_down,
+            is_only_run=lambda: len(self.executors) == 1,
+            make_run_row=self.run_row,
+            publish=self.publish,
+            on_idle=self.on_idle,
+            on_released=self.on_released,
+            finish_stop=self.commands.finish_stop,
+            stop_run=self.commands.stop_run,
         )
 
     def _unbind_from_loop(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -119,6 +256,8 @@ class LocalEngine:
             raise RuntimeError(
                 "The session is in use on another running event loop. Create a session for each loop."
             )
+        for executor in [executor for executor in self.executors.values() if not executor.has_body]:
+            executor.release()
         if self.executors:
             raise RuntimeError(
                 f"The session has open runs on an event loop that has ended: {', '.join(self.executors)}."
@@ -132,28 +271,45 @@ class LocalEngine:
         for mapping in (self.draining_tasks, self._idle_executors, self._wake_timers, self._starts_by_key):
             mapping.clear()
 
-    @property
-    def daily_usage(self) -> DailyUsage:
-        """Today's usage of agents by model; loaded on first use."""
-        if self._daily_usage is None:
-            self._daily_usage = DailyUsage(self.store, self._session_name)
-        return self._daily_usage
+    def usage_today(self) -> RunUsage:
+        """Return what all runs have used since midnight, as far as it counts against budgets."""
+        return usage_of_day(self.store, self._session_name, local_day(time.time()))
+
+    def models_used_today(self) -> dict[str, dict[str, float]]:
+        """Return what agents have used since midnight, by model."""
+        return usage_by_model(self.store, self._session_name, local_day(time.time()))
 
     def provider_limits(self) -> dict[str, float]:
-        """Return the providers at a rate limit, with the end of each limit, as far as the journals know."""
-        return active_provider_limits(self.recent_runs(LIMIT_SCAN_RUNS), self.store, time.time())
+        """Return the providers at a rate limit, with the end of each limit, as far as runs have seen them."""
+        waits = self.store.open_waits(self._session_name, PROVIDER_LIMIT_KIND)
+        limits = [ProviderLimited.decode(wait.data or "{}") for wait in waits]
+        return {
+            limit.provider or "": limit.until or 0.0 for limit in limits if (limit.until or 0) > time.time()
+        }
 
     @property
     def dataspace(self) -> DurableDataspace:
         """The dataspace of the session, loaded on first use."""
         if self._dataspace is None:
             # Imported here: it takes milliseconds, and few sessions use facts.
-            from nerve.engine.durable_dataspace import DurableDataspace
+            from nerve.engine.durable_dataspace import DataspaceSources, DurableDataspace
 
-            self._dataspace = DurableDataspace(self, self._session_name)
+            sources = DataspaceSources(
+                store=self.store,
+                get_committer=lambda: self.committer,
+                workflows=self.workflows,
+                recent_runs=self.recent_runs,
+                owns=self.owns,
+                summary_of_active=self._summary_of_active,
+                on_fact=self.commands.on_fact,
+            )
+            self._dataspace = DurableDataspace(sources, self._session_name)
         return self._dataspace
 
-    @property
+    def _summary_of_active(self, run_id: str) -> str | None:
+        executor = self.executors.get(run_id)
+        return None if executor is None else executor.journal.summary.encode()
+
     def is_shutting_down(self) -> bool:
         """Whether the loop is cancelling everything; nothing that bodies do then affects their runs."""
         return self.closed or (
@@ -170,7 +326,7 @@ class LocalEngine:
         # All are detached before the first is cancelled, so a parent does not record as an outcome that its
         # child was cancelled by the shutdown.
         for executor in executors:
-            executor.detached = True
+            executor.detach()
         # Tasks and writes of an ended loop cannot be awaited on this one.
         is_own_loop = self._loop is asyncio.get_running_loop()
         if is_own_loop:
@@ -179,7 +335,7 @@ class LocalEngine:
             executor.release()
         await self._recovery.close()
         for run in list(self.run_handles.values()):
-            run._notify()
+            run.run_state.notify_watchers()
         for timer in self._wake_timers.values():
             timer.cancel()
         if is_own_loop:
@@ -197,50 +353,56 @@ class LocalEngine:
 
     # -- starting ------------------------------------------------------------------------------
 
-    def new_id(self) -> str:
-        """Return a UUID that sorts by time (version 7)."""
-        time_, chance = f"{int(time.time() * 1000):012x}", os.urandom(10).hex()
-        variant = "89ab"[int(chance[0], 16) % 4]
-        return f"{time_[:8]}-{time_[8:]}-7{chance[1:4]}-{variant}{chance[4:7]}-{chance[7:19]}"
-
     async def start(self, run: WorkflowRun, key: str | None = None, **lineage: Any) -> None:
-        """Record the start of a run; the body begins once that is on disk."""
+        """Start a run and return when its start is on disk; no leaf of it runs before that."""
         if self.closed:
             raise RuntimeError("The session is closed")
-        self.committer  # noqa: B018 - binds the engine to the running loop
-        start_data = {
-            "run_id": run.run_id,
-            "workflow_id": run.workflow_id,
-            "steps": run.workflow.steps,
-            "input": run._input,
-            "params": run._params,
-            "session": self._session_name,
-            "definition": run.workflow.definition()[0],
-            "seed": os.urandom(16).hex(),
-            "limits": run._limits.to_dict(),
-        }
-        start_data |= run._about | lineage
-        if key is not None:
-            start_data["key"] = key
-        data = encode_json(start_data, max_depth=MAX_EVENT_DEPTH)
+        self.bind_to_running_loop()
+        start = RunStarted(
+            run.run_id,
+            run.workflow_id,
+            run.workflow.steps,
+            run.run_state.input,
+            run.run_state.params,
+            self._session_name,
+            run.workflow.definition()[0],
+            os.urandom(16).hex(),
+            run.run_state.limits.to_dict(),
+            key=key,
+            **run.about,
+            **lineage,
+        )
+        executor = self._create_executor(run, start)
+        seq = executor.journal.append(start, "")
         # The body gets the input as the journal has it: changes by the caller, or tuples, would differ on
         # replay.
-        if run._params or not is_scalar_json(run._input):
-            start_data = decode_json(data)
-            run._input, run._params = start_data["input"], start_data["params"]
-        run._state, run._started_at = WorkflowState.RUNNING, datetime.now(UTC)
+        if start.params or not is_scalar_json(start.input):
+            start = executor.journal.index.start
+        run.run_state.mark_started(start.input, start.params)
         self.attach_sinks(run)
-        executor = RunExecutor(self, run, start_data, run._limits)
         executor.journal.attach_definition(self.definition_of(run.workflow))
         executor.journal.mark_row_dirty()
         # Tracked before the write: a command that comes while the start is being written finds the
         # executor.
         self._track(executor)
-        await executor.journal.wait_durable(executor.journal.append("workflow_started", "", data))
+        # The body's task is scheduled before the commit, so what the body records first shares that commit.
+        executor.start_body()
+        await executor.journal.wait_durable(seq)
+
+    def _create_executor(
+        self,
+        run: WorkflowRun,
+        start: RunStarted,
+        stored: StoredJournal | None = None,
+        has_body: bool = True,
+    ) -> RunExecutor:
+        self.bind_to_running_loop()
+        assert self._services is not None
+        return RunExecutor(self._services, run, start, stored, has_body=has_body)
 
     def attach_sinks(self, run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
         """Attach the sinks of all runs, and the log, to a run."""
-        run._sinks += [sink for sink in self.sinks if sink not in run._sinks]
+        run.sinks += [sink for sink in self.sinks if sink not in run.sinks]
         run_logs.attach_log(run, rows)
 
     async def start_once(self, run: WorkflowRun, key: str) -> WorkflowRun:
@@ -274,12 +436,9 @@ class LocalEngine:
         run_id = executor.run.run_id
         self.executors[run_id] = executor
         self.run_handles[run_id] = executor.run
-        if timer := self._wake_timers.pop(run_id, None):
-            timer.cancel()
-        if (parent := self.executors.get(executor.start_data.get("parent", ""))) is not None:
-            parent.budget.on_child_started(
-                run_id, executor.start_data["parent_path"], executor.budget.own_budget
-            )
+        # An executor without a body is gone after one command; the run still has to be woken.
+        if executor.has_body:
+            self._cancel_wake(run_id)
 
     def on_released(self, executor: RunExecutor) -> None:
         """Remove an executor that was released; its pending writes still complete."""
@@ -288,21 +447,14 @@ class LocalEngine:
             del self.executors[run_id]
             # Commands wait for draining: a new executor that read the journal before the last write would
             # reuse its sequence numbers.
-            if journal.committed_seq < journal.seq or executor.dispatcher.tasks - {executor.main_task}:
+            if journal.committed_seq < journal.seq or executor.dispatcher.tasks.keys() - {executor.main_task}:
                 drain_task = self.draining_tasks[run_id] = spawn_detached(drain_executor(executor))
                 drain_task.add_done_callback(lambda _: self.draining_tasks.pop(run_id, None))
         self._idle_executors.pop(run_id, None)
-        if executor.run.is_complete and self._dataspace is not None:
-            self._dataspace.unwatch(run_id)
-
-    def on_run_ended(self, run: WorkflowRun, state: WorkflowState) -> None:
-        """Finish a run that ended while inactive."""
-        run._mark_ended(state)
-        if self._dataspace is not None:
-            self._dataspace.unwatch(run.run_id)
-        if timer := self._wake_timers.pop(run.run_id, None):
-            timer.cancel()
-        run._notify()
+        if executor.run.is_complete:
+            self._cancel_wake(run_id)
+            if self._dataspace is not None:
+                self._dataspace.unwatch(run_id)
 
     # -- parking and recovery ------------------------------------------------------------------
 
@@ -321,22 +473,25 @@ class LocalEngine:
     def evict(self, executor: RunExecutor) -> None:
         """Evict a run that only waits for an external event."""
         # Read before suspend(), which ends the open waits.
-        wake = executor.open_waits.next_deadline
+        wake = executor.open_waits.wake_time
         executor.suspend()
-        executor.run._forget_gates()
+        executor.state.forget_gates()
         self._schedule_wake(executor.run.run_id, wake)
 
     def _schedule_wake(self, run_id: str, deadline: float | None) -> None:
-        if timer := self._wake_timers.pop(run_id, None):
-            timer.cancel()
+        self._cancel_wake(run_id)
         if deadline is not None and run_id not in self.executors:
             delay = max(0.0, deadline - time.time())
             self._wake_timers[run_id] = asyncio.get_running_loop().call_later(delay, self._wake_run, run_id)
 
+    def _cancel_wake(self, run_id: str) -> None:
+        if timer := self._wake_timers.pop(run_id, None):
+            timer.cancel()
+
     def _wake_run(self, run_id: str) -> None:
         self._wake_timers.pop(run_id, None)
         row = self.store.run(run_id)
-        if row is not None and row.state == WorkflowState.WAITING.value and not self.is_shutting_down:
+        if row is not None and row.state == WorkflowState.WAITING.value and not self.is_shutting_down():
             self._schedule_resume(row)
 
     def _schedule_resume(self, row: RunRow) -> None:
@@ -352,35 +507,36 @@ class LocalEngine:
             if not self.closed:
                 log.warning("skipped run %s: %s", row.run, error)
 
-    def rebuild_run(self, run: WorkflowRun, rows: list[EventRow] | None = None) -> RunExecutor:
+    def rebuild_run(self, run: WorkflowRun, stored: StoredJournal | None = None) -> RunExecutor:
         """Rebuild a run from its journal and continue it."""
         # Another task may have rebuilt it: two executors of one run would both append to its journal.
         if (executor := self.executors.get(run.run_id)) is not None:
             return executor
         self.check_ready(run)
-        rows = rows or self.store.events(run.run_id)
-        executor = RunExecutor(self, run, load_start_data(rows), limits_of_run(rows), rows)
+        executor = self._load_executor(run, stored or StoredJournal(self.store.events(run.run_id)))
+        executor.use_definition(self.definition_of(run.workflow))
+        executor.start_body()
+        run.run_state.notify_watchers()
+        return executor
+
+    def load_run(self, run: WorkflowRun) -> RunExecutor:
+        """Return an executor without a body for an inactive run, whatever its workflow is."""
+        return self._load_executor(run, StoredJournal(self.store.events(run.run_id)), has_body=False)
+
+    def _load_executor(self, run: WorkflowRun, stored: StoredJournal, has_body: bool = True) -> RunExecutor:
+        executor = self._create_executor(run, stored.index.start, stored, has_body)
         self._track(executor)
         # The code requests them again, unless it has changed; until then commands must find them.
-        run._children = (
-            {} if executor.has_optional_history else child_runs.find_open_children(self, run.run_id, rows)
-        )
-        definition = self.definition_of(run.workflow)
-        if definition.hash != executor.start_data.get("definition"):
-            executor.start_data["definition"] = definition.hash
-            executor.append_event("workflow_changed", "", {"definition": definition.hash})
-            executor.journal.attach_definition(definition)
-            executor.journal.mark_row_dirty()
-        executor.start_body()
-        run._notify()
+        if not executor.has_optional_history:
+            executor.state.children = self._find_open_children(run.run_id, stored.index)
         return executor
 
     def check_ready(self, run: WorkflowRun) -> None:
         """Raise ValueError if something that the workflow of an inactive run needs is missing."""
-        if run.run_id in self.executors:
+        if (executor := self.executors.get(run.run_id)) is not None and executor.has_body:
             return
         if isinstance(run.workflow, MissingWorkflow):
-            raise WorkflowAbsent(run.workflow_id, run.run_id, run._about.get("modules", ()))
+            raise WorkflowAbsent(run.workflow_id, run.run_id, run.about.get("modules", ()))
         self._session.check_names(run.workflow)
 
     def reload_definition(self, run: WorkflowRun, executor: RunExecutor | None) -> RunExecutor | None:
@@ -392,11 +548,11 @@ class LocalEngine:
             raise RuntimeError(
                 f"Cannot change run '{run.run_id}' while its steps are running. Wait for them to end."
             )
-        run._workflow = current
+        run.use_workflow(current)
         if executor is not None:
             executor.suspend()
             executor.cancel_other_tasks()
-            run._forget_gates()
+            run.run_state.forget_gates()
         return None
 
     def run_handle(self, row: RunRow, rows: list[EventRow] | None = None) -> WorkflowRun:
@@ -411,29 +567,29 @@ class LocalEngine:
                 rows = rows or self.store.events(row.run)
             except JournalBroken as error:
                 return self._unreadable_run(row, error)
-            start = decode_json(rows[0].data)
-            about = {name: start[name] for name in START_METADATA if name in start}
+            start = decode_event(rows[0])
+            assert isinstance(start, RunStarted)
             run = WorkflowRun(
                 self._workflow_or_placeholder(row),
-                start["input"],
-                start["params"],
+                start.input,
+                start.params,
                 run_id=row.run,
-                about=about,
+                about=start.metadata,
             )
             restore_run(run, row, rows)
             self.attach_sinks(run, rows)
             self.run_handles[row.run] = run
         elif isinstance(run.workflow, MissingWorkflow):
-            run._workflow = self._workflow_or_placeholder(row)
+            run.use_workflow(self._workflow_or_placeholder(row))
         return run
 
     def _unreadable_run(self, row: RunRow, error: JournalBroken) -> WorkflowRun:
         # Not added to run_handles: code that iterates over those expects readable journals.
         about = {"label": row.label} if row.label else {}
         run = WorkflowRun(self._workflow_or_placeholder(row), run_id=row.run, about=about)
-        run._state, run._held, run._error = WorkflowState.HELD, self.mark_unreadable(error), str(error)
-        run._started_at = datetime.fromtimestamp(row.started, UTC)
-        run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
+        run.run_state.restore(WorkflowState.HELD, row.started, row.ended)
+        run.run_state.set_held(self.mark_unreadable(error))
+        run.run_state.set_outcome(None, str(error), "")
         return run
 
     def mark_unreadable(self, error: JournalBroken) -> dict[str, Any]:
@@ -441,15 +597,39 @@ class LocalEngine:
         if error.run not in self.unreadable_runs:
             log.error("unreadable: %s", error)
         self.unreadable_runs[error.run] = str(error)
-        return {"reason": UNREADABLE_REASON, "message": str(error), "path": ""}
+        return RunOnHold(UNREADABLE_REASON, str(error)).to_data()
 
-    async def recover(self) -> list[WorkflowRun]:
+    async def recover(self) -> RecoveredRuns:
         """Resume every open run of this session; a run that only has open waits keeps waiting."""
         self.bind_to_running_loop()
-        run_logs.complete_truncated_logs(self, self._session_name)
+        run_logs.complete_truncated_logs(
+            self.store, self._session_name, self._workflow_or_placeholder, self.run_handle
+        )
         runs = await self._recovery.recover()
-        await self.budgets.resume_held_runs()
+        await self.resume_runs_held_for_day()
         return runs
+
+    async def resume_runs_held_for_day(self) -> None:
+        """Resume the runs that are held for the daily budget, unless it is still exhausted."""
+        if self.closed:
+            return
+        runs = [executor.run for executor in self.executors.values()]
+        rows = self.store.runs(session=self._session_name, states=[WorkflowState.HELD.value])
+        runs = [run for run in runs if is_held_for_daily_budget(run.run_state.hold)]
+        runs += [
+            self.run_handle(row)
+            for row in rows
+            if row.run not in self.executors and is_held_for_daily_budget(self.hold_data(row))
+        ]
+        if runs and self.budgets.update_day().find_exhausted() is not None:
+            self.budgets.watch_for_midnight()
+            return
+        for run in runs:
+            try:
+                await self.commands.resume(run, {})
+            except (RuntimeError, ValueError, NerveError) as error:
+                if is_held_for_daily_budget(run.run_state.hold):
+                    log.warning("run %s stays held: %s", run.run_id, error)
 
     @property
     def skipped_runs(self) -> list[SkippedRun]:
@@ -465,15 +645,15 @@ class LocalEngine:
             raise ValueError(f"Run '{row.run}' belongs to session '{row.session}'")
         self.workflow_of(row)
         rows = self.store.events(row.run)
-        run = self.run_handle(row, rows)
-        if row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
+        run, stored = self.run_handle(row, rows), StoredJournal(rows)
+        if row.state in EXECUTED_STATE_VALUES:
             self.check_ready(run)
         # A run can wait at a gate while another of its leaves was running; that leaf has to run again now.
-        is_waiting = row.state == WorkflowState.WAITING.value and not has_running_leaf(rows)
+        is_waiting = row.state == WorkflowState.WAITING.value and not stored.index.has_running_leaf
         is_due = row.wake is not None and row.wake <= time.time()
-        if is_waiting and not is_due and not self.watch_facts(row.run, rows):
+        if is_waiting and not is_due and not self.watch_facts(row.run):
             self._schedule_wake(row.run, row.wake)
-        elif row.state in (WorkflowState.WAITING.value, WorkflowState.RUNNING.value):
+        elif row.state in EXECUTED_STATE_VALUES:
             if row.run not in self.executors:
                 # Counted on disk before any code of the run executes, so a run that crashes the process is
                 # identified.
@@ -481,16 +661,29 @@ class LocalEngine:
             if self.commands.is_busy(run):
                 self._schedule_resume(row)
             else:
-                self.rebuild_run(run, rows)
+                self.rebuild_run(run, stored)
         elif row.state in (WorkflowState.PAUSED.value, WorkflowState.HELD.value):
-            self.watch_facts(row.run, rows)
+            self.watch_facts(row.run)
         return run
 
-    def watch_facts(self, run_id: str, rows: list[EventRow]) -> bool:
+    def park(self, row: RunRow) -> None:
+        """Leave a run that only waits out of memory; wake it at its deadline, or by a fact."""
+        # Checked now: a run that cannot continue is reported before a person answers it.
+        self._session.check_names(self.workflow_of(row))
+        self.store.last_event(row.run)
+        if self.watch_facts(row.run):
+            self.resume_run(row)
+        else:
+            self._schedule_wake(row.run, row.wake)
+
+    def watch_facts(self, run_id: str) -> bool:
         """Subscribe an inactive run to the facts it waits for; return whether one exists already."""
-        waits = [row for row in find_open_waits(rows).values() if row.type == "signal_waiting"]
+        waits = [wait for wait in self.store.waits_of_run(run_id) if wait.kind == SIGNAL_KIND]
+        requests = [(wait.path, event_of_wait(wait)) for wait in waits]
         fact_matches = [
-            self.dataspace.match_or_watch(run_id, row.path, decode_json(row.data)) for row in waits
+            self.dataspace.match_or_watch(run_id, path, request)
+            for path, request in requests
+            if isinstance(request, SignalWaiting)
         ]
         return any(fact_match is not None for fact_match in fact_matches)
 
@@ -498,10 +691,8 @@ class LocalEngine:
         """Publish committed events to watchers and sinks."""
         if self._recovery.on_probation:
             self._recovery.on_events(run.run_id, rows)
-        if self._daily_usage is not None:
-            self._daily_usage.on_events(run.run_id, rows)
-        if run._sinks:
-            self._sink_dispatcher.dispatch(run, map(run._event_from_row, rows))
+        if run.sinks:
+            self._sink_dispatcher.dispatch(run, map(run.event_from_row, rows))
         if gates := [row for row in rows if row.type in GATE_EVENTS]:
             self._publish_to_parents(run, gates)
         if self._dataspace is not None:
@@ -513,9 +704,9 @@ class LocalEngine:
         """Publish gate events of a run to the sinks of its enclosing runs."""
         for run_id, path in self.enclosing_runs(run.run_id):
             parent = self.run_handles.get(run_id)
-            if parent is not None and parent._sinks:
-                events = (run._event_from_row(row).with_shown_in(run_id, path) for row in rows)
-                self._sink_dispatcher.dispatch(parent, events, excluded=run._sinks)
+            if parent is not None and parent.sinks:
+                events = (run.event_from_row(row).with_shown_in(run_id, path) for row in rows)
+                self._sink_dispatcher.dispatch(parent, events, excluded=run.sinks)
 
     def enclosing_runs(self, run_id: str) -> list[tuple[str, str]]:
         """Return the ids of the enclosing runs, innermost first, and the paths at which they called it."""
@@ -523,11 +714,10 @@ class LocalEngine:
         path = ""
         while True:
             executor = self.executors.get(run_id)
-            rows = self.store.events(run_id, 0, 1) if executor is None else ()
-            start = executor.start_data if executor is not None else decode_json(rows[0].data) if rows else {}
-            if start.get("parent") is None:
+            start = executor.start if executor is not None else read_start(self.store, run_id)
+            if start.parent is None:
                 return enclosing
-            run_id, path = start["parent"], start["parent_path"] + path
+            run_id, path = start.parent, (start.parent_path or "") + path
             enclosing.append((run_id, path))
 
     def on_workflow_defined(self, workflow: Workflow) -> None:
@@ -547,60 +737,56 @@ class LocalEngine:
             if (workflow := self._session.get_workflow(name))
         ]
 
-    def recent_runs(self, ended: int = 1000) -> list[RunRow]:
-        """Return the open runs of the session and the most recent ended ones."""
-        rows = [row for row in self.store.runs(session=self._session_name) if self.has_workflow(row)]
-        ended_rows = [row for row in rows if WorkflowState(row.state) in FINAL_STATES]
-        return [*ended_rows[-ended:], *(row for row in rows if WorkflowState(row.state) not in FINAL_STATES)]
+    def recent_runs(self, open_limit: int, ended_limit: int) -> list[RunRow]:
+        """Return the newest ended runs of the session, then the newest open ones, each oldest first."""
+        recent: list[RunRow] = []
+        for states, limit in ((FINAL_STATE_VALUES, ended_limit), (OPEN_STATE_VALUES, open_limit)):
+            # One state at a time, because the store has an index for that.
+            pages = (self.store.runs(session=self._session_name, states=[s], newest=limit) for s in states)
+            rows = sorted((row for page in pages for row in page), key=lambda row: (row.started, row.run))
+            recent += [row for row in rows[-limit:] if self.has_workflow(row)]
+        return recent
 
     # -- what runs and executors call --------------------------------------------------------------
 
-    def has_child_ended(self, run_id: str) -> bool:
-        row = self.store.run(run_id)
-        return row is not None and WorkflowState(row.state) in FINAL_STATES
-
-    def child_attempts(self, run_id: str, key: str) -> list[str]:
-        return [row.run for row in child_runs.find_child_attempts(self.store, run_id, key)]
-
-    def usage_of_stopped_run(self, run_id: str) -> dict[str, Any]:
-        return child_runs.usage_of_stopped_runs(self, run_id)
-
-    async def run_child(self, parent: RunExecutor, call: NodeCall, attempt: int, is_late: bool) -> Result:
-        return await child_runs.run_child(self, parent, call, attempt, is_late)
-
-    def with_attempt_usage(self, parent: RunExecutor, call: NodeCall, result: Result) -> Result:
-        return child_runs.with_attempt_usage(self, parent, call, result)
-
-    def has_asked_person(self, run_id: str) -> bool:
-        return child_runs.has_asked_person(self.store, run_id)
+    def usage_of_stopped_runs(self, run_ids: Sequence[str]) -> dict[str, Any]:
+        """Return the usage of stopped runs, including interrupted steps, and the models used."""
+        rows = [row for run_id in run_ids if (row := self.store.run(run_id)) is not None]
+        models = sum_run_usage([self.run_handle(row).view for row in rows]).get("models")
+        usage = RunUsage()
+        for run_id in run_ids:
+            usage.add(self.budgets.budget_of_run(run_id).usage)
+        used: dict[str, Any] = usage.to_dict()
+        return {**used, "models": models} if models else used
 
     def children_of(self, run: WorkflowRun) -> Mapping[str, WorkflowRun]:
         """Return the children a run waits for, by the paths of their calls, even if it is inactive."""
         is_active = run.run_id in self.executors
         if (
-            run._children
+            run.run_state.children
             or is_active
-            or run._state in (*FINAL_STATES, *CHILDLESS_STATES)
+            or run.run_state.status in (*FINAL_STATES, *CHILDLESS_STATES)
             or run.run_id in self.unreadable_runs
         ):
-            return run._children
-        return child_runs.find_open_children(self, run.run_id, self.store.events(run.run_id))
+            return run.run_state.children
+        return self._find_open_children(run.run_id, JournalIndex(self.store.events(run.run_id)))
 
-    async def stop_started_children(self, executor: RunExecutor, reason: str) -> None:
-        await self.commands.stop_started_children(executor, reason)
+    def _find_open_children(self, run_id: str, index: JournalIndex) -> dict[str, WorkflowRun]:
+        return child_runs.find_open_children(self.store, self.run_handle, run_id, index)
 
-    async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None:
+    async def stop_open_children(
+        self, run_id: str, reason: str, path: str | None = None, top: str | None = None
+    ) -> None:
         """Stop the open children of a run, or those called at a path."""
         for row in self.open_children(run_id):
-            if (
-                path is None
-                or decode_json(self.store.events(row.run, 0, 1)[0].data).get("parent_path") == path
-            ):
-                await self.commands.stop(self.run_handle(row), reason)
+            if path is None or read_start(self.store, row.run).parent_path == path:
+                await self.commands.stop(self.run_handle(row), reason, top)
 
     def open_children(self, run_id: str) -> list[RunRow]:
         return [
-            row for row in child_runs.find_unsettled_children(self.store, run_id) if row.state in OPEN_STATES
+            row
+            for row in child_runs.find_unsettled_children(self.store, run_id)
+            if row.state in OPEN_STATE_VALUES
         ]
 
     async def fork(
@@ -614,12 +800,14 @@ class LocalEngine:
         reply: ReplyRow | None = None,
     ) -> WorkflowRun:
         def begin() -> Coroutine[Any, Any, WorkflowRun]:
-            return fork.fork_run(self, source, at, input, overrides, key, limits or {}, reply)
+            return fork.fork_run(self._fork_services, source, at, input, overrides, key, limits or {}, reply)
 
         return await self._fork_with_key(source, key, begin)
 
     async def retry(self, source: str, key: str | None = None, reply: ReplyRow | None = None) -> WorkflowRun:
-        return await self._fork_with_key(source, key, lambda: fork.retry_failed_run(self, source, key, reply))
+        return await self._fork_with_key(
+            source, key, lambda: fork.retry_failed_run(self._fork_services, source, key, reply)
+        )
 
     async def _fork_with_key(
         self, source: str, key: str | None, start_fork: Callable[[], Coroutine[Any, Any, WorkflowRun]]
@@ -627,52 +815,74 @@ class LocalEngine:
         if key is None:
             return await start_fork()
         if (row := self.store.run_by_key(self._session_name, key)) is not None:
-            fork.check_fork_source(self, key, row.run, source)
+            fork.check_fork_source(self.store, key, row.run, source)
         run = await self._start_with_key(key, start_fork)
-        fork.check_fork_source(self, key, run.run_id, source)
+        fork.check_fork_source(self.store, key, run.run_id, source)
         return run
 
-    def rows(self, run_id: str, after: int = 0, limit: int | None = None) -> Iterable[EventRow]:
-        return self.store.events(run_id, after, limit)
+    def open_gates(self, run_id: str) -> OpenGates:
+        """Return the open gates of an inactive run."""
+        waits = self.store.waits_of_run(run_id)
+        return OpenGates(gate_of_wait(wait) for wait in waits if wait.kind == GATE_KIND)
 
-    def open_gates(self, run_id: str) -> dict[str, GateInfo]:
-        """Return the open gates of an inactive run, read from its journal."""
-        open_waits = find_open_waits(self.store.events(run_id))
-        return {
-            path: gate_info(path, decode_json(row.data), row.at)
-            for path, row in open_waits.items()
-            if row.type == "gate_waiting"
-        }
+    def describe_waiting(self, run: WorkflowRun) -> str | None:
+        """Return what a run, or the child runs that it called, wait for; None if it does not wait."""
+        is_waiting = run.state is WorkflowState.WAITING
+        # A run that waits for a child run is stored as running.
+        is_inactive = run.state is WorkflowState.RUNNING and run.run_id not in self.executors
+        if not is_waiting and not is_inactive:
+            return None
+        open_children = run.open_children.values()
+        waiting = {child.run_id: text for child in open_children if (text := child.waiting_for) is not None}
+        return describe_waits(self.waits_of_run(run.run_id) if is_waiting else (), waiting)
 
-    # Lists read from memory, or else from as little of the journal as possible: they cover thousands of runs.
+    def waits_of_run(self, run_id: str) -> list[WaitOpened]:
+        """Return the open waits of a run without those of its children."""
+        if (executor := self.executors.get(run_id)) is not None:
+            return executor.journal.summary.open_waits
+        return events_of_waits(self.store.waits_of_run(run_id))
+
+    # Lists read from memory, or else from summaries: they cover thousands of runs.
 
     def stored_outcome(self, row: RunRow) -> StoredOutcome:
         """Return the outcome of a run that has ended."""
         last = self.store.last_event(row.run)
-        return (
-            StoredOutcome()
-            if last is None
-            else outcome_from_event(WorkflowState(row.state), decode_json(last.data))
-        )
+        return outcome_of_run(None if last is None else decode_event(last))
 
     def hold_data(self, row: RunRow) -> dict[str, Any] | None:
         """Return why a run is held."""
         if (run := self.run_handles.get(row.run)) is not None:
             return run.held
+        if (summary := StoredSummary.of_row(row)) is not None:
+            return None if summary.hold is None else {"run_id": row.run, **summary.hold}
         try:
-            last = self.store.last_event(row.run, "workflow_held")
+            last = self.store.last_event(row.run, RunOnHold.type)
         except JournalBroken as error:
             return {"run_id": row.run, **self.mark_unreadable(error)}
-        return None if last is None else {"run_id": row.run, **decode_json(last.data)}
+        return None if last is None else {"run_id": row.run, **decode_event(last).to_data()}
 
-    def gates_of_run(self, row: RunRow) -> dict[str, GateInfo]:
+    def gates_of_run(self, row: RunRow) -> OpenGates:
         """Return the open gates of a run without those of its children; none if it is unreadable."""
-        run = self.run_handles.get(row.run)
+        if (run := self.run_handles.get(row.run)) is not None:
+            return run.run_state.gates
+        return self.open_gates(row.run) if self.is_readable(row.run) else OpenGates()
+
+    def find_gate(self, wait: WaitRow) -> GateInfo | None:
+        """Return the open gate of a stored wait; None if the run is unreadable or does not ask any more."""
+        if (run := self.run_handles.get(wait.run)) is not None:
+            # Changed code may not have asked for the gate again.
+            return run.run_state.gates.get(wait.path)
+        return gate_of_wait(wait) if self.is_readable(wait.run) else None
+
+    def is_readable(self, run_id: str) -> bool:
+        """Whether the first and last events of a journal are intact; the rest is verified when it is read."""
         try:
-            return self.open_gates(row.run) if run is None else run._gates
+            self.store.events(run_id, 0, 1)
+            self.store.last_event(run_id)
         except JournalBroken as error:
             self.mark_unreadable(error)
-            return {}
+            return False
+        return True
 
     async def wait_durable(self, run: WorkflowRun) -> None:
         """Return when everything that has happened to a run so far is on disk."""
@@ -683,32 +893,37 @@ class LocalEngine:
         """Whether a run, or a child of it, waits for a person or a fact, not just for a timer."""
         if (executor := self.executors.get(run.run_id)) is not None:
             return executor.open_waits.waits_for_person_or_fact or any(
-                map(self.waits_for_person_or_fact, run._children.values())
+                map(self.waits_for_person_or_fact, run.run_state.children.values())
             )
-        open_waits = find_open_waits(self.store.events(run.run_id)).values()
-        return any(row.type != "timer_started" for row in open_waits)
+        return any(wait.kind in (GATE_KIND, SIGNAL_KIND) for wait in self.store.waits_of_run(run.run_id))
 
     def run_row(
-        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any], at: float
+        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: RunStarted, at: float
     ) -> RunRow:
         """Return the row of a run after an event; `pausing` is stored as `paused`."""
         stored_state = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
         ended = at if state in FINAL_STATES else None
-        run._end_timestamp = ended
         return RunRow(
             run.run_id,
             self._session_name,
             run.workflow_id,
             stored_state.value,
-            run._started_at.timestamp() if run._started_at else time.time(),
+            run.run_state.started_at.timestamp() if run.run_state.started_at else time.time(),
             ended,
-            start.get("key"),
-            start.get("parent"),
+            start.key,
+            start.parent,
             wake,
-            start.get("definition"),
-            start.get("conversation"),
-            start.get("label"),
+            start.definition or None,
+            start.conversation,
+            start.label,
         )
+
+
+def gate_of_wait(wait: WaitRow) -> GateInfo:
+    """Return an open gate from its stored wait."""
+    event = event_of_wait(wait)
+    assert isinstance(event, GateWaiting)
+    return gate_info(wait.path, event, wait.since)
 
 
 async def drain_executor(executor: RunExecutor) -> None:
@@ -737,30 +952,15 @@ def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> W
 
 def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:
     """Set a run's fields from its journal."""
-    run._state = WorkflowState(row.state)
-    run._started_at = datetime.fromtimestamp(row.started, UTC)
-    run._completed_at = datetime.fromtimestamp(row.ended, UTC) if row.ended else None
-    run._forget_gates()
-    run._result, run._error, run._error_type = outcome_from_event(run._state, decode_json(rows[-1].data))
-    if run._state is WorkflowState.HELD:
-        run._held = next((decode_json(r.data) for r in reversed(rows) if r.type == "workflow_held"), None)
+    state = run.run_state
+    state.restore(WorkflowState(row.state), row.started, row.ended)
+    state.tags = tags_of_row(row)
+    state.forget_gates()
+    state.set_outcome(*outcome_of_run(decode_event(rows[-1])))
+    if state.status is WorkflowState.HELD:
+        held = (decode_event(row).to_data() for row in reversed(rows) if row.type == RunOnHold.type)
+        state.hold = next(held, None)
 
 
-class StoredOutcome(NamedTuple):
-    """The outcome of a run that has ended."""
-
-    result: Any = None
-    error: str | None = None
-    error_type: str = ""
-
-
-def outcome_from_event(state: WorkflowState, last: Mapping[str, Any]) -> StoredOutcome:
-    """Return the outcome of a run from its last event."""
-    match state:
-        case WorkflowState.COMPLETED:
-            return StoredOutcome(last["result"])
-        case WorkflowState.FAILED:
-            return StoredOutcome(None, last["error"], last["error_type"])
-        case WorkflowState.CANCELLED:
-            return StoredOutcome(None, last["reason"] or None, last.get("error_type", ""))
-    return StoredOutcome()
+def is_held_for_daily_budget(hold_data: Mapping[str, Any] | None) -> bool:
+    return hold_data is not None and hold_data.get("reason") == "budget" and hold_data.get("purse") == "day"

@@ -7,57 +7,71 @@ The next outcome is delivered when the body is idle after the previous one. This
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from nerve.engine.quiescence import is_task_scheduled, quiescence_monitor_of
-from nerve.journal.events import outcome_from_row
+from nerve.core.workflow.cleanup import IN_CLEANUP
+from nerve.engine.quiescence import quiescence_monitor_of
+from nerve.journal.events import Event, outcome_of
 from nerve.journal.replay import Replay, ReplayEntry
 
-MAX_BUSY_TURNS = 10_000
-"""Loop turns after which a busy body receives the next outcome anyway: it may be polling."""
+log = logging.getLogger("nerve")
 
-UNOBSERVED_IDLE_TURNS = 8
-"""Turns without a scheduled task after which a body counts as idle, if the loop hides its ready queue."""
+BUSY_TURNS_BEFORE_WARNING = 10_000
+"""Loop turns after which the log names a body that is never idle although an outcome is due."""
 
 REPLAY_TIMEOUT_S = 10.0
 """Seconds a body may spend on its own during replay before it requests the next record."""
 
 DeliveredOutcome = Any
-QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome, bool]
+QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome]
 
 
 class ResultDispatcher:
     """The tasks of one body, the futures they wait for, and the outcomes queued for them."""
 
     def __init__(
-        self, replay: Replay | None, on_mismatch: Callable[[ReplayEntry], None], on_live: Callable[[], bool]
+        self,
+        run_id: str,
+        replay: Replay | None,
+        on_mismatch: Callable[[ReplayEntry], None],
+        on_live: Callable[[], bool],
+        on_stop: Callable[[Event], None],
     ) -> None:
-        self.replay = replay
+        self._run_id, self.replay = run_id, replay
         self.optional_replay: Replay | None = None
-        self.tasks: set[asyncio.Future[Any]] = set()
+        self.tasks: dict[asyncio.Future[Any], bool] = {}
+        """The tasks of the body in the order of their start; True for those in a cleanup block."""
         self.is_sequential = True
         """Whether the body has never had a second task: it is idle whenever it waits here."""
         self.blocked_count = 0
         self.committed_seq = 0
         self.replay_timeout = REPLAY_TIMEOUT_S
         self.is_released = False
+        self.is_cancelled = False
+        """Whether the engine has cancelled the tasks of the body; how they end then is of no interest."""
         self.is_paused = False
         """Whether the run is paused or held: new outcomes are kept and delivered on resume."""
         self._loop = asyncio.get_running_loop()
-        self._on_mismatch, self._on_live = on_mismatch, on_live
+        self._on_mismatch, self._on_live, self._on_stop = on_mismatch, on_live, on_stop
         self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
         self._queue: deque[QueueEntry] = deque()
         self._leaf_queue: list[QueueEntry] = []
         self._waiting_for_live: list[asyncio.Future[Any]] = []
+        self._on_idle: list[Callable[[], None]] = []
         self._quiescence_monitor = quiescence_monitor_of(self._loop)
         self._is_checking_idle = False
         self._is_idle = False
         """Whether the body was idle in this turn of the loop; stale after the next delivery."""
         self._busy_turns = 0
-        self._unscheduled_turns = 0
         self._mismatch_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def can_deliver_inline(self) -> bool:
+        """Whether a new outcome can be returned to the only task of the body without queueing it."""
+        return self.is_sequential and not self._queue and self.replay is None and not self.is_paused
 
     @property
     def has_history(self) -> bool:
@@ -66,12 +80,12 @@ class ResultDispatcher:
 
     def track_task(self, task: asyncio.Future[Any]) -> None:
         self.is_sequential = not self.tasks and self.is_sequential
-        self.tasks.add(task)
+        self.tasks[task] = IN_CLEANUP.get()
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled() and self.is_released:
+        is_cleaning_up = self.tasks.pop(task, False)
+        if not task.cancelled() and (self.is_released or (self.is_cancelled and not is_cleaning_up)):
             task.exception()  # marks the exception as retrieved, so asyncio does not log it
         self.dispatch()
 
@@ -112,25 +126,25 @@ class ResultDispatcher:
 
     def recorded_outcome(self, record: ReplayEntry) -> asyncio.Future[Any]:
         """Return a future for a recorded outcome, delivered when its turn comes."""
-        future, outcome = self.create_future(), outcome_from_row(record.row)
+        future, outcome = self.create_future(), outcome_of(record.event)
         # Sequence number 0: optional records have no order to keep, and they are on disk.
         if self.replay is None or (record.is_optional and self.optional_replay is not None):
-            self._queue.append((0, future, outcome, False))
+            self._queue.append((0, future, outcome))
         else:
             self._recorded_outcomes[record.seq] = (future, outcome)
         self.dispatch()
         return future
 
-    def enqueue(
-        self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome, durable: bool = True
-    ) -> None:
-        """Queue a new outcome; if `durable`, it is delivered once it is on disk."""
+    def enqueue(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
+        """Queue a new outcome, and deliver it if it is next.
+
+        It need not be on disk: the next leaf waits for that, and so does everything a user sees.
+        """
         queue, index = self._queue, len(self._queue)
         while index and queue[index - 1][0] > seq:  # an answer may precede its wait: keep journal order
             index -= 1
-        queue.insert(index, (seq, future, outcome, durable))
-        if not durable:
-            self.dispatch()
+        queue.insert(index, (seq, future, outcome))
+        self.dispatch()
 
     def is_awaited(self, record: ReplayEntry) -> bool:
         """Whether the body waits for a recorded outcome that is not delivered yet."""
@@ -138,7 +152,8 @@ class ResultDispatcher:
 
     def enqueue_for_leaf(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         """Queue a new outcome for a running leaf, delivered once it is on disk whatever the body does."""
-        self._leaf_queue.append((seq, future, outcome, True))
+        # A leaf acts on an answer at once, so a crash must not lose the answer.
+        self._leaf_queue.append((seq, future, outcome))
 
     def release_unordered(self) -> None:
         """Deliver outcomes whose place in the order was dropped."""
@@ -152,6 +167,17 @@ class ResultDispatcher:
         self.dispatch()
         return future
 
+    def wait_until_idle(self) -> asyncio.Future[None]:
+        """Return a future that completes when replay has ended and the body has nothing left to run."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self.call_when_idle(lambda: None if future.done() else future.set_result(None))
+        return future
+
+    def call_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when replay has ended and the body has nothing left to run, or when it is released."""
+        self._on_idle.append(callback)
+        self.dispatch()
+
     def stop(self, error: BaseException | None = None) -> None:
         """Release the body; its waiting tasks receive `error`."""
         self.is_released = True
@@ -163,6 +189,7 @@ class ResultDispatcher:
         self._waiting_for_live.clear()
         if self._mismatch_timer is not None:
             self._mismatch_timer.cancel()
+        self._notify_idle()
         for future in waiting:
             if error is not None and not future.done():
                 future.set_exception(error)
@@ -176,27 +203,32 @@ class ResultDispatcher:
         while (self._queue or self.replay is not None) and self._has_next():
             # One outcome per idle period: if two were set in the same turn, the order in which the body's
             # tasks react would depend on the loop and not on the journal.
-            if not (self._is_idle or (self.is_sequential and self.blocked_count == 1)):
+            if not self._is_at_rest or (self._is_stop_next and not self._is_idle):
                 self._schedule_idle_check()
                 return
-            self._deliver(*self._pop_next())
-        if self.replay is not None:
+            self._deliver_next()
+        if self.replay is not None and not self.is_released:
             self._check_replay_progress()
+        elif self._on_idle and not self._is_idle:
+            self._schedule_idle_check()
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether the body does nothing until it receives an outcome."""
+        return self._is_idle or (self.is_sequential and self.blocked_count == 1)
 
     def _dispatch_to_leaves(self) -> None:
         ready = [entry for entry in self._leaf_queue if entry[0] <= self.committed_seq]
         self._leaf_queue = [entry for entry in self._leaf_queue if entry[0] > self.committed_seq]
-        for _, future, outcome, _ in ready:
+        for _, future, outcome in ready:
             self._deliver(future, outcome)
 
     def _has_next(self) -> bool:
         """Whether the next outcome, from the queue or from the journal, can be delivered."""
         if self._is_queue_next():
-            seq, _, _, durable = self._queue[0]
-            # Never deliver before the commit: the body could act on an outcome that a crash then loses.
-            return (not durable or seq <= self.committed_seq) and not (self.is_paused and self.replay is None)
+            return not (self.is_paused and self.replay is None)
         record = self.replay.next_outcome() if self.replay is not None else None
-        return record is not None and self.is_awaited(record)
+        return record is not None and (record.kind == "stop" or self.is_awaited(record))
 
     def _is_queue_next(self) -> bool:
         """Whether the queue is next: new outcomes follow recorded ones, as they will on the next replay."""
@@ -205,15 +237,26 @@ class ResultDispatcher:
         obstacle = self.replay.next_unmatched()
         return obstacle is not None and obstacle.is_optional
 
-    def _pop_next(self) -> tuple[asyncio.Future[Any], DeliveredOutcome]:
+    @property
+    def _is_stop_next(self) -> bool:
+        """Whether a recorded stop is next: a task must not be cancelled by a call that it makes itself."""
+        record = self.replay.next_outcome() if self.replay is not None else None
+        return record is not None and record.kind == "stop" and not self._is_queue_next()
+
+    def _deliver_next(self) -> None:
         if self._is_queue_next():
-            _, future, outcome, _ = self._queue.popleft()
-            return future, outcome
+            _, future, outcome = self._queue.popleft()
+            self._deliver(future, outcome)
+            return
         assert self.replay is not None
         record = self.replay.next_outcome()
         assert record is not None
         record.is_done = True
-        return self._recorded_outcomes.pop(record.seq)
+        if record.kind == "stop":
+            self._mark_active()
+            self._on_stop(record.event)
+        else:
+            self._deliver(*self._recorded_outcomes.pop(record.seq))
 
     def _deliver(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         if future.done():
@@ -227,32 +270,45 @@ class ResultDispatcher:
 
     def _mark_active(self) -> None:
         """Note that the body is about to continue."""
-        self._is_idle, self._busy_turns, self._unscheduled_turns = False, 0, 0
+        self._is_idle, self._busy_turns = False, 0
 
     def _schedule_idle_check(self) -> None:
         self._is_checking_idle = True
         self._quiescence_monitor.check_next_turn(self)
 
-    def on_idle_check(self, is_idle: bool | None) -> None:
+    def on_idle_check(self, is_idle: bool) -> None:
         """Deliver the next outcome if the body is idle, or check again in the next turn."""
-        self._is_checking_idle = False
+        self._is_checking_idle, self._is_idle = False, is_idle
         self._busy_turns += 1
-        if is_idle is None:
-            self._unscheduled_turns = (
-                0 if any(map(is_task_scheduled, self.tasks)) else self._unscheduled_turns + 1
+        # Only a warning: an outcome in the middle of a loop would come in another iteration of it on replay.
+        if self._busy_turns == BUSY_TURNS_BEFORE_WARNING and not is_idle:
+            log.warning(
+                "The function of run %s does not come to rest, so it receives no results: it polls with "
+                "sleep(0). Wait for a task or an asyncio.Event instead.",
+                self._run_id,
             )
-            is_idle = self._unscheduled_turns >= UNOBSERVED_IDLE_TURNS
-        self._is_idle = is_idle or self._busy_turns >= MAX_BUSY_TURNS
         self.dispatch()
+        # Still idle: the dispatch has delivered nothing.
+        if self._is_idle and self.replay is None:
+            self._notify_idle()
         # The observation holds for this turn only: tasks woken by the delivery run in the next.
         self._is_idle = False
+
+    def _notify_idle(self) -> None:
+        callbacks, self._on_idle = self._on_idle, []
+        for callback in callbacks:
+            callback()
 
     def _check_replay_progress(self) -> None:
         """Go live at the end of replay, or detect that the body does not request the next record."""
         assert self.replay is not None
         obstacle = self.replay.next_unmatched()
         if obstacle is None:
-            self._go_live()
+            # Because of the last recorded outcome the body may abandon a new request, which must not start.
+            if self._is_at_rest:
+                self._go_live()
+            else:
+                self._schedule_idle_check()
             return
         is_awaited = self.is_awaited(obstacle)
         # If every task of the body waits for something else, nothing is left to request the record. A
@@ -302,4 +358,4 @@ class ResultDispatcher:
         """Queue requested outcomes that no longer have a place in the order."""
         ordered = self.replay.ordered_seqs() if self.replay is not None else set()
         for seq in [seq for seq in self._recorded_outcomes if seq not in ordered]:
-            self._queue.append((0, *self._recorded_outcomes.pop(seq), False))
+            self._queue.append((0, *self._recorded_outcomes.pop(seq)))

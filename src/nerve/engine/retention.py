@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from nerve.core.workflow.state import FINAL_STATES
+from nerve.core.workflow.state import FINAL_STATE_VALUES
 from nerve.store.port import EMPTIABLE_TYPE, RunRow, Store
-
-FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
 
 MAX_BATCH_RUNS, MAX_BATCH_EVENTS = 50, 2000
 """Maximum size of one delete transaction; a single run may be larger."""

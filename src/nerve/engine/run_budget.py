@@ -1,236 +1,364 @@
-"""The budgets that the steps of one run spend from, and the reservations of each step."""
+"""The budgets of runs: the tree that the runs of a session share, and the part that one run uses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from nerve.core.limits import Limits, RunUsage, split_step_limits
-from nerve.engine.budget import Budget, ExhaustedBudget, Reservation, find_exhausted_budget
-from nerve.journal.events import (
-    ChildCalls,
-    find_child_calls,
-    raised_step_limits,
-    step_of_attempt,
-    usage_in_progress,
-)
-from nerve.journal.replay import is_within_step
-from nerve.store.port import EventRow
+from nerve.core.step_names import step_path
+from nerve.core.workflow.run import RunState
+from nerve.core.workflow.state import FINAL_STATES
+from nerve.engine.budget import Budget, ExhaustedBudget, day_bounds
+from nerve.engine.child_runs import find_child_attempts
+from nerve.engine.run_journal import RunJournal
+from nerve.engine.run_summary import local_day, usage_of_day
+from nerve.engine.task_tracking import spawn_detached
+from nerve.journal.events import ChildStopped, RunStarted, read_intact
+from nerve.journal.index import ChildCallIndex, JournalIndex
+from nerve.journal.paths import is_within_step
+from nerve.store.port import EventRow, Store
 
-if TYPE_CHECKING:
-    from nerve.engine.run_executor import RunExecutor
+MIDNIGHT_CHECK_INTERVAL_S = 60.0
+"""Seconds between two clock checks while a run is held for the daily budget."""
+UNLIMITED = Limits()
+
+
+class SessionBudgets:
+    """The budgets of a session: the day, the active runs, and the runs around and below them."""
+
+    def __init__(
+        self,
+        store: Store,
+        session_name: str,
+        daily_limits: Callable[[], Limits | None],
+        resume_held_runs: Callable[[], Coroutine[Any, Any, None]],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._session_name, self._now = store, session_name, now
+        self._daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
+        self._day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
+        self._day_ends_at = 0.0
+        self._runs: dict[str, Budget] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+        self._midnight_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    # -- the runs ------------------------------------------------------------------------------
+
+    def budget_of_run(self, run_id: str) -> Budget:
+        """Return the budget of a run, with the figures of its journal unless the run is active."""
+        budget = self._runs.get(run_id)
+        if budget is None or not budget.is_active:
+            budget = self._load_run(run_id, self._store.events(run_id))
+        return budget
+
+    def activate_run(self, run_id: str, limits: Limits, start: RunStarted, index: JournalIndex) -> Budget:
+        """Return the budget of a run that becomes active, with the figures of its journal."""
+        budget = self._add_run(run_id, limits, start.parent, start.parent_path or "")
+        budget.is_active = True
+        if index.seq:
+            self._load(budget, index)
+        return budget
+
+    def deactivate_run(self, budget: Budget, is_ended: bool) -> None:
+        """Keep the usage of a run that becomes inactive only where an open run needs it."""
+        in_progress = RunUsage()
+        for step in budget.steps.values():
+            for reservation in list(step.reservations):
+                step.commit(reservation, reservation.amount)
+            in_progress.add(step.usage)
+            step.correct(RunUsage())
+        budget.steps.clear()
+        # For the day only the steps of active runs are in progress: it counts the others when they end.
+        budget.count(in_progress, today=False)
+        budget.is_active = False
+        if budget.parent is self._day and (is_ended or not budget.children):
+            self.remove_run(budget)
+        self.notify()
+
+    def remove_run(self, budget: Budget) -> None:
+        """Remove a run and its children from the tree; what they used stays counted around them."""
+        for child in list(budget.children.values()):
+            self.remove_run(child)
+        if budget.parent is not None and budget.run_id is not None:
+            budget.parent.children.pop(budget.run_id, None)
+            self._runs.pop(budget.run_id, None)
+
+    def raise_limits(self, run_id: str, limits: Mapping[str, Any]) -> None:
+        """Raise the budget of a run, active or not."""
+        if (budget := self._runs.get(run_id)) is not None:
+            budget.limits = budget.limits.with_raised(split_step_limits(limits)[0])
+        self.notify()
+
+    def _load_run(self, run_id: str, rows: Sequence[EventRow]) -> Budget:
+        index = JournalIndex(rows)
+        start = index.start
+        budget = self._add_run(run_id, index.limits, start.parent, start.parent_path or "")
+        self._load(budget, index)
+        return budget
+
+    def _add_run(self, run_id: str, limits: Limits, parent_id: str | None, call_path: str) -> Budget:
+        """Return the budget of a run, added to that of its parent."""
+        # A parent may be inactive while its child runs; loading it may add this child as well.
+        if parent_id is not None and parent_id not in self._runs and (rows := self._store.events(parent_id)):
+            self._load_run(parent_id, rows)
+        parent = self._day if parent_id is None else self._runs.get(parent_id, self._day)
+        if (budget := self._runs.get(run_id)) is None:
+            owner = "Run budget" if parent_id is None else "Child run budget"
+            budget = Budget(limits, owner, "resume(limits=…)", parent, run_id, call_path=call_path)
+            self._runs[run_id] = budget
+            if parent is not self._day:
+                parent.children[run_id] = budget
+        budget.limits = limits
+        return budget
+
+    def _load(self, budget: Budget, index: JournalIndex) -> None:
+        """Set the figures of a run to those of its journal, with its steps and child runs in progress."""
+        assert budget.run_id is not None
+        usage = replace(index.usage)
+        for path, used in index.usage_in_progress.items():
+            usage.spend(used)
+            if budget.is_active:
+                find_step(budget, path).correct(RunUsage.of(used))
+        open_children = set[str]()
+        for run_id, path, is_replaced in self._find_open_children(budget.run_id, index.children):
+            if (child := self._runs.get(run_id)) is None:
+                if not (rows := read_intact(self._store, run_id)):
+                    continue
+                child = self._load_run(run_id, rows)
+            child.call_path, child.is_replaced = path, is_replaced
+            open_children.add(run_id)
+            usage.add(child.usage)
+        for run_id in budget.children.keys() - open_children:
+            self.remove_run(budget.children[run_id])
+        # The day has counted this usage when it was used, which may have been on another day.
+        budget.correct(usage, today=False)
+        counts = budget.usage
+        counts.steps, counts.iterations, counts.errors = usage.steps, usage.iterations, usage.errors
+
+    def _find_open_children(self, run_id: str, calls: ChildCallIndex) -> Iterator[tuple[str, str, bool]]:
+        """Yield the id and call path of every child run, in all attempts, whose usage is not recorded yet.
+
+        The last value is whether the call was reset.
+        """
+        open_calls = [(path, key, False) for path, key in calls.open_calls.items()]
+        replaced_calls = [(path, key, True) for path, key in calls.replaced_calls]
+        for path, key, is_replaced in (*open_calls, *replaced_calls):
+            for row in find_child_attempts(self._store, run_id, key):
+                if row.run not in calls.counted_runs:
+                    yield row.run, path, is_replaced
+
+    # -- waiting for room ----------------------------------------------------------------------
+
+    async def wait_for_change(self) -> None:
+        """Return when a budget may have more room than before."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def notify(self) -> None:
+        """Wake the steps that wait for a budget."""
+        # All waiters wake and check for themselves: which budget has room, and for whom, only they can
+        # tell.
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- the daily budget ----------------------------------------------------------------------
+
+    def update_day(self) -> Budget:
+        """Return the daily budget; a new day begins at midnight, local time."""
+        limits = self._daily_limits()
+        self._day.limits = limits or UNLIMITED
+        if limits is not None and self._is_day_over:
+            begins, self._day_ends_at = day_bounds(self._now())
+            # Read from the store: runs of earlier processes count, and a crash loses nothing.
+            self._day.usage = usage_of_day(self._store, self._session_name, local_day(begins))
+            for budget in self._runs.values():
+                for step in budget.steps.values():
+                    self._day.usage.add(step.usage)
+        return self._day
+
+    @property
+    def _is_day_over(self) -> bool:
+        return self._now() >= self._day_ends_at
+
+    def watch_for_midnight(self) -> None:
+        """Check the clock until the day has ended, because a run is held for the daily budget."""
+        # Polled instead of one long timer, which would drift when the machine sleeps or its clock changes.
+        if self._midnight_timer is None and not self._is_closed:
+            self._midnight_timer = asyncio.get_running_loop().call_later(
+                MIDNIGHT_CHECK_INTERVAL_S, self._check_midnight
+            )
+
+    def _check_midnight(self) -> None:
+        self._midnight_timer = None
+        if self._is_day_over:
+            self.on_daily_budget_raised()
+        else:
+            self.watch_for_midnight()
+
+    def on_daily_budget_raised(self) -> None:
+        """Resume runs that wait for the daily budget, if an event loop is running."""
+        self.notify()
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            spawn_detached(self._resume_held_runs())
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._midnight_timer is not None:
+            self._midnight_timer.cancel()
 
 
 class RunBudget:
-    """A step spends from its own budget, its run's, those of enclosing runs, and the daily one."""
+    """The budget of an active run and of its steps."""
 
-    def __init__(self, executor: RunExecutor, rows: Sequence[EventRow]) -> None:
-        self._executor = executor
-        self._raised_step_limits = raised_step_limits(rows) if rows else {}
-        self.own_budget = create_run_budget(
-            executor.run.run_id, executor.limits, executor.usage, executor.start_data
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        start: RunStarted,
+        index: JournalIndex,
+        journal: RunJournal,
+        budgets: SessionBudgets,
+        usage_of_stopped_runs: Callable[[Sequence[str]], dict[str, Any]],
+    ) -> None:
+        self._run_id, self._state, self._journal = run_id, state, journal
+        self._budgets, self._usage_of_stopped_runs = budgets, usage_of_stopped_runs
+        self._raised_step_limits = dict(index.step_limits)
+        self._budget = budgets.activate_run(run_id, state.limits, start, index)
+        self.usage = self._budget.usage
+        self._is_closed = False
+        self.wait_for_change, self.watch_for_midnight = budgets.wait_for_change, budgets.watch_for_midnight
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any limit applies, so that other runs skip the checks."""
+        self._budgets.update_day()
+        return self._state.limits.has_counted_limits or any(
+            budget.limits.has_budgets for budget in self._budget.chain()
         )
-        for path, usage_data in usage_in_progress(rows).items() if rows else ():
-            self._reserve(path, usage_data)
-        self._replaced_children: dict[str, str] = {}
-        """The call paths of replaced child runs, by id; the usage of those runs still counts."""
-        # Only changed code can stop requesting a child; otherwise replay reaches every open call by itself.
-        if executor.has_optional_history:
-            self._count_open_children(find_child_calls(rows))
-        self.update_is_counted()
-
-    def update_is_counted(self) -> None:
-        """Update whether any limit applies, so that other runs skip the bookkeeping."""
-        executor = self._executor
-        is_parent_budgeted = executor.start_data.get("parent") is not None and any(
-            budget.limits.has_budgets
-            for budget in executor.host.budgets.enclosing_budgets(executor.start_data)
-        )
-        self.is_counted = is_parent_budgeted or executor.limits.has_counted_limits
-
-    def budgets_for(
-        self, path: str, limits: Limits | None, usage_data: Mapping[str, Any]
-    ) -> Iterator[Budget]:
-        """Yield the budgets of a step, its own first; `usage_data` is the step's usage so far."""
-        executor = self._executor
-        if limits is not None:
-            step_path = step_of_attempt(path)
-            step_budget = Budget(
-                limits.with_raised(self._raised_step_limits.get(step_path, {})),
-                usage_from_data(usage_data),
-                f"Budget of step {step_path}",
-                f"resume(limits={{'{step_path}': …}})",
-                executor.run.run_id,
-                step_path,
-            )
-            yield step_budget
-        yield self.own_budget
-        yield from executor.host.budgets.enclosing_budgets(executor.start_data)
-        if (day := executor.host.budgets.daily_budget) is not None:
-            yield day.budget
 
     def find_exhausted(self) -> ExhaustedBudget | None:
         """Return the budget that is exhausted for whatever the run does next."""
-        return find_exhausted_budget(self.budgets_for("", None, {}))
+        self._budgets.update_day()
+        return self._budget.find_exhausted()
 
     def find_exhausted_for_turn(
         self, path: str, limits: Limits | None, usage_data: Mapping[str, Any], include_reserved: bool
     ) -> ExhaustedBudget | None:
-        """Return the budget without room for a turn of the step, which counts as an agent from then on."""
-        reservation = self._reserve(path, usage_data)
-        # The step must not be refused for the agent that it already is itself.
-        reservation.usage.agents = 0
-        try:
-            return find_exhausted_budget(self.budgets_for(path, limits, usage_data), include_reserved)
-        finally:
-            reservation.usage.agents = 1 if reservation.usage.turns else 0
+        """Return the budget without room for a turn of the step; `usage_data` is the step's usage so far."""
+        step, amount = self._prepare_turn(path, limits, usage_data)
+        return step.find_exhausted(amount, include_reserved)
 
     def begin_turn(self, path: str, limits: Limits | None, usage_data: Mapping[str, Any]) -> bool:
         """Reserve a turn if every budget has room for it."""
-        # Check and reservation happen without an await, so parallel steps cannot both take the last turn.
-        if self.find_exhausted_for_turn(path, limits, usage_data, include_reserved=True) is not None:
-            return False
-        self._reserve(path, usage_data).is_turn_running = True
-        return True
+        step, amount = self._prepare_turn(path, limits, usage_data)
+        return step.reserve(amount) is not None
 
     def end_turn(self, path: str, usage_data: Mapping[str, Any]) -> None:
         """End a turn; `usage_data` is the step's usage so far."""
-        reservation = self._reserve(path, usage_data)
-        reservation.usage.agents = 1 if reservation.usage.turns else 0
-        self._executor.host.budgets.notify()
+        step = self._budget.steps.get(path)
+        # A run that became inactive meanwhile has counted the turn.
+        if step is not None and step.reservations:
+            step.commit(step.reservations[0], usage_of_step(usage_data).minus(step.usage))
+            self._budgets.notify()
+
+    def _prepare_turn(
+        self, path: str, limits: Limits | None, usage_data: Mapping[str, Any]
+    ) -> tuple[Budget, RunUsage]:
+        """Return the budget of a step, and what its next turn needs."""
+        self._budgets.update_day()
+        step = find_step(self._budget, path)
+        if limits is not None:
+            step.limits = limits.with_raised(self._raised_step_limits.get(step.step_path, {}))
+        step.correct(usage_of_step(usage_data))
+        # The step must not be refused for the agent that it already is itself.
+        return step, RunUsage(turns=1, agents=1 - step.usage.agents)
 
     def spend(self, path: str, usage: Any, by_child: bool) -> None:
-        """Charge usage to the run and the day; the day counts a child's usage from the child's journal."""
-        # Released in the same turn as the usage is added: the sum never counts the step twice or not at
-        # all.
-        if self.own_budget.in_progress:
-            self._release(path)
-        if usage is not None:
-            self.own_budget.usage.spend(usage)
-            if not by_child and (day := self._executor.host.budgets.daily_budget) is not None:
-                day.spend(usage)
+        """Count the recorded usage of a call in place of what it has used so far."""
+        step = self._budget.steps.pop(path, None)
+        if usage is None and step is None and not by_child:
+            return  # most steps are not agents, and this runs after every one
+        difference = RunUsage.of(usage)
+        if step is not None:
+            difference.add(step.usage, sign=-1)
+        for child in self._children_at(path) if by_child else ():
+            difference.add(child.usage, sign=-1)
+            self._budgets.remove_run(child)
+        # The day has counted the steps of a child run one by one.
+        self._budget.count(difference, today=not by_child)
+        self._budgets.notify()
 
     def raise_limits(self, limits: Mapping[str, Any]) -> None:
         """Raise limits of the run or of its steps."""
-        run_limits, steps = split_step_limits(limits)
-        self._executor.limits = self.own_budget.limits = self.own_budget.limits.with_raised(run_limits)
-        for path, step_limits in steps.items():
+        for path, step_limits in split_step_limits(limits)[1].items():
             self._raised_step_limits[path] = {**self._raised_step_limits.get(path, {}), **step_limits}
-        # Children spend from this budget too, so their shortcut has to be evaluated again.
-        for executor in self._executor.host.executors.values() if limits else ():
-            executor.budget.update_is_counted()
-        self._executor.host.budgets.notify()
+        self._budgets.raise_limits(self._run_id, limits)
+        self._state.limits = self._budget.limits
 
     def close(self) -> None:
-        """Release the reservations of a run that has become inactive."""
-        if self.own_budget.in_progress and (day := self._executor.host.budgets.daily_budget) is not None:
-            for path in self.own_budget.in_progress:
-                day.budget.in_progress.pop(self._executor.run.run_id + path, None)
-            self._executor.host.budgets.notify()
-
-    def reservations(self) -> Iterator[tuple[str, Reservation]]:
-        """Yield the reservations of running steps under names unique across runs."""
-        for path, reservation in self.own_budget.in_progress.items():
-            if isinstance(reservation, Reservation):
-                yield self._executor.run.run_id + path, reservation
-
-    def _reserve(self, path: str, usage_data: Mapping[str, Any]) -> Reservation:
-        """Return the reservation of a step in all budgets, without a running turn."""
-        reservation = self.own_budget.in_progress.get(path)
-        if not isinstance(reservation, Reservation):
-            reservation = self.own_budget.in_progress[path] = Reservation(RunUsage())
-        reservation.usage, reservation.is_turn_running = usage_from_data(usage_data), False
-        if (day := self._executor.host.budgets.daily_budget) is not None:
-            day.budget.in_progress[self._executor.run.run_id + path] = reservation
-        return reservation
+        """End the reservations of a run that has become inactive."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._budgets.deactivate_run(self._budget, self._state.status in FINAL_STATES)
 
     def taken_by_child(self, path: str) -> dict[str, float]:
         """Return the usage of a call's child run so far, in all attempts."""
         usage = RunUsage()
-        for name in self._names_at(path):
-            usage.add(self.own_budget.in_progress[name].total())
+        for child in self._children_at(path):
+            usage.add(child.usage)
         return usage.to_dict()
-
-    def _count_open_children(self, calls: ChildCalls) -> None:
-        """Count child runs without a recorded outcome, whether or not the code requests them again."""
-        host, run_id = self._executor.host, self._executor.run.run_id
-        for path, key in calls.open_calls.items():
-            *previous_ids, last_id = host.child_attempts(run_id, key) or [""]
-            for number, attempt_id in enumerate(previous_ids, 1):
-                self.own_budget.in_progress[f"{path}~{number}"] = host.budgets.budget_of_run(attempt_id)
-            if last_id:
-                self.own_budget.in_progress[path] = host.budgets.budget_of_run(last_id)
-        for path, key in calls.replaced_calls:
-            for attempt_id in host.child_attempts(run_id, key):
-                if attempt_id not in calls.counted_runs:
-                    self._replaced_children[attempt_id] = path
-                    self.own_budget.in_progress[attempt_id] = host.budgets.budget_of_run(attempt_id)
-
-    def on_child_started(self, run_id: str, path: str, budget: Budget) -> None:
-        """Track the budget of a child run that has started; it may be a replaced one."""
-        self.own_budget.in_progress[run_id if run_id in self._replaced_children else path] = budget
 
     @property
     def open_children(self) -> list[tuple[str, str]]:
         """The call paths and ids of child runs without a recorded outcome."""
-        in_progress = self.own_budget.in_progress.items()
-        return [
-            (call_path_of(name), child_budget.run_id)
-            for name, child_budget in in_progress
-            if isinstance(child_budget, Budget) and child_budget.run_id
-        ]
+        return [(child.call_path, run_id) for run_id, child in self._budget.children.items()]
 
     def on_replaced(self, path: str) -> None:
         """Keep counting the usage of child runs at a path whose records were reset."""
-        for name, child_budget in list(self.own_budget.in_progress.items()):
-            if (
-                isinstance(child_budget, Budget)
-                and child_budget.run_id is not None
-                and is_within_step(name, path)
-            ):
-                self._replaced_children[child_budget.run_id] = call_path_of(name)
-                self.own_budget.in_progress[child_budget.run_id] = self.own_budget.in_progress.pop(name)
+        for child in self._budget.children.values():
+            child.is_replaced = child.is_replaced or is_within_step(child.call_path, path)
 
     def record_stopped_children(self, path: str | None = None) -> None:
         """Record the usage of stopped child runs: those replaced at a path, or all."""
-        for name, child_budget in list(self.own_budget.in_progress.items()):
-            if not isinstance(child_budget, Budget) or child_budget.run_id is None:
-                continue
-            call_path = self._replaced_children.get(name)
-            if path is None or call_path == path:
-                # The event carries the usage from here on; leaving the entry as well would charge the run
-                # twice.
-                del self.own_budget.in_progress[name]
-                if used := self._executor.host.usage_of_stopped_run(child_budget.run_id):
-                    self.own_budget.usage.spend(used)
-                    event_data = {"run_id": child_budget.run_id, "usage": used}
-                    self._executor.append_event("child_stopped", call_path or call_path_of(name), event_data)
+        for run_id, child in list(self._budget.children.items()):
+            if path is None or (child.is_replaced and child.call_path == path):
+                used = self._usage_of_stopped_runs([run_id])
+                # The event carries the usage from here on; the child must not be counted as well.
+                self._budget.count(RunUsage.of(used).minus(child.usage), today=False)
+                self._budgets.remove_run(child)
+                if used:
+                    self._journal.append(ChildStopped(run_id, used), child.call_path)
 
-    def _release(self, path: str) -> None:
-        for name in self._names_at(path):
-            del self.own_budget.in_progress[name]
-            if (day := self._executor.host.budgets.daily_budget) is not None:
-                day.budget.in_progress.pop(self._executor.run.run_id + name, None)
-            self._executor.host.budgets.notify()
-
-    def _names_at(self, path: str) -> list[str]:
-        """Return the names of entries in progress at a path, including earlier attempts of its child run."""
-        return [name for name in self.own_budget.in_progress if name == path or name.startswith(f"{path}~")]
+    def _children_at(self, path: str) -> list[Budget]:
+        """Return the child runs of a call, in all attempts."""
+        children = self._budget.children.values()
+        return [child for child in children if child.call_path == path and not child.is_replaced]
 
 
-def create_run_budget(run_id: str, limits: Limits, usage: RunUsage, start_data: Mapping[str, Any]) -> Budget:
-    """Create the budget of a run."""
-    owner = "Run budget" if start_data.get("parent") is None else "Child run budget"
-    return Budget(limits, usage, owner, "resume(limits=…)", run_id)
+def find_step(run: Budget, path: str) -> Budget:
+    """Return the budget of an agent step of a run, added if it is new."""
+    if (step := run.steps.get(path)) is None:
+        limited_path = step_path(path)
+        how_to_raise = f"resume(limits={{'{limited_path}': …}})"
+        step = Budget(
+            UNLIMITED, f"Budget of step {limited_path}", how_to_raise, run, run.run_id, limited_path
+        )
+        run.steps[path] = step
+    return step
 
 
-def call_path_of(name: str) -> str:
-    """Return the path of a call from the name of its entry; earlier attempts have a number appended."""
-    path, _, number = name.rpartition("~")
-    return path if number.isdigit() else name
-
-
-def usage_from_data(usage_data: Mapping[str, Any]) -> RunUsage:
-    usage = RunUsage()
-    usage.spend(usage_data)
+def usage_of_step(usage_data: Mapping[str, Any]) -> RunUsage:
+    """Return the usage of an agent step so far; it counts as an agent from its first turn on."""
+    usage = RunUsage.of(usage_data)
+    usage.agents = 1 if usage.turns else 0
     return usage

@@ -3,61 +3,124 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json
+from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.result import Result
+from nerve.core.workflow.body_handlers import BodyHandlers, update_channel
 from nerve.core.workflow.run import WorkflowRun
-from nerve.core.workflow.state import FINAL_STATES, GateInfo, WorkflowState
-from nerve.engine.journal_writer import JournalWriter
-from nerve.engine.open_waits import (
-    find_open_waits,
-    gate_answered_data,
-    gate_closed_error,
-    signal_received_data,
-    stop_events,
+from nerve.core.workflow.state import (
+    ACTIVE_STATES,
+    EXECUTED_STATES,
+    FINAL_STATE_VALUES,
+    GateAnswer,
+    GateInfo,
+    WorkflowState,
 )
+from nerve.engine.open_waits import gate_closed_error, signal_received
 from nerve.engine.run_executor import RunExecutor
 from nerve.engine.task_tracking import spawn_detached
-from nerve.errors import NerveError
-from nerve.journal.events import find_resets, load_start_data, resume_event_data, settle_key
-from nerve.journal.replay import ROOT_PATH
-from nerve.store.port import EventRow, ReplyRow
+from nerve.errors import RunHeld, UpdateFailed
+from nerve.journal.events import (
+    NodeCompleted,
+    NodeRetrying,
+    RunOnHold,
+    RunStopping,
+    SignalReceived,
+    SignalWaiting,
+    Steered,
+    UpdateCompleted,
+    encode_result,
+)
+from nerve.journal.index import JournalIndex
+from nerve.journal.mailbox import Mailbox
+from nerve.store.port import ReplyRow, RunRow, Store
 
-if TYPE_CHECKING:
-    from nerve.engine.local_engine import LocalEngine
+log = logging.getLogger("nerve")
 
 PathReplyFactory = Callable[[str], ReplyRow]
 """Builds the stored reply to a command from the path it applied to."""
 
-ACTIVE_STATES = (WorkflowState.RUNNING, WorkflowState.WAITING)
-FINAL_STATE_VALUES = frozenset(state.value for state in FINAL_STATES)
+SettleWaits = Callable[[RunExecutor], int]
+"""Settles waits of a run and returns the event to wait for."""
+
 PAUSE_STATES = (WorkflowState.PAUSED, WorkflowState.PAUSING)
 PAUSED_OR_HELD_STATES = (*PAUSE_STATES, WorkflowState.HELD)
+CLEANUP_CHECK_INTERVAL_S = 0.05
+"""Seconds after which a closing session looks again whether a stop has become a cleanup."""
+UNUSED_EXECUTOR_S = 1.0
+"""Seconds without an answer after which a paused or held run leaves memory again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunAccess:
+    """The runs of an engine: those in memory, and how to get the others there."""
+
+    store: Store
+    executors: Mapping[str, RunExecutor]
+    draining_tasks: Mapping[str, asyncio.Future[None]]
+    """Inactive runs whose last tasks and writes are still in progress."""
+    bind_to_running_loop: Callable[[], None]
+    is_closed: Callable[[], bool]
+    run_handle: Callable[[RunRow], WorkflowRun]
+    check_ready: Callable[[WorkflowRun], None]
+    """Raises ValueError if something that the workflow of an inactive run needs is missing."""
+    load_run: Callable[[WorkflowRun], RunExecutor]
+    """Returns an executor without a body for a run that is not in memory."""
+    rebuild_run: Callable[[WorkflowRun], RunExecutor]
+    reload_definition: Callable[[WorkflowRun, RunExecutor | None], RunExecutor | None]
+    open_children: Callable[[str], list[WorkflowRun]]
+    enclosing_runs: Callable[[str], list[tuple[str, str]]]
+    watch_facts: Callable[[str], object]
 
 
 class RunCommands:
     """Run commands. Each returns when its effect is on disk; commands on one run are serialized."""
 
-    def __init__(self, engine: LocalEngine) -> None:
-        self._engine = engine
+    def __init__(self, runs: RunAccess) -> None:
+        self._runs = runs
         self._locks: WeakKeyDictionary[WorkflowRun, asyncio.Lock] = WeakKeyDictionary()
-        self._stop_tasks: set[asyncio.Task[list[str]]] = set()
+        self._stop_tasks: dict[asyncio.Task[list[str]], WorkflowRun] = {}
 
     @asynccontextmanager
     async def _exclusive(self, run: WorkflowRun) -> AsyncIterator[RunExecutor | None]:
-        """Lock a run; yield its executor, if it is active."""
-        self._engine.bind_to_running_loop()
+        """Lock a run; yield its executor, if it is in memory."""
+        self._runs.bind_to_running_loop()
         async with self._locks.setdefault(run, asyncio.Lock()):
             executor = await self._wait_for_executor(run)
             # Checked under the lock: the session may have closed while this command waited.
-            if self._engine.closed:
+            if self._runs.is_closed():
                 raise RuntimeError("The session is closed")
-            yield executor
+            try:
+                yield executor
+            finally:
+                loaded = self._runs.executors.get(run.run_id)
+                if loaded is not None and not loaded.has_body:
+                    self._release_soon(loaded)
+
+    def _release_soon(self, executor: RunExecutor) -> None:
+        """Release an executor without a body after the last command: each would read the whole journal."""
+        if executor.barrier.is_detached:
+            return
+        if executor.state.status in EXECUTED_STATES or self._runs.is_closed():
+            executor.release()
+            return
+        last_seq = executor.journal.seq
+
+        def release_if_unused() -> None:
+            if self.is_busy(executor.run):
+                return  # the command that uses it releases it
+            if executor.journal.seq == last_seq and not executor.barrier.is_detached:
+                executor.release()
+            else:
+                self._release_soon(executor)
+
+        asyncio.get_running_loop().call_later(UNUSED_EXECUTOR_S, release_if_unused)
 
     def is_busy(self, run: WorkflowRun) -> bool:
         """Whether a command holds the lock of a run."""
@@ -68,18 +131,16 @@ class RunCommands:
         """Continue an inactive run whose deadline has passed."""
         async with self._exclusive(run) as executor:
             # An answer may have woken it meanwhile, or a command paused it.
-            if executor is None and run._state in ACTIVE_STATES:
-                self._engine.rebuild_run(run)
+            if executor is None and run.run_state.status in EXECUTED_STATES:
+                self._runs.rebuild_run(run)
 
     async def _wait_for_executor(self, run: WorkflowRun) -> RunExecutor | None:
         """Return the executor of a run, after a previous executor has ended and written everything."""
         while True:
-            executor, drain_task = (
-                self._engine.executors.get(run.run_id),
-                self._engine.draining_tasks.get(run.run_id),
-            )
-            if executor is not None and executor.detached:
-                await run._wait_for_change()
+            executor = self._runs.executors.get(run.run_id)
+            drain_task = self._runs.draining_tasks.get(run.run_id)
+            if executor is not None and executor.barrier.is_detached:
+                await run.wait_for_change()
             elif executor is None and drain_task is not None and not drain_task.done():
                 await asyncio.wait([drain_task])
             else:
@@ -90,130 +151,98 @@ class RunCommands:
 
         The stop completes even if the caller is cancelled. `top` is the enclosing run being stopped, if any.
         """
-        executor = self._engine.executors.get(run.run_id)
+        executor = self._runs.executors.get(run.run_id)
         if executor is not None and asyncio.current_task() in executor.dispatcher.tasks:
             raise RuntimeError("A run cannot stop itself. Return or raise instead.")
+        if executor is not None and executor.is_cleaning_up:
+            executor.cancellation.abort_cleanup()
         # Half a stop (children ended, the run still open) must not remain because a client disconnected.
         return await asyncio.shield(self.schedule_stop(run, reason, top))
 
     def schedule_stop(self, run: WorkflowRun, reason: str, top: str | None) -> asyncio.Task[list[str]]:
-        stop_task = spawn_detached(self._stop(run, reason, top))
-        self._stop_tasks.add(stop_task)
+        return self._track_stop(run, self._stop(run, reason, top))
+
+    def _track_stop(self, run: WorkflowRun, stop: Coroutine[Any, Any, list[str]]) -> asyncio.Task[list[str]]:
+        stop_task = spawn_detached(stop)
+        self._stop_tasks[stop_task] = run
         stop_task.add_done_callback(self._on_stop_done)
         return stop_task
 
     def _on_stop_done(self, stop_task: asyncio.Task[list[str]]) -> None:
-        self._stop_tasks.discard(stop_task)
+        self._stop_tasks.pop(stop_task, None)
         if not stop_task.cancelled():
             stop_task.exception()  # waiters get it from the shield; without one asyncio would log it
 
     async def wait_for_stops(self) -> None:
-        """Return when every stop that has begun is complete."""
-        while self._stop_tasks:
-            await asyncio.wait(self._stop_tasks)
+        """Return when every stop that has begun is complete, or is in a cleanup that recovery continues."""
+        while pending := [task for task, run in self._stop_tasks.items() if not self._is_cleaning_up(run)]:
+            await asyncio.wait(pending, timeout=CLEANUP_CHECK_INTERVAL_S)
+
+    def _is_cleaning_up(self, run: WorkflowRun) -> bool:
+        executor = self._runs.executors.get(run.run_id)
+        return executor is not None and executor.is_cleaning_up
 
     async def _stop(self, run: WorkflowRun, reason: str, top: str | None) -> list[str]:
         async with self._exclusive(run) as executor:
-            if run.is_complete or run._state is WorkflowState.PENDING:
+            if run.is_complete or run.run_state.status is WorkflowState.PENDING:
                 return []
-            if executor is not None:
-                return await self._stop_executor(executor, reason, top)
             if self._find_open_run(run.run_id) is None:
                 return []  # the run ended, and this handle is stale
-            stopped_children = self._open_children(run)
-            # Children stop before their parent: after a crash in between, recovery finds the parent open
-            # and finishes the stop. The other way around, the children would be orphans.
-            for child in stopped_children:
-                await self.stop(child, reason, top or run.run_id)
-            data = cancellation_data(run, reason, [], top)
-            ends = stop_events(self._engine.store.events(run.run_id))
-            also = [*self._child_usage_events(stopped_children), *ends]
-            await self._append_event(
-                run, "workflow_cancelled", data, WorkflowState.CANCELLED, ROOT_PATH, preceding=also
-            )
-            run._gates.clear()
-            run._error = reason or None
-            self._engine.on_run_ended(run, WorkflowState.CANCELLED)
-            return []
+            if executor is not None and not executor.has_body:
+                executor.release()  # its function may have to clean up
+                executor = await self._wait_for_executor(run)
+            executor = executor or self._open_to_stop(run)
+            return await executor.stop(reason, top)
 
-    def _child_usage_events(self, children: Iterable[WorkflowRun]) -> list[tuple[str, str, dict[str, Any]]]:
-        """Return the events that record the usage of stopped child runs at the paths of their calls."""
-        ids = [child.run_id for child in children]
-        paths = {
-            run_id: load_start_data(self._engine.store.events(run_id, 0, 1))["parent_path"] for run_id in ids
-        }
-        used = {run_id: self._engine.usage_of_stopped_run(run_id) for run_id in ids}
-        spending_ids = [run_id for run_id in ids if used[run_id]]
-        return [
-            ("child_stopped", paths[run_id], {"run_id": run_id, "usage": used[run_id]})
-            for run_id in spending_ids
-        ]
+    def _open_to_stop(self, run: WorkflowRun) -> RunExecutor:
+        """Rebuild an inactive run whose function may clean up; any other is stopped without its code."""
+        status, workflow = run.run_state.status, run.workflow
+        if workflow.kind == "python" and status in (*EXECUTED_STATES, *PAUSE_STATES):
+            try:
+                return self._runs.rebuild_run(run)
+            except ValueError as error:
+                log.warning("run %s is stopped without its code: %s", run.run_id, error)
+        return self._runs.load_run(run)
 
-    async def _stop_executor(self, executor: RunExecutor, reason: str, top: str | None) -> list[str]:
-        run = executor.run
-        # Set before the first await, so that nothing the body does from here on is recorded as its outcome.
-        executor.is_stopping, executor.state_before_stop = True, run._state
-        run._state = WorkflowState.STOPPING
-        killed = list(executor.call_runner.running_leaves)
-        try:
-            for path, child in list(run._children.items()):
-                killed += [path + inner for inner in await self.stop(child, reason, top or run.run_id)]
-            await executor.cancel_tasks()
-            # A task may have started a child between the loop above and its own cancellation.
-            killed += await self.stop_started_children(executor, reason, top or run.run_id)
-        except NerveError as unwritten:
-            executor.on_write_failed(unwritten)
-            raise
-        executor.budget.record_stopped_children()
-        # Buffered with the final event and committed in the same batch, or not at all.
-        for kind, path, event_data in stop_events(executor.journal_rows()):
-            executor.append_event(kind, path, event_data)
-        data = encode_json(cancellation_data(run, reason, killed, top), max_depth=None)
-        if (
-            error := await executor.write_final_event("workflow_cancelled", data, WorkflowState.CANCELLED)
-        ) is not None:
-            raise error
-        run._error = reason or None
-        executor.finish(WorkflowState.CANCELLED)
-        return killed
+    def finish_stop(self, executor: RunExecutor, stop: RunStopping) -> None:
+        """End a run whose cleanup continues after a restart."""
 
-    async def stop_started_children(
-        self, executor: RunExecutor, reason: str, top: str | None = None
-    ) -> list[str]:
-        """Stop the children that a run had just started when it ended."""
-        killed: list[str] = []
-        for path, run_id in executor.budget.open_children:
-            if (child := self._find_open_run(run_id)) is not None:
-                killed += [path + inner for inner in await self.stop(child, reason, top)]
-        return killed
+        async def finish() -> list[str]:
+            async with self._exclusive(executor.run):
+                # A command may have stopped it at once meanwhile.
+                is_open = not executor.barrier.is_detached
+                return await executor.stop(stop.reason, stop.stopped_with) if is_open else []
+
+        self._track_stop(executor.run, finish())
+
+    async def stop_run(self, run_id: str, reason: str, top: str | None) -> list[str]:
+        """Stop a run by its id, unless it has ended."""
+        run = self._find_open_run(run_id)
+        return [] if run is None else await self.stop(run, reason, top)
 
     def _find_open_run(self, run_id: str) -> WorkflowRun | None:
         """Return a run that has not ended; its start may not be written yet."""
-        if (executor := self._engine.executors.get(run_id)) is not None:
+        if (executor := self._runs.executors.get(run_id)) is not None:
             return executor.run
-        row = self._engine.store.run(run_id)
-        return None if row is None or row.state in FINAL_STATE_VALUES else self._engine.run_handle(row)
+        row = self._runs.store.run(run_id)
+        return None if row is None or row.state in FINAL_STATE_VALUES else self._runs.run_handle(row)
 
     async def pause(self, run: WorkflowRun) -> None:
         """Start no new work in the run and its children."""
         async with self._exclusive(run) as executor:
-            if run._state in PAUSE_STATES:
+            if run.run_state.status in PAUSE_STATES:
                 return
-            if run._state not in ACTIVE_STATES:
-                raise RuntimeError(f"Cannot pause run in state {run._state.value}: {describe_run_state(run)}")
-            if executor is not None:
-                await executor.journal.wait_durable(executor.pause())
-            else:
-                await self._append_event(run, "workflow_paused", {"run_id": run.run_id}, WorkflowState.PAUSED)
-                run._state = WorkflowState.PAUSED
-            run._notify()
+            if run.run_state.status not in ACTIVE_STATES:
+                raise RuntimeError(
+                    f"Cannot pause run in state {run.run_state.status.value}: {describe_run_state(run)}"
+                )
+            executor = executor or self._runs.load_run(run)
+            await executor.journal.wait_durable(executor.pause())
+            run.run_state.notify_watchers()
             # Parent first: it could otherwise start a new child after its children were paused.
-            for child in self._open_children(run):
-                if child._state in ACTIVE_STATES:
+            for child in self._runs.open_children(run.run_id):
+                if child.run_state.status in ACTIVE_STATES:
                     await self.pause(child)
-
-    def _open_children(self, run: WorkflowRun) -> list[WorkflowRun]:
-        return [self._engine.run_handle(row) for row in self._engine.open_children(run.run_id)]
 
     async def resume(
         self,
@@ -226,13 +255,13 @@ class RunCommands:
         if limits and (budget_owner := self._budget_owner(run)) is not run:
             await self._raise_limits(budget_owner, limits)
             limits = {}
-            if budget_owner.run_id in dict(self._engine.enclosing_runs(run.run_id)):
+            if budget_owner.run_id in dict(self._runs.enclosing_runs(run.run_id)):
                 # Siblings are held for the same budget, and the user has resumed only one of them.
                 await self._resume_children(budget_owner, except_run=run)
         async with self._exclusive(run) as executor:
             # Resuming without a decision would run a step with effect="once" a second time.
-            if run._held is not None and run._held["reason"] == "in doubt":
-                raise RuntimeError(f"Cannot resume: {run._held['message']}")
+            if run.run_state.hold is not None and run.run_state.hold["reason"] == "in doubt":
+                raise RuntimeError(f"Cannot resume: {run.run_state.hold['message']}")
             await self._resume(run, executor, limits, with_changes, reply)
 
     async def _resume(
@@ -244,38 +273,44 @@ class RunCommands:
         reply: ReplyRow | None = None,
     ) -> None:
         if (
-            run._state not in PAUSED_OR_HELD_STATES
+            run.run_state.status not in PAUSED_OR_HELD_STATES
             and not is_held_for_budget(run.held)
             and not self._has_paused_child(run)
         ):
             raise RuntimeError(f"Cannot resume run in state {run.state.value}: {describe_run_state(run)}")
         if with_changes:
-            executor = self._engine.reload_definition(run, executor) or await self._wait_for_executor(run)
-        self._engine.check_ready(run)
-        if executor is not None:
-            seq = executor.resume(limits, with_changes)
-            # In the same commit as the event: a repeated request then finds its reply exactly if the resume
-            # happened.
-            executor.journal.attach_reply(reply)
-            await executor.journal.wait_durable(seq)
-        else:
-            data = resume_event_data(run.run_id, limits, with_changes)
-            await self._append_event(run, "workflow_resumed", data, WorkflowState.RUNNING, reply=reply)
-            run._held, run._state = None, WorkflowState.RUNNING
-            self._engine.rebuild_run(run)
+            executor = self._runs.reload_definition(run, executor) or await self._wait_for_executor(run)
+        self._runs.check_ready(run)
+        executor = executor or self._runs.load_run(run)
+        seq = executor.resume(limits, with_changes)
+        # In the same commit as the event: a repeated request then finds its reply exactly if the resume
+        # happened.
+        executor.journal.attach_reply(reply)
+        await executor.journal.wait_durable(seq)
+        if not executor.has_body:
+            # The body is built from the journal, with everything that commands have added to it meanwhile.
+            while executor.journal.committed_seq < executor.journal.seq:
+                await executor.journal.wait_durable(executor.journal.seq)
+            executor.release()
+            rebuilt = self._runs.rebuild_run(run)
             if with_changes:
-                run._gates.clear()  # only gates that the code requests again are open, and it has yet to run
+                # Only gates that the code requests again are open, and it has yet to run.
+                rebuilt.open_waits.hide_gates()
         await self._resume_children(run)
 
     def _has_paused_child(self, run: WorkflowRun) -> bool:
         """Whether a run is active while a child of it is paused."""
-        children = self._open_children(run) if run._state in ACTIVE_STATES else []
-        return any(child._state in PAUSE_STATES or self._has_paused_child(child) for child in children)
+        children = self._runs.open_children(run.run_id) if run.run_state.status in ACTIVE_STATES else []
+        return any(
+            child.run_state.status in PAUSE_STATES or self._has_paused_child(child) for child in children
+        )
 
     async def _resume_children(self, run: WorkflowRun, except_run: WorkflowRun | None = None) -> None:
         """Resume the children of a run that are paused with it or held for a budget."""
-        for child in self._open_children(run):
-            if child is not except_run and (child._state in PAUSE_STATES or is_held_for_budget(child._held)):
+        for child in self._runs.open_children(run.run_id):
+            if child is not except_run and (
+                child.run_state.status in PAUSE_STATES or is_held_for_budget(child.run_state.hold)
+            ):
                 await self.resume(child, {})
             else:
                 await self._resume_children(child, except_run)
@@ -285,112 +320,166 @@ class RunCommands:
         hold_data = run.held
         if hold_data is None or not is_held_for_budget(hold_data) or hold_data.get("purse") == "day":
             return run
-        row = self._engine.store.run(hold_data.get("purse") or hold_data["run_id"])
-        return run if row is None else self._engine.run_handle(row)
+        row = self._runs.store.run(hold_data.get("purse") or hold_data["run_id"])
+        return run if row is None else self._runs.run_handle(row)
 
     async def _raise_limits(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
         """Raise the budget of a run, whether the run or a child of it is held."""
         async with self._exclusive(run) as executor:
-            if executor is not None:
-                await executor.journal.wait_durable(executor.raise_limits(limits))
-            else:
-                data = resume_event_data(run.run_id, limits)
-                await self._append_event(run, "workflow_resumed", data, run._state)
+            executor = executor or self._runs.load_run(run)
+            await executor.journal.wait_durable(executor.raise_limits(limits))
 
-    def answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> Awaitable[None]:
-        """Settle a gate that was claimed for this answer."""
-        executor = self._engine.executors.get(run.run_id)
+    def answer(self, run: WorkflowRun, gate: GateInfo, answer: GateAnswer) -> Awaitable[None]:
+        """Close a gate at once, and settle it with this answer."""
+        self._runs.check_ready(run)
+        # Closed before the answer is written, so that a concurrent answer is rejected.
+        run.run_state.close_gate(gate.path)
+        return self._settle(run, lambda executor: executor.open_waits.answer(gate, answer), gate)
+
+    def _settle(self, run: WorkflowRun, settle: SettleWaits, gate: GateInfo | None = None) -> Awaitable[None]:
+        """Settle waits of a run, in memory or not; await the result until that is on disk.
+
+        If the run has ended, nothing is settled; an answer to a `gate` raises GateNotOpen then.
+        """
+        executor = self._runs.executors.get(run.run_id)
         # Without the lock: settle() decides races itself, and an answer must not wait for a slow command.
-        if executor is not None and not executor.detached:
-            return executor.journal.wait_durable(executor.open_waits.answer(gate, answer, by))
-        return self._answer(run, gate, answer, by)
+        if executor is not None and not executor.barrier.is_detached:
+            return executor.journal.wait_durable(settle(executor))
+        return self._load_and_settle(run, settle, gate)
 
-    async def _answer(self, run: WorkflowRun, gate: GateInfo, answer: Any, by: str) -> None:
-        """Answer a gate of an inactive run: rebuild the run, unless it is paused or held."""
+    async def _load_and_settle(self, run: WorkflowRun, settle: SettleWaits, gate: GateInfo | None) -> None:
         async with self._exclusive(run) as executor:
-            if run.is_complete:
+            if not run.is_complete:
+                executor = executor or self._open_run(run)
+                await executor.journal.wait_durable(settle(executor))
+            elif gate is not None:
                 raise gate_closed_error(run, gate)
-            if executor is None and run._state in ACTIVE_STATES:
-                executor = self._engine.rebuild_run(run)
-            if executor is not None:
-                await executor.journal.wait_durable(executor.open_waits.answer(gate, answer, by))
-                return
-            if gate.path not in self._open_waits(run, executor):
-                raise gate_closed_error(run, gate)
-            data, _ = gate_answered_data(gate, answer, by)
-            try:
-                await self._append_event(
-                    run, "gate_answered", data, run._state, gate.path, gate.path, gate.reply
-                )
-            except NerveError:  # nothing is written: the gate stays open
-                run._gates[gate.path] = replace(gate, key=None, about={}, reply=None)
-                raise
+
+    def _open_run(self, run: WorkflowRun) -> RunExecutor:
+        """Rebuild an inactive run; one that is paused or held gets no body before it is resumed."""
+        is_active = run.run_state.status in EXECUTED_STATES
+        return self._runs.rebuild_run(run) if is_active else self._runs.load_run(run)
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
         """Settle the open waits for a signal; return their number."""
-        async with self._exclusive(run) as executor:
-            if run.is_complete or run._state is WorkflowState.PENDING:
-                return 0
-            paths = self._paths_waiting_for_signal(run, executor, label, key)
-            data = {"label": label, "key": key, "value": decode_json(encode_json(value))}
-            if paths and executor is None and run._state in ACTIVE_STATES:
-                executor = self._engine.rebuild_run(run)
-            if executor is not None:
-                for path in paths:  # without an await in between: no other command can settle one of them
-                    executor.open_waits.settle(path, "signal_received", data, data["value"])
-                await executor.journal.wait_durable(executor.journal.seq)
-                return len(paths)
+        received = SignalReceived(label, key, decode_json(encode_json(value)))
+        paths: list[str] = []
+
+        def settle(executor: RunExecutor) -> int:
+            paths.extend(paths_waiting_for_signal(executor.journal.index, label, key))
             for path in paths:
-                await self._append_event(run, "signal_received", data, run._state, path, path)
-            return len(paths)
+                executor.open_waits.settle(path, received)
+            return executor.journal.seq
 
-    def on_fact(self, run_id: str, path: str, fact_match: Mapping[str, Any]) -> Awaitable[None]:
-        """Settle a wait by a fact, whether or not the run is active."""
-        executor = self._engine.executors.get(run_id)
-        if (
-            executor is not None
-            and not executor.detached
-            and (request := executor.open_waits.request_at(path)) is not None
-        ):
-            seq = executor.open_waits.settle_by_fact(path, request, fact_match)
-            return executor.journal.wait_durable(seq or executor.journal.seq)
-        return self._settle_by_fact(run_id, path, fact_match)
+        if run.run_id not in self._runs.executors:
+            # A run that does not wait for the signal would write nothing, and stay in memory.
+            index = JournalIndex(self._runs.store.events(run.run_id))
+            if not paths_waiting_for_signal(index, label, key):
+                return 0
+        await self._settle(run, settle)
+        return len(paths)
 
-    async def _settle_by_fact(self, run_id: str, path: str, fact_match: Mapping[str, Any]) -> None:
-        """Settle a wait of an inactive run by a fact: rebuild the run, unless it is paused or held."""
-        row = self._engine.store.run(run_id)
-        if row is None:
-            return
-        run = self._engine.run_handle(row)
+    async def send(
+        self,
+        run: WorkflowRun,
+        channel: str,
+        value: Any,
+        key: str | None,
+        by: str,
+        reply: ReplyRow | None = None,
+    ) -> None:
+        """Put a message into the mailbox of a run; return when it is on disk."""
         async with self._exclusive(run) as executor:
-            if run.is_complete:
+            # A caller that did not get the confirmation repeats its message, also after the end of the run.
+            if run.is_complete and self._read_mailbox(run).find_same(channel, key, value) is not None:
                 return
-            request_row = self._open_waits(run, executor).get(path)
-            if request_row is not None:
-                data, outcome = signal_received_data(decode_json(request_row.data), fact_match)
-                if executor is None and run._state not in ACTIVE_STATES:
-                    await self._append_event(run, "signal_received", data, run._state, path, path)
-                    return
-                executor = executor or self._engine.rebuild_run(run)
-                executor.open_waits.settle(path, "signal_received", data, outcome)
-            # The executor may have settled the wait itself without having written it yet.
-            if executor is not None:
-                await executor.journal.wait_durable(executor.journal.seq)
+            require_open_run(run, f"a message to channel '{channel}'")
+            executor = executor or self._open_run(run)
+            seq = executor.open_waits.send(channel, value, key, by)
+            executor.journal.attach_reply(reply)
+            await executor.journal.wait_durable(seq)
 
-    def _open_waits(self, run: WorkflowRun, executor: RunExecutor | None) -> dict[str, EventRow]:
-        """Return the open waits of a run, including those not on disk yet."""
-        return find_open_waits(
-            executor.journal_rows() if executor is not None else self._engine.store.events(run.run_id)
-        )
+    async def query(self, run: WorkflowRun, name: str) -> Any:
+        """Return the answer of the body to a query."""
+        executor, handlers = await self._wait_for_handlers(run, "a query", lambda it: it.has_query(name))
+        # A run that was loaded for the query writes nothing, and would stay in memory.
+        executor.allow_eviction()
+        return handlers.run_query(name)
 
-    def _paths_waiting_for_signal(
-        self, run: WorkflowRun, executor: RunExecutor | None, label: str, key: str | None
-    ) -> list[str]:
-        """Return the paths of the open waits that a signal settles."""
-        rows = [row for row in self._open_waits(run, executor).values() if row.type == "signal_waiting"]
-        requests = [(row.path, decode_json(row.data)) for row in rows]
-        labelled = [(path, data["key"]) for path, data in requests if data.get("label") == label]
-        return sorted(path for path, expected_key in labelled if expected_key in (None, key))
+    async def update(self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str) -> Any:
+        """Let the body handle an update; return the reply when it is on disk."""
+        seq = await self._send_update(run, name, value, key, by)
+        while (reply := self._read_reply(run, seq)) is None:
+            if run.is_complete:
+                raise RuntimeError(f"Run '{run.run_id}' ended before it handled the update '{name}'")
+            if (hold := run.run_state.hold) is not None:
+                raise RunHeld(run.run_id, hold["reason"], hold["message"])
+            await run.wait_for_change()
+        if reply.error is not None:
+            raise UpdateFailed(name, reply.error, reply.error_type or "")
+        return reply.result
+
+    async def _send_update(self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str) -> int:
+        """Put an update into the mailbox, unless it is there; return its event when it is on disk."""
+        channel = update_channel(name)
+        try:
+            executor, handlers = await self._wait_for_handlers(
+                run, "an update", lambda it: it.has_update(name)
+            )
+        except RuntimeError:
+            # A caller that did not get the reply repeats its update, also after the end of the run.
+            if not run.is_complete or (sent := self._read_mailbox(run).find(channel, key)) is None:
+                raise
+            return sent.seq
+        data = handlers.encode_update(name, value)
+        # The state has changed since a repeated update was validated, maybe by that update itself.
+        if executor.journal.index.mailbox.find_same(channel, key, data) is None:
+            # Without an await in between: the state that the validator has seen is the state that is
+            # changed, except by updates that came first.
+            handlers.validate_update(name, data)
+        seq = executor.open_waits.send(channel, data, key, by)
+        await executor.journal.wait_durable(seq)
+        return seq
+
+    def _read_mailbox(self, run: WorkflowRun) -> Mailbox:
+        """Return the mailbox of a run that has ended."""
+        return JournalIndex(self._runs.store.events(run.run_id)).mailbox
+
+    def _read_reply(self, run: WorkflowRun, message: int) -> UpdateCompleted | None:
+        """Return the reply to an update, if it is on disk."""
+        executor = self._runs.executors.get(run.run_id)
+        if executor is None:
+            index, committed_seq = JournalIndex(self._runs.store.events(run.run_id)), None
+        else:
+            index, committed_seq = executor.journal.index, executor.journal.committed_seq
+        seq, reply = index.mailbox.replies.get(message, (0, None))
+        return reply if committed_seq is None or seq <= committed_seq else None
+
+    async def _wait_for_handlers(
+        self, run: WorkflowRun, command: str, is_found: Callable[[BodyHandlers], bool]
+    ) -> tuple[RunExecutor, BodyHandlers]:
+        """Return the handlers of a body that is as far as its journal, and its executor."""
+        while True:
+            async with self._exclusive(run) as executor:
+                require_open_run(run, command)
+                executor = executor or self._open_run(run)
+                if not executor.has_body:
+                    problem = f"the run is {run.state.value} and not in memory. Resume it first"
+                    raise RuntimeError(f"Run '{run.run_id}' cannot take {command}: {problem}.")
+            handlers = run.run_state.handlers
+            assert handlers is not None
+            # During replay the state of the body is one of the past. A body that has just started may not
+            # have registered its handlers yet.
+            if executor.dispatcher.replay is not None or not is_found(handlers):
+                await executor.dispatcher.wait_until_idle()
+            if not executor.barrier.is_detached:
+                return executor, handlers
+
+    def on_fact(self, run_id: str, path: str, fact_match: Mapping[str, Any]) -> Awaitable[None] | None:
+        """Settle a wait by a fact; return what to await until that is on disk, None if the run has ended."""
+        if (run := self._find_open_run(run_id)) is None:
+            return None
+        return self._settle(run, lambda executor: settle_by_fact(executor, path, fact_match))
 
     async def steer(
         self,
@@ -414,10 +503,11 @@ class RunCommands:
                 raise RuntimeError(
                     f"Cannot steer {path or 'the run'}: steps with a listening agent: {listening}"
                 )
-            seq = executor.append_event("steered", paths[0], {"text": text, "by": by})
+            seq = executor.journal.append(Steered(text, by), paths[0])
             executor.journal.attach_reply(make_reply(paths[0]) if make_reply is not None else None)
-            listeners[paths[0]].put_nowait(text)  # at once: the turn may end while this is written
-            await executor.journal.wait_durable(seq)
+            written = executor.journal.wait_durable(seq)
+            # shield(): a message that is recorded reaches the agent even if the caller is gone.
+            await asyncio.shield(listeners[paths[0]].put_when_written(text, written))
             return paths[0]
 
     async def resolve_doubt(
@@ -425,98 +515,81 @@ class RunCommands:
     ) -> None:
         """Record the decision on the step a run is held at, and resume the run."""
         async with self._exclusive(run) as executor:
-            if run._state is not WorkflowState.HELD:
+            if run.run_state.status is not WorkflowState.HELD:
                 problem = f"run '{run.run_id}' is {run.state.value}, but only a held run has a step in doubt"
                 raise RuntimeError(f"Cannot {decision}: {problem}")
-            hold_data = run._held or {}
-            pending = (
-                executor.call_runner.pending_decisions.get(hold_data["path"])
-                if executor is not None
-                else None
-            )
-            is_in_doubt = hold_data["reason"] == "in doubt" and (executor is None or pending is not None)
+            hold_data = run.run_state.hold or {}
+            executor = executor or self._runs.load_run(run)
+            pending = executor.call_runner.pending_decisions.get(hold_data["path"])
+            is_decidable = pending is not None or not executor.has_body
+            is_in_doubt = hold_data["reason"] == "in doubt" and is_decidable
             if not is_in_doubt and (path or decision != "retry"):
                 raise not_in_doubt_error(run, path or hold_data["path"], decision)
             if path and path != hold_data["path"]:
                 raise ValueError(
                     f"Run '{run.run_id}' is held at '{hold_data['path'] or '/'}', not at '{path}'"
                 )
-            self._engine.check_ready(run)
+            self._runs.check_ready(run)
             if is_in_doubt and pending is not None:
                 pending.decision.set_result(decision_result(decision, value))
                 await pending.decision_recorded  # so that it is on disk before the run resumes
             elif is_in_doubt:
-                await self._record_decision(run, hold_data["path"], decision, value)
+                seq = record_decision(executor, hold_data["path"], decision, value)
+                await executor.journal.wait_durable(seq)
             await self._resume(run, executor, {}, reply=reply)
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
         """Hold an inactive run until the user decides; it still receives answers, signals and facts."""
-        hold_data = {"reason": reason, "message": message, "path": ""}
-        async with self._exclusive(run):
-            await self._append_event(run, "workflow_held", hold_data, WorkflowState.HELD)
-            run._held, run._state = hold_data, WorkflowState.HELD
-            self._engine.watch_facts(run.run_id, self._engine.store.events(run.run_id))
-            run._notify()
+        async with self._exclusive(run) as executor:
+            executor = executor or self._runs.load_run(run)
+            executor.hold(RunOnHold(reason, message))
+            await executor.journal.wait_durable(executor.journal.seq)
+            self._runs.watch_facts(run.run_id)
 
-    async def _record_decision(self, run: WorkflowRun, path: str, decision: str, value: Any) -> None:
-        """Record a decision, unless it is recorded already and a crash prevented the resume."""
-        data: dict[str, Any] = {}
-        if (result := decision_result(decision, value)) is not None:
-            data = {"node_id": path, "success": result.success, "result": result, "decided": decision}
-        if (previous := self._find_decision(run, path)) is not None:
-            if previous != decode_json(encode_json(data, max_depth=MAX_EVENT_DEPTH)):
-                problem = (
-                    f"{previous['decided']} is already recorded: "
-                    f"{encode_json(previous['result'], max_depth=None)}"
-                )
-                raise RuntimeError(f"Cannot {decision} '{path}': {problem}. Repeat the same decision.")
-        elif data:
-            await self._append_event(run, "node_completed", data, WorkflowState.HELD, path, path)
-        else:
-            data = {"node_id": path, "attempt": 1, "again": True, "recovered": True, "delay": 0.0}
-            await self._append_event(run, "node_retrying", data, WorkflowState.HELD, None, path)
 
-    def _find_decision(self, run: WorkflowRun, path: str) -> dict[str, Any] | None:
-        """Return the decision on a path since the run was held there."""
-        for row in reversed(self._engine.store.events(run.run_id)):
-            if row.type == "workflow_held":
-                break
-            if row.type == "node_completed" and row.path == path:
-                decision: dict[str, Any] = decode_json(row.data)
-                return decision if "decided" in decision else None
-        return None
+def require_open_run(run: WorkflowRun, command: str) -> None:
+    """Raise RuntimeError if a run cannot receive anything because it has ended or not started."""
+    if run.is_complete:
+        raise RuntimeError(f"Run '{run.run_id}' is {run.state.value} and cannot take {command}.")
+    if run.run_state.status is WorkflowState.PENDING:
+        raise RuntimeError(f"Run '{run.run_id}' has not been started and cannot take {command}.")
 
-    async def _append_event(
-        self,
-        run: WorkflowRun,
-        type: str,
-        data: Mapping[str, Any],
-        state: WorkflowState,
-        settles: str | None = None,
-        path: str = "",
-        reply: ReplyRow | None = None,
-        preceding: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
-    ) -> None:
-        """Append an event, and `preceding` ones (type, path, data), to the journal of an inactive run."""
-        engine = self._engine
-        # Read under the lock of the run: the next sequence number follows from the last row.
-        journal_rows = engine.store.events(run.run_id)
-        start = load_start_data(journal_rows)
-        journal = JournalWriter(
-            run.run_id,
-            journal_rows[-1].seq,
-            engine.committer,
-            lambda at: engine.run_row(run, state, None, start, at),
-            lambda rows: engine.publish(run, rows),
-            ignore_write_error,
-        )
-        journal.mark_row_dirty()
-        key = settle_key(settles, find_resets(journal_rows)) if settles not in (None, ROOT_PATH) else settles
-        for kind, event_path, event_data in preceding:
-            journal.append(kind, event_path, encode_json(event_data, max_depth=MAX_EVENT_DEPTH), urgent=False)
-        seq = journal.append(type, path, encode_json(data, max_depth=MAX_EVENT_DEPTH), key)
-        journal.attach_reply(reply)
-        await journal.wait_durable(seq)
+
+def settle_by_fact(executor: RunExecutor, path: str, fact_match: Mapping[str, Any]) -> int:
+    """Settle a wait by a fact, unless it was settled before; return the event to wait for."""
+    request = executor.open_waits.request_at(path)
+    if request is not None:
+        executor.open_waits.settle(path, signal_received(request, fact_match))
+    # The executor may have settled the wait itself without having written it yet.
+    return executor.journal.seq
+
+
+def paths_waiting_for_signal(index: JournalIndex, label: str, key: str | None) -> list[str]:
+    """Return the paths of the open waits that a signal settles."""
+    requests = [(path, recorded.event) for path, recorded in index.open_waits.items()]
+    return sorted(
+        path
+        for path, request in requests
+        if isinstance(request, SignalWaiting) and request.label == label and request.key in (None, key)
+    )
+
+
+def record_decision(executor: RunExecutor, path: str, decision: str, value: Any) -> int:
+    """Record a decision, unless it is recorded already and a crash prevented the resume; return the event."""
+    journal, result = executor.journal, decision_result(decision, value)
+    previous = journal.index.decisions.get(path)
+    decided = None
+    if result is not None:
+        decided = NodeCompleted(path, result.success, encode_result(result)[0], decided=decision)
+    if previous is not None:
+        if decided is None or previous.to_data() != decided.to_data():
+            problem = f"{previous.decided} is already recorded: {previous.result_json}"
+            raise RuntimeError(f"Cannot {decision} '{path}': {problem}. Repeat the same decision.")
+    elif decided is not None:
+        return journal.append(decided, path, journal.settle_key(path))
+    else:
+        return journal.append(NodeRetrying(path, again=True, recovered=True), path)
+    return journal.seq
 
 
 def describe_run_state(run: WorkflowRun) -> str:
@@ -524,7 +597,9 @@ def describe_run_state(run: WorkflowRun) -> str:
     run_name = f"run '{run.run_id}'"
     if run.is_complete:
         return f"{run_name} has ended; fork it to continue from an earlier step"
-    if run._state is WorkflowState.HELD:
+    if run.run_state.status is WorkflowState.STOPPING:
+        return f"{run_name} is being stopped; stop it again to end it at once"
+    if run.run_state.status is WorkflowState.HELD:
         return f"{run_name} is already held; resume or stop it"
     if (hold_data := run.held) is not None:
         return (
@@ -532,9 +607,13 @@ def describe_run_state(run: WorkflowRun) -> str:
         )
     if run.state is WorkflowState.WAITING:
         return f"{run_name} continues when its wait is settled"
-    if run._state is WorkflowState.PENDING:
+    if run.run_state.status is WorkflowState.PENDING:
         return f"{run_name} has not been started"
     return f"{run_name} is already running"
+
+
+def is_paused(run: WorkflowRun) -> bool:
+    return run.run_state.status in PAUSE_STATES
 
 
 def is_held_for_budget(hold_data: Mapping[str, Any] | None) -> bool:
@@ -543,7 +622,7 @@ def is_held_for_budget(hold_data: Mapping[str, Any] | None) -> bool:
 
 def not_in_doubt_error(run: WorkflowRun, path: str, decision: str) -> RuntimeError:
     """Build the error for a decision on a path that is not in doubt."""
-    hold_data = run._held or {}
+    hold_data = run.run_state.hold or {}
     reason = f"run '{run.run_id}' is held ({hold_data['reason']}). {hold_data['message']}"
     if hold_data["reason"] == "in doubt":
         reason = f"the code of run '{run.run_id}' has abandoned it. Retry the run without a path."
@@ -557,13 +636,3 @@ def decision_result(decision: str, value: Any) -> Result | None:
     if decision == "retry":
         return None
     return Result.ok(value) if decision == "skip" else Result.failed(str(value), "DeclaredFailed")
-
-
-def cancellation_data(run: WorkflowRun, reason: str, killed: list[str], top: str | None) -> dict[str, Any]:
-    """Return the data of `workflow_cancelled`; `top` is the enclosing run being stopped."""
-    stopped_with = {} if top is None else {"stopped_with": top}
-    return {"run_id": run.run_id, "reason": reason, "killed": killed, **stopped_with}
-
-
-def ignore_write_error(error: NerveError) -> None:
-    """Do nothing: the task that awaits the write gets the error."""

@@ -4,168 +4,226 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
-from nerve.core.json_codec import (
-    MAX_EVENT_DEPTH,
-    decode_json,
-    encode_json,
-    is_scalar_json,
-    replace_invalid_text,
-)
+from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.json_diagnostics import truncate_error_text
-from nerve.core.limits import Limits, limit_message
-from nerve.core.nodes.context import ExecutionContext, numbered_path
-from nerve.core.result import Result, error_text
+from nerve.core.limits import limit_message
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
 from nerve.core.runtime import NodeCall, Wait
+from nerve.core.tracebacks import NO_TRACE, FailureTrace
+from nerve.core.workflow.body_handlers import BodyHandlers, UpdateReply
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.engine.budget import ExhaustedBudget
-from nerve.engine.call_runner import IN_DOUBT_MESSAGE, CallRunner
-from nerve.engine.child_runs import child_id
+from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, BodyCancellation
+from nerve.engine.call_runner import CallRunner
+from nerve.engine.child_runner import ChildRunner, ChildRunOperations
+from nerve.engine.child_runs import has_asked_person
+from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.inherited_threads import InheritedThreads
-from nerve.engine.journal_writer import JournalWriter
-from nerve.engine.open_waits import EVENT_BY_WAIT_KIND, OpenWaits
+from nerve.engine.leaf_runtime import LeafRuntime
+from nerve.engine.open_waits import OpenWaits
+from nerve.engine.recorded_history import MISMATCH_HINT, RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
-from nerve.engine.run_budget import RunBudget
-from nerve.engine.session_budgets import SessionBudgets
+from nerve.engine.run_budget import RunBudget, SessionBudgets
+from nerve.engine.run_journal import RunJournal
+from nerve.engine.run_timers import RunTimers
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
-from nerve.errors import Conflict, LimitReached, NerveError, NotJson, Rejected, StoreFull, Suspended
+from nerve.engine.wall_clock import WallClock
+from nerve.errors import Conflict, InvalidRecord, LimitReached, NerveError, Rejected, StoreFull, Suspended
 from nerve.journal.events import (
-    call_key,
-    find_resets,
-    optional_until,
-    origin_ids,
-    resume_event_data,
-    settle_key,
-    usage_of_rows,
+    Event,
+    RunCancelled,
+    RunChanged,
+    RunCompleted,
+    RunEnd,
+    RunFailed,
+    RunOnHold,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    RunStopping,
+    UpdateCompleted,
 )
-from nerve.journal.replay import (
-    ROOT_PATH,
-    RecordedCall,
-    RecordInvalidated,
-    Replay,
-    ReplayEntry,
-    ReplayMismatch,
-    unknown_outcomes,
-)
-from nerve.store.port import EventRow, RunRow, Store
+from nerve.journal.index import JournalIndex, StoredJournal
+from nerve.journal.paths import ROOT_PATH
+from nerve.journal.replay import Replay, ReplayEntry
+from nerve.store.port import Definition, EventRow, RunRow, Store
 
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
 
-CANCEL_RETRY_INTERVAL_S = 5.0
-"""Seconds a cancelled body gets to end before the engine cancels it again."""
 
-REPAIRABLE_EVENTS = frozenset(
-    {"output_chunk", "tool_call", "plan", "usage", "log", "permission", "node_retrying"}
-)
-"""Events with text from agents, commands and errors; invalid characters in it must not fail the run."""
+@dataclass(frozen=True, slots=True)
+class ExecutorServices:
+    """What the engine provides to the executors of its runs."""
 
-
-class ExecutorHost(Protocol):
-    """What an executor needs from its engine."""
-
-    @property
-    def executors(self) -> Mapping[str, RunExecutor]: ...
-    @property
-    def committer(self) -> GroupCommitter: ...
-    @property
-    def is_shutting_down(self) -> bool: ...
-    @property
-    def dataspace(self) -> DurableDataspace: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def budgets(self) -> SessionBudgets: ...
-    def has_child_ended(self, run_id: str) -> bool: ...
-    def child_attempts(self, run_id: str, key: str) -> list[str]: ...
-    def usage_of_stopped_run(self, run_id: str) -> dict[str, Any]: ...
-    async def stop_started_children(self, executor: RunExecutor, reason: str) -> None: ...
-    async def stop_children(self, run_id: str, reason: str, path: str | None = None) -> None: ...
-    async def run_child(self, parent: RunExecutor, call: NodeCall, attempt: int, is_late: bool) -> Result: ...
-    def with_attempt_usage(self, parent: RunExecutor, call: NodeCall, result: Result) -> Result: ...
-    def has_asked_person(self, run_id: str) -> bool: ...
-    def on_idle(self, executor: RunExecutor) -> None: ...
-    def on_released(self, executor: RunExecutor) -> None: ...
-    def run_row(
-        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: Mapping[str, Any], at: float
-    ) -> RunRow: ...
-    def publish(self, run: WorkflowRun, rows: list[EventRow]) -> None: ...
+    store: Store
+    committer: GroupCommitter
+    budgets: SessionBudgets
+    children: ChildRunOperations
+    get_dataspace: Callable[[], DurableDataspace]
+    is_shutting_down: Callable[[], bool]
+    is_only_run: Callable[[], bool]
+    """Whether no other run is active in the session."""
+    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float], RunRow]
+    """Builds the stored row from the state, wake time and start of a run, after an event at a time."""
+    publish: Callable[[WorkflowRun, list[EventRow]], None]
+    on_idle: Callable[[RunExecutor], None]
+    on_released: Callable[[RunExecutor], None]
+    finish_stop: Callable[[RunExecutor, RunStopping], None]
+    """Ends a run whose cleanup continues after a restart."""
+    stop_run: Callable[[str, str, str | None], Awaitable[list[str]]]
+    """Stops a run by its id, if it is open, for a reason and with an enclosing run."""
 
 
 class RunExecutor:
-    """The runtime of one body: from start until it ends, is held, or is evicted from memory."""
+    """The runtime of one body: from start until it ends, is held, or is evicted from memory.
+
+    It composes the parts that do the work; each part knows only the other parts it is constructed with.
+    An executor without a body applies commands to a run whose code must not, or cannot, run now.
+    """
 
     def __init__(
         self,
-        host: ExecutorHost,
+        services: ExecutorServices,
         run: WorkflowRun,
-        start_data: dict[str, Any],
-        limits: Limits,
-        rows: Sequence[EventRow] = (),
+        start: RunStarted,
+        stored: StoredJournal | None = None,
+        *,
+        has_body: bool = True,
     ) -> None:
-        self.host, self.run, self.start_data, self.limits = host, run, start_data, limits
-        self.overrides: dict[str, dict[str, Any]] = start_data.get("overrides") or {}
-        self.has_optional_history = bool(rows) and optional_until(rows) > 0
-        """Whether child runs may exist that the code no longer requests."""
-        self.usage = usage_of_rows(rows)
-        self.budget = RunBudget(self, rows)
-        self.detached = False
-        """Whether the executor has let go of the body; nothing the body does from then on affects the run."""
-        # While a stop is in progress the run row keeps the state from before it. A crash in the middle then
-        # recovers a run that can still be resumed or stopped.
-        self.is_stopping = False
-        self.state_before_stop: WorkflowState | None = None
-        """The state before a stop began, which recovery finds after a crash during the stop."""
-        self.final_state: WorkflowState | None = None
-        self.forced_error: Exception | None = None
-        self.pause_barrier: asyncio.Future[None] | None = None
-        self.steps_in_doubt: list[str] = []
-        self.newly_requested_paths: list[str] = []
-        """Paths that the body requests during replay and that are not in the journal."""
-        is_forked = "forked_from" in start_data
-        self.threads = (
-            AgentThreads(InheritedThreads(host.store, start_data, rows)) if is_forked else AgentThreads()
-        )
+        self._services, self.run, self.state, self.start = services, run, run.run_state, start
+        self.has_body = has_body
+        index = stored.index if stored is not None else JournalIndex()
+        events = stored.events if stored is not None else []
+        self.state.recorded_status = None
+        if stored is not None:
+            self.state.limits, self.state.children, self.state.tags = index.limits, {}, dict(index.tags)
         self.main_task: asyncio.Task[None] | None = None
-        self.loop = asyncio.get_running_loop()
+        self._forced_stop = RunStopping()
+        """Why the body is cancelled when the run fails, whatever the body does."""
+        self._cleanup_error: str | None = None
+        """What the body raised while it was being stopped."""
+        self._loop = asyncio.get_running_loop()
         # The body and its tasks share one copied context, so TASK_OWNER marks exactly the tasks of this
         # body and never leaks into the task that called start().
         self._body_context = contextvars.copy_context()
-        self._resets = find_resets(rows)
-        # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
-        # a run with optional history (a fork, or changed code) can contain such rows.
-        self.unknown_outcomes = unknown_outcomes(rows) if self.has_optional_history else set()
-        """Leaves that may have run, including those whose records have been reset."""
-        replay = Replay(rows[1:], optional_until(rows), origin_ids(start_data)) if len(rows) > 1 else None
+        is_replayed = has_body and len(events) > 1
+        replay = Replay(events[1:], index.optional_until, start.origin_ids) if is_replayed else None
         self.dispatcher = ResultDispatcher(
-            replay if replay and not replay.is_finished else None,
-            self.hold_for_mismatch,
-            self._prepare_to_go_live,
-        )
-        self.journal = JournalWriter(
             run.run_id,
-            rows[-1].seq if rows else 0,
-            host.committer,
-            self._current_row,
+            replay if replay and not replay.is_finished else None,
+            self._on_mismatch,
+            self._prepare_to_go_live,
+            self._on_recorded_stop,
+        )
+        self.journal = RunJournal(
+            run.run_id,
+            index,
+            events,
+            services.store,
+            services.committer,
+            self._make_run_row,
             self._on_commit,
             self.on_write_failed,
         )
-        # Every row the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
+        # Every event the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
         self.dispatcher.committed_seq = self.journal.seq
-        self.call_runner, self.open_waits, self.side_effects = (
-            CallRunner(self),
-            OpenWaits(self, rows),
-            SideEffects(self),
+        timers, self._wall_clock = RunTimers(), WallClock(run, index.clock.seconds, self.fail_run)
+        self.barrier = ExecutionBarrier(
+            self.state, self.journal, self.dispatcher, timers, services.is_shutting_down
         )
+        self.budget = RunBudget(
+            run.run_id,
+            self.state,
+            start,
+            index,
+            self.journal,
+            services.budgets,
+            services.children.usage_of_stopped_runs,
+        )
+        self._history = RecordedHistory(
+            index,
+            self.state,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self.budget,
+            self.hold,
+            lambda run_id: has_asked_person(services.store, run_id),
+        )
+        running_leaves: dict[str, LeafRuntime] = {}
+        self.journal.summary.running_leaves = running_leaves
+        self.open_waits = OpenWaits(
+            run,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self._history,
+            timers,
+            self._wall_clock,
+            running_leaves,
+            services.get_dataspace,
+        )
+        self._side_effects = SideEffects(
+            start,
+            index,
+            self.state,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self._history,
+            self._count_iteration,
+        )
+        self.cancellation = BodyCancellation(
+            self.state, self.journal, self.dispatcher, self.barrier, self._side_effects
+        )
+        self._children = ChildRunner(
+            run,
+            start,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self._history,
+            self.budget,
+            timers,
+            self._wall_clock,
+            services.children,
+            self.on_write_failed,
+        )
+        is_forked = start.forked_from is not None
+        inherited = InheritedThreads(services.store, start, events) if is_forked else None
+        self.call_runner = CallRunner(
+            self.state,
+            start.overrides or {},
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self._history,
+            self.open_waits,
+            self._side_effects,
+            self._children,
+            self.budget,
+            timers,
+            AgentThreads(inherited) if inherited is not None else AgentThreads(),
+            running_leaves,
+            self._check_limits,
+            services.is_only_run,
+        )
+
+    @property
+    def has_optional_history(self) -> bool:
+        """Whether child runs may exist that the code no longer requests."""
+        return self._history.has_optional_records
 
     # -- the runtime that the body sees --------------------------------------------------------------
 
@@ -176,185 +234,260 @@ class RunExecutor:
         return self.open_waits.wait(wait)
 
     def interrupted_step(self, path: str) -> str | None:
-        return self.call_runner.interrupted_steps.find_within(path)
+        return self._children.interrupted_steps.find_within(path)
+
+    def begin_cleanup(self) -> None:
+        self.cancellation.begin_cleanup()
+
+    def end_cleanup(self) -> bool:
+        return self.cancellation.end_cleanup()
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        self.side_effects.emit(path, type, data)
+        self._side_effects.emit(path, type, data)
 
     def now(self, path: str) -> datetime:
-        return self.side_effects.now(path)
+        return self._side_effects.now(path)
 
     def random(self, path: str) -> float:
-        return self.side_effects.random(path)
+        return self._side_effects.random(path)
 
     def new_id(self, path: str) -> str:
-        return self.side_effects.new_id(path)
+        return self._side_effects.new_id(path)
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        self._side_effects.set_tags(tags)
+
+    def is_patched(self, name: str) -> bool:
+        return self._side_effects.is_patched(name)
+
+    def _reply_to_update(self, reply: UpdateReply) -> None:
+        completed = UpdateCompleted(
+            reply.name, reply.message, reply.result, reply.error, error_type=reply.error_type
+        )
+        self._side_effects.complete_update(completed)
 
     # -- the life of the body ------------------------------------------------------------------
 
     def start_body(self) -> None:
         """Run the body from its start in a task of its own."""
-        run = self.run
-        run._state, run._held = WorkflowState.RUNNING, None
+        run, state = self.run, self.state
+        state.set_running()
+        if self.journal.index.stopping is not None:
+            state.status = WorkflowState.STOPPING
         session = run.workflow.session
         execution = ExecutionContext(
             session,
-            run._input,
+            state.input,
             workflow_id=run.workflow_id,
             run_id=run.run_id,
-            params=run._params,
+            params=state.params,
             _runtime=self,
         )
-        context = WorkflowContext(session, run._input, run._params, {}, run, execution)
+        state.handlers = BodyHandlers(execution, self._reply_to_update)
+        context = WorkflowContext(session, state.input, state.params, {}, run, execution)
         self._body_context.run(TASK_OWNER.set, self.dispatcher)
         self.main_task = self._body_context.run(
-            self.loop.create_task, self._run_body(context), context=self._body_context
+            self._loop.create_task, self._run_body(context), context=self._body_context
         )
-        self.open_waits.update_wall_clock()
+        self._wall_clock.update()
+
+    def use_definition(self, definition: Definition) -> None:
+        """Continue the run with a definition; record it, if it is another than before."""
+        if definition.hash != self.start.definition:
+            self.start = replace(self.start, definition=definition.hash)
+            self.journal.append(RunChanged(definition.hash), "")
+            self.journal.attach_definition(definition)
+            self.journal.mark_row_dirty()
 
     async def _run_body(self, context: WorkflowContext) -> None:
+        barrier = self.barrier
         try:
             value = await self.run.workflow.run_body(context)
             text = encode_json(value)
-            if self.forced_error is not None:
-                raise self.forced_error
+            if barrier.forced_error is not None:
+                raise barrier.forced_error
         except (Suspended, asyncio.CancelledError) as error:
             # A cancellation by the engine (stop, suspend) is not an outcome: the command that cancels writes
             # the event. Only a CancelledError that the code itself raised is a failure.
-            if self.forced_error is not None:
-                await self._end_with_failure(self.forced_error)
-            elif isinstance(error, asyncio.CancelledError) and not self.host.is_shutting_down:
+            if barrier.forced_error is not None:
+                await self._end_with_failure(barrier.forced_error)
+            elif isinstance(error, asyncio.CancelledError) and not barrier.is_shutting_down():
                 await self._end_with_failure(RuntimeError("The workflow function raised CancelledError"))
         except KeyboardInterrupt:
             raise
         except Rejected as error:
-            cancellation = {
-                "run_id": self.run.run_id,
-                "reason": error.reason,
-                "killed": [],
-                "error_type": "Rejected",
-            }
-            await self._end_run(
-                "workflow_cancelled",
-                encode_json(cancellation, max_depth=None),
-                WorkflowState.CANCELLED,
-                error=error,
-            )
+            rejected = RunCancelled(self.run.run_id, error.reason, error_type=REJECTED_ERROR_TYPE)
+            await self._end_run(rejected, WorkflowState.CANCELLED, error=error)
+        except InvalidRecord as error:
+            self.hold(RunOnHold("mismatch", f"{error}. {MISMATCH_HINT}", error.path))
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and asyncio.current_task(self.loop) is not self.main_task:
+            if barrier.is_unwinding:
+                self._cleanup_error = f"{type(error).__name__}: {error_text(error)}"
+            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not self.main_task:
                 raise  # the garbage collector closes a body that the engine dropped: not an outcome
-            await self._end_with_failure(self.forced_error or error)
+            await self._end_with_failure(barrier.forced_error or error)
         else:
-            data = f'{{"run_id":"{self.run.run_id}","result":{text},"duration_s":{self._elapsed_seconds()}}}'
+            completed = RunCompleted(self.run.run_id, text, self._elapsed_seconds())
             # The caller gets the value as a later reader of the journal would, so results do not change
             # after a restart.
             result = value if is_scalar_json(value) else decode_json(text)
-            await self._end_run("workflow_completed", data, WorkflowState.COMPLETED, result=result)
+            await self._end_run(completed, WorkflowState.COMPLETED, result=result)
 
     async def _end_with_failure(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
         error_message = truncate_error_text(getattr(error, "error", None) or error_text(error))
-        data = {
-            "run_id": self.run.run_id,
-            "error": error_message,
-            "error_type": name,
-            "duration_s": self._elapsed_seconds(),
-        }
-        await self._end_run(
-            "workflow_failed", encode_json(data, max_depth=None), WorkflowState.FAILED, error=error
-        )
+        trace = FailureTrace.of(error)
+        failed = RunFailed(self.run.run_id, error_message, name, self._elapsed_seconds(), *trace)
+        await self._end_run(failed, WorkflowState.FAILED, error=error)
 
     def _elapsed_seconds(self) -> float:
-        started_at = self.run._started_at
+        started_at = self.state.started_at
         return round((datetime.now(UTC) - started_at).total_seconds(), 3) if started_at else 0.0
 
     async def _end_run(
-        self,
-        type: str,
-        data: str,
-        state: WorkflowState,
-        result: Any = None,
-        error: BaseException | None = None,
+        self, end: RunEnd, status: WorkflowState, result: Any = None, error: BaseException | None = None
     ) -> None:
         """Write how the run ended, unless the body ended before it requested everything in the journal."""
-        if self.is_stopping or self.is_inactive:
+        if self.barrier.is_stopping or self.barrier.is_inactive:
             return
-        if (obstacle := self._find_unrequested_record()) is not None:
-            self.hold_for_mismatch(
+        if (obstacle := self._history.find_unrequested_record()) is not None:
+            self._history.hold_for_mismatch(
                 obstacle, f"the code now {'raises ' + describe_error(error) if error else 'ends'}"
             )
             return
+        # A body that ends during replay has not gone live; a step in doubt is decided before the run ends.
+        if self.dispatcher.replay is not None and not self._prepare_to_go_live():
+            return
         # Detach before the awaits below: while children stop, no task of the body may start new work or be
         # recorded as abandoned.
-        self.detached = True
-        self.open_waits.cancel_timers()
+        self.detach()
+        reason = "its parent has ended"
         try:
-            for child in list(self.run._children.values()):
-                await child.stop("its parent has ended")
+            for child in list(self.state.children.values()):
+                await child.stop(reason)
             # Code that changed may no longer know children that earlier code started, so the store is asked
             # for them.
             if self.has_optional_history:
-                await self.host.stop_children(self.run.run_id, "its parent has ended")
+                await self._services.children.stop_open_children(self.run.run_id, reason)
             if len(self.dispatcher.tasks) > 1:
                 await self.cancel_tasks(except_task=self.main_task)
-                await self.host.stop_started_children(self, "its parent has ended")
+                await self._stop_started_children(reason, None)
         except NerveError as unwritten:
             self.on_write_failed(unwritten)
             return
         # Children end first, their usage is recorded next, and the final event is written last: after it
         # nothing may follow in the journal, and a crash before it leaves the run open to be finished again.
-        self.side_effects.flush_deferred()
+        self._side_effects.flush_deferred()
         self.budget.record_stopped_children()
-        if await self.write_final_event(type, data, state) is not None:
+        if await self._write_end(end, status) is not None:
             return
-        run = self.run
-        run._result, run._exception = result, error
-        if error is not None:
-            payload = decode_json(data)
-            run._error, run._error_type = payload.get("error", payload.get("reason")), payload["error_type"]
-        self.finish(state)
+        self.state.exception = error
+        self.state.set_outcome(*(StoredOutcome(result) if error is None else outcome_of_run(end)))
+        self._finish(status)
 
-    def _find_unrequested_record(self) -> ReplayEntry | None:
-        """Return the first record the body had to request and had not when it ended."""
-        replay = self.dispatcher.replay
-        if replay is None:
-            return None
-        while (obstacle := replay.next_unmatched()) is not None:
-            obstacle.is_done = self.dispatcher.is_awaited(obstacle)
-            if not (obstacle.is_done or replay.skip_unawaited(obstacle) or replay.skip_optional(obstacle)):
-                break
-        return obstacle
+    async def stop(self, reason: str, top: str | None) -> list[str]:
+        """Stop the children, then the body, and end the run; return the paths that were running.
 
-    async def write_final_event(self, type: str, data: str, state: WorkflowState) -> NerveError | None:
+        `top` is the enclosing run that is being stopped, if any.
+        """
+        run_id, state = self.run.run_id, self.state
+        # Set before the first await, so that nothing the body does from here on is recorded as its outcome.
+        self.barrier.is_stopping = True
+        is_cleaning_up = self.barrier.is_stop_recorded
+        if not is_cleaning_up:
+            state.recorded_status, state.status = state.status, WorkflowState.STOPPING
+        killed, top_of_children = list(self.call_runner.running_leaves), top or run_id
+        try:
+            # Children stop before their parent: after a crash in between, recovery finds the parent open
+            # and finishes the stop. The other way around, the children would be orphans.
+            if not is_cleaning_up:
+                self.barrier.stop_new_work()
+                for path, child in list(state.children.items()):
+                    inner_paths = await self._services.stop_run(child.run_id, reason, top_of_children)
+                    killed += [path + inner for inner in inner_paths]
+            if self.has_body:
+                await self.cancellation.unwind(RunStopping(run_id, reason, top))
+            else:
+                await self._services.children.stop_open_children(run_id, reason, top=top_of_children)
+            await self.cancel_tasks()
+            # A task may have started a child between the loop above and its own cancellation.
+            killed += await self._stop_started_children(reason, top_of_children)
+        except NerveError as unwritten:
+            self.on_write_failed(unwritten)
+            raise
+        if self.barrier.is_detached:
+            # Held, or the session was closed, during the cleanup; a later executor continues it.
+            return killed
+        self.budget.record_stopped_children()
+        # Buffered with the final event and committed in the same batch, or not at all.
+        for path, abandoned in self.journal.index.stop_events():
+            self.journal.append(abandoned, path)
+        self._side_effects.flush_deferred()
+        cancelled = RunCancelled(run_id, reason, killed, top, error=self._cleanup_error)
+        if (error := await self._write_end(cancelled, WorkflowState.CANCELLED)) is not None:
+            raise error
+        state.error = reason or None
+        self._finish(WorkflowState.CANCELLED)
+        return killed
+
+    def _on_recorded_stop(self, event: Event) -> None:
+        """Cancel the body where it was cancelled before the restart, and end the run after its cleanup."""
+        assert isinstance(event, RunStopping)
+        if event.error_type is not None:
+            self.barrier.forced_error = RecordedFailure(event.error or "", event.error_type)
+        else:
+            self.barrier.is_stopping = True
+        self.cancellation.repeat(event)
+        if self.barrier.is_stopping:
+            self._services.finish_stop(self, event)
+
+    @property
+    def is_cleaning_up(self) -> bool:
+        """Whether the run is being stopped, and its journal says so: a crash loses nothing of its cleanup."""
+        return self.barrier.is_stop_recorded
+
+    async def _stop_started_children(self, reason: str, top: str | None) -> list[str]:
+        """Stop the children that the run had just started when it ended."""
+        killed: list[str] = []
+        for path, run_id in self.budget.open_children:
+            killed += [path + inner for inner in await self._services.stop_run(run_id, reason, top)]
+        return killed
+
+    async def _write_end(self, end: RunEnd, status: WorkflowState) -> NerveError | None:
         """Write the last event of the run; return the error if that fails, in which case the run is held."""
-        self.detached = True
-        self.run._gates.clear()
-        self.final_state = state
+        self.detach()
+        self.state.gates.clear()
+        self.state.recorded_status = status
         self.journal.mark_row_dirty()
         try:
             # The settle key of the root is unique in the store, so two processes cannot both end the run.
-            await self.journal.wait_durable(self.journal.append(type, "", data, ROOT_PATH))
+            await self.journal.wait_durable(self.journal.append(end, "", ROOT_PATH, urgent=True))
         except NerveError as error:
-            self.final_state = None
+            self.state.recorded_status = None
             return error
         return None
 
-    def finish(self, state: WorkflowState) -> None:
+    def _finish(self, status: WorkflowState) -> None:
         """Mark the run as ended; its final event is on disk."""
         # The state is final before watchers hear of it, and the executor is gone from the engine: a
         # callback that looks the run up must not find it active.
-        self.run._mark_ended(state)
+        self.state.mark_ended(status)
         self.release()
-        self.run._notify()
+        self.state.notify_watchers()
+
+    def detach(self) -> None:
+        """Let go of the body: nothing it does from here on affects the run."""
+        self.barrier.is_detached = self.dispatcher.is_cancelled = True
+        self._wall_clock.close()
+        self.open_waits.cancel_timers()
 
     def release(self) -> None:
         """Stop executing the run; pending writes still complete."""
-        self.detached = True
-        self.open_waits.cancel_timers()
+        self.detach()
         self.dispatcher.stop()
         self.journal.close()
         self.budget.close()
-        self.host.on_released(self)
+        self._services.on_released(self)
 
     async def cancel_tasks(self, except_task: asyncio.Future[Any] | None = None) -> None:
         """Cancel the tasks the body started and wait until they have ended."""
@@ -373,388 +506,165 @@ class RunExecutor:
         self.dispatcher.stop(Suspended())
         self.open_waits.suspend()
 
-    def fail_run(self, error: Exception) -> None:
-        """Fail the run with an error, even if the body catches it."""
-        if self.is_inactive:
-            return
-        self.forced_error = error
-        # The current task raises by itself; cancelling it would also cancel the write of the failure.
-        if self.main_task is not None and asyncio.current_task() is not self.main_task:
-            self.main_task.cancel()
-
-    def check_limits(self, path: str) -> None:
-        if name := self.usage.exceeded_limit(self.limits):
-            self.fail_run(
-                LimitReached(name, limit_message(name, self.limits, path, kind=self.run.workflow.kind))
-            )
-            raise Suspended
-
-    # -- holding -------------------------------------------------------------------------------
-
-    def hold(self, reason: str, message: str, path: str = "") -> None:
-        """Suspend the body and hold the run until the user decides."""
-        if self.is_inactive:
-            return
-        self._set_held(reason, message, path)
-        # The event goes to the journal before suspend() closes it.
-        self._record_held()
-        self.suspend()
-        self.cancel_other_tasks()
-
     def cancel_other_tasks(self) -> None:
-        for task in self.dispatcher.tasks - {asyncio.current_task()}:
+        for task in self.dispatcher.tasks.keys() - {asyncio.current_task()}:
             task.cancel()
 
-    def _set_held(self, reason: str, message: str, path: str, **extra: Any) -> None:
-        self.run._held = {"reason": reason, "message": message, "path": path, **extra}
-        self.run._state = WorkflowState.HELD
+    # -- limits --------------------------------------------------------------------------------
 
-    def _record_held(self) -> None:
-        self.open_waits.record_timer_pauses()
-        seq = self.journal.append("workflow_held", "", encode_json(self.run._held, max_depth=None))
-        self.journal.mark_row_dirty()
-        self.journal.wait_durable(seq).add_done_callback(lambda _: self.run._notify())
+    def fail_run(self, error: Exception) -> None:
+        """Fail the run with an error, even if the body catches it."""
+        barrier = self.barrier
+        if barrier.is_inactive or barrier.is_stopping or barrier.forced_error is not None:
+            return
+        barrier.forced_error = error
+        barrier.stop_new_work()
+        error_type = getattr(error, "error_type", "") or type(error).__name__
+        self._forced_stop = RunStopping(self.run.run_id, error=error_text(error), error_type=error_type)
+        self.cancellation.cancel_when_idle(self._forced_stop)
 
-    def hold_for_mismatch(self, obstacle: ReplayEntry, found_instead: str = "") -> None:
-        """Hold the run because the body does not request what the journal has next."""
-        requested = ", ".join(self.newly_requested_paths)
-        found_instead = found_instead or (
-            f"the code now requests {requested}" if requested else "the code no longer requests it"
-        )
-        key = obstacle.key
-        request_name = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
-        self.hold(
-            "mismatch",
-            f"{request_name}: the journal has {obstacle.row.type} (event {obstacle.seq}), {found_instead}. "
-            f"{MISMATCH_HINT}",
-            obstacle.row.path,
-        )
+    def _check_limits(self, path: str) -> bool:
+        """Return whether the run may continue; fail it if it has reached a limit on its work."""
+        limits = self.state.limits
+        name = self.budget.usage.exceeded_limit(limits)
+        if name:
+            self.fail_run(LimitReached(name, limit_message(name, limits, path, kind=self.run.workflow.kind)))
+        return not name
 
-    def _prepare_to_go_live(self) -> bool:
-        # A step in doubt is decided before anything new runs: new work could depend on an effect that never
-        # happened.
-        if not self.steps_in_doubt:
-            self.side_effects.flush_deferred()
-            if (optional_replay := self.dispatcher.optional_replay) is not None:
-                self._invalidate(
-                    optional_replay, optional_replay.unrequested_gates(), "the code no longer requests it"
-                )
-            return True
-        self._hold_for_step_in_doubt(self.steps_in_doubt[0])
-        return False
+    def _count_iteration(self, path: str) -> None:
+        self.budget.usage.iterations += 1
+        if not self.barrier.is_cleaning_up and not self._check_limits(path):
+            self.cancellation.cancel(self._forced_stop, except_task=asyncio.current_task())
+            raise Suspended
 
-    def _hold_for_step_in_doubt(self, path: str) -> None:
-        self.hold("in doubt", IN_DOUBT_MESSAGE.format(path=path), path)
+    # -- holds ---------------------------------------------------------------------------------
 
-    def hold_for_budget(self, exhausted: ExhaustedBudget, path: str) -> None:
-        """Start no new work until the budget is raised; running work is finished and recorded."""
-        if self.pause_barrier is None:
-            limit = {} if exhausted.limit is None else {"limit": exhausted.limit}
-            self.hold_new_work(
-                "budget", str(exhausted), path, purse=exhausted.budget.run_id or "day", **limit
-            )
-            if exhausted.budget.run_id is None:
-                self.host.budgets.watch_for_midnight()
-
-    def hold_new_work(self, reason: str, message: str, path: str, **extra: Any) -> asyncio.Future[None]:
-        """Start no new work until the user decides; return the future that completes on resume."""
-        if self.pause_barrier is None:
-            # The barrier stops new work and the flag stops new outcomes; set together, since an outcome
-            # that still came through would be journaled before the event that holds the run.
-            self.pause_barrier, self.dispatcher.is_paused = self.loop.create_future(), True
-            self._set_held(reason, message, path, **extra)
-            self._record_held()
-        return self.pause_barrier
+    def hold(self, hold: RunOnHold) -> None:
+        """Suspend the body and hold the run until the user decides."""
+        # A stop cancels the tasks of the body, which then does not request what the journal has next.
+        if self.barrier.is_inactive or (self.barrier.is_stopping and not self.barrier.is_stop_recorded):
+            return
+        # The event goes to the journal before suspend() closes it.
+        self.barrier.record_hold(hold)
+        self.suspend()
+        self.cancel_other_tasks()
 
     def on_write_failed(self, error: NerveError) -> None:
         """Suspend the body because an event of the run, or of a child run, cannot be written."""
         # No event is appended: the journal cannot be written. The hold exists in memory only, and recovery
         # resumes from the last committed event.
-        self._set_held(*describe_write_failure(error), "")
+        self.state.set_held(hold_for_write_failure(error).to_data())
         self.suspend()
-        self.run._forget_gates()
+        self.state.forget_gates()
         self.cancel_other_tasks()
-        self.run._notify()
+        self.state.notify_watchers()
 
-    # -- between the body and the journal ------------------------------------------------------
+    # -- what the dispatcher and the journal report ---------------------------------------------
 
-    def raise_if_cancelled(self) -> None:
-        """Raise Suspended in a stopped or released body, which `except Exception` does not catch."""
-        if self.is_cancelled_by_engine():
-            raise Suspended
+    def _on_mismatch(self, obstacle: ReplayEntry) -> None:
+        self._history.hold_for_mismatch(obstacle)
 
-    def is_cancelled_by_engine(self) -> bool:
-        """Whether the engine, and not the body itself, cancels the tasks of the body."""
-        return (
-            self.detached or self.is_stopping or self.forced_error is not None or self.host.is_shutting_down
-        )
-
-    @property
-    def is_inactive(self) -> bool:
-        """Whether the body no longer affects the run."""
-        return self.detached or self.host.is_shutting_down
-
-    def lookup_recorded(self, path: str, request_hash: str, request_text: str) -> RecordedCall | None:
-        """Return what the journal has for a request of the body."""
-        source = self.dispatcher.replay or self.dispatcher.optional_replay
-        if source is None:
-            return None
-        try:
-            recorded = source.lookup(path, request_hash, request_text)
-        except ReplayMismatch as mismatch:
-            if not source.is_optional(path):
-                self.hold("mismatch", f"{mismatch}. {MISMATCH_HINT}", path)
-                raise Suspended from None
-            self._reset_path(source, path, str(mismatch))
-            return None
-        if recorded is None and self.dispatcher.replay is not None:
-            self.newly_requested_paths.append(path)
-        # In optional history an abandoned call is not replayed as abandoned: the changed code may wait for
-        # it.
-        if recorded is not None and recorded.request.is_optional and recorded.is_abandoned:
-            self._reset_path(source, path, "the code may now wait for it")
-            return None
-        return recorded
-
-    def was_delivered(self, path: str) -> bool:
-        """Whether the outcome at a path was delivered to the body in the recorded run."""
-        source = self.dispatcher.replay or self.dispatcher.optional_replay
-        return source is not None and source.is_settled(path)
-
-    def _reset_path(self, source: Replay, path: str, because: str) -> None:
-        """Discard what is recorded at a path, so that it runs again."""
-        # Answers first: which answers come later is found in the records that forget() drops.
-        self.invalidate_later_answers(source.request_seq(path))
-        self._record_reset(path, because)
-        source.forget(path)
-
-    def _record_reset(self, path: str, because: str) -> None:
-        self._resets.append((path, self.append_event("path_reset", path, {"because": because})))
-        self.budget.on_replaced(path)
-
-    def invalidate_later_answers(self, after: float = 0) -> None:
-        """Discard answers recorded after an event, because something before them runs again.
-
-        A person answered for what was shown then. Answers not yet delivered are requested again.
-        """
-        source = self.dispatcher.replay or self.dispatcher.optional_replay
-        if source is not None:
-            paths = source.undelivered_answers(after, self.host.has_asked_person)
-            self._invalidate(source, paths, "a step before it runs again, so the answer may not apply")
-
-    def _invalidate(self, source: Replay, paths: list[str], because: str) -> None:
-        """Discard what is recorded at paths, and the outcomes of the steps around them."""
-        if not paths:
-            return
-        for path in paths:
-            self._record_reset(path, because)
-            self.open_waits.forget_path(path)
-        source.reopen(paths)
-        self.dispatcher.release_unordered()
-
-    async def await_recorded(self, recorded: RecordedCall) -> Any:
-        """Return the recorded outcome in its turn; an abandoned call stays open until abandoned again.
-
-        A recorded outcome is delivered even to a body that is cancelling: in the recorded run its leaf also
-        ended first.
-        """
-        record, delivery = recorded.outcome, self.dispatcher
-        assert record is not None
-        if record.kind == "settle":
-            future = delivery.recorded_outcome(record)
-            is_ordered = (
-                recorded.request.row.type not in EVENT_BY_WAIT_KIND.values() and not record.is_optional
-            )
-            try:
-                outcome = await (self._wait_in_turn(future) if is_ordered else delivery.wait_for(future))
-            # The exception is caught so that is_void is checked in one place; it is raised again below.
-            except TimeoutError as timeout:
-                outcome = timeout
-            if record.is_void:
-                raise RecordInvalidated
-            record.is_done = True
-            if isinstance(outcome, TimeoutError):
-                raise outcome
-            return outcome
-        try:
-            await delivery.wait_forever()
-        except asyncio.CancelledError:
-            if record.is_outcome and not self.is_cancelled_by_engine():
-                await self._wait_in_turn(delivery.recorded_outcome(record))
-            raise
-        finally:
-            record.is_done = True
-            delivery.dispatch()
-
-    def _wait_in_turn(self, future: asyncio.Future[Any]) -> Awaitable[Any]:
-        return self.dispatcher.wait_in_turn(future, self.is_cancelled_by_engine)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether new work may start at once."""
-        return self.dispatcher.replay is None and self.pause_barrier is None
-
-    @property
-    def can_commit_inline(self) -> bool:
-        """Whether this is the only active run and its body has never had a second task."""
-        return self.dispatcher.is_sequential and len(self.host.executors) == 1
-
-    async def hold_in_doubt(self, path: str) -> None:
-        """Hold the run after replay for a step that may have run already; never returns."""
-        if self.dispatcher.replay is not None:
-            self.steps_in_doubt.append(path)
-            await self.dispatcher.wait_for(self.dispatcher.wait_for_live())
-        self._hold_for_step_in_doubt(path)
-        raise Suspended
-
-    async def wait_until_live(self) -> None:
-        """Wait until replay has ended and the run is not paused."""
-        if self.dispatcher.replay is not None:
-            await self.dispatcher.wait_for(self.dispatcher.wait_for_live())
-        while self.pause_barrier is not None:
-            # shield(): the barrier is shared by all tasks of the body, and cancelling one must not cancel
-            # it for all.
-            await asyncio.shield(self.pause_barrier)
-        self.raise_if_cancelled()
-
-    def record_abandoned(
-        self,
-        path: str,
-        type: str,
-        recorded: RecordedCall | None,
-        is_settled: bool,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> int | None:
-        """Record that the body abandoned a call or wait, so that replay does so again.
-
-        Return the sequence number of the event, or None if none is written. `attributes` has the usage to
-        charge.
-        """
-        if self.is_cancelled_by_engine() or (recorded is not None and recorded.is_abandoned):
-            return None
-        has_usage = attributes is not None and attributes["usage"] is not None and not is_settled
-        if attributes is not None and not is_settled:
-            self.budget.spend(path, attributes["usage"], by_child="run_id" in attributes)
-        data = {"result": {"attributes": attributes}} if has_usage else {}
-        # A request that was settled before keeps that outcome; only an unsettled one is settled by being
-        # abandoned.
-        return self.append_event(type, path, data, None if is_settled else self.settle_key(path))
-
-    async def wait_for_turn(self, seq: int) -> None:
-        """Return when the event that ends an abandoned call has its turn."""
-        future = self.dispatcher.create_future()
-        self.dispatcher.enqueue(seq, future, None, durable=False)
-        await self._wait_in_turn(future)
-
-    def unused_path(self, path: str) -> str:
-        """Return an unused path for a request of a leaf: after a restart a leaf may make more requests."""
-        used_paths = {row.path for row in self.journal_rows() if row.path.startswith(path)}
-        number = 1
-        while (candidate := numbered_path(path, number)) in used_paths or candidate in self.run._gates:
-            number += 1
-        return candidate
-
-    def child_id(self, path: str, attempt: int = 1) -> str:
-        """Return the id of the child run of a call; a reset of the call changes the id."""
-        return child_id(self.run.run_id, self.call_key(path), attempt)
-
-    def call_key(self, path: str) -> str:
-        """Return the key that the ids of a call's child runs derive from."""
-        return call_key(path, self._resets)
-
-    def settle_key(self, path: str) -> str:
-        return settle_key(path, self._resets) if self._resets else path
-
-    def append_event(
-        self, type: str, path: str, data: Mapping[str, Any], settles: str | None = None, urgent: bool = False
-    ) -> int:
-        return self.journal.append(type, path, self.encode_event_data(type, data), settles, urgent=urgent)
-
-    def encode_event_data(self, type: str, data: Mapping[str, Any]) -> str:
-        """Return the JSON of an event's data; raise NotJson if it cannot be encoded."""
-        try:
-            return encode_json(data, max_depth=MAX_EVENT_DEPTH)
-        except NotJson:
-            if type not in REPAIRABLE_EVENTS:
-                raise
-            return encode_json(replace_invalid_text(data), max_depth=MAX_EVENT_DEPTH)
-
-    def journal_rows(self, after: int = 0) -> list[EventRow]:
-        """Return all rows after an event, including those not on disk yet."""
-        unwritten = self.journal.pending_rows
-        if unwritten and unwritten[0].seq <= after + 1:
-            return unwritten[after + 1 - unwritten[0].seq :]
-        stored = self.host.store.events(self.run.run_id, after)
-        # The commit runs in another thread: rows may be in the store and still be pending, and must count
-        # once.
-        return [*(row for row in stored if not unwritten or row.seq < unwritten[0].seq), *unwritten]
+    def _prepare_to_go_live(self) -> bool:
+        if self._history.hold_for_first_doubt():
+            return False
+        self._side_effects.flush_deferred()
+        self._history.invalidate_unrequested_gates()
+        return True
 
     def _on_commit(self, rows: list[EventRow]) -> None:
         self.dispatcher.committed_seq = self.journal.committed_seq
-        # The first commit is workflow_started. Nothing of the body runs before the run exists on disk.
-        if self.main_task is None and not self.detached:
-            self.start_body()
         self.dispatcher.dispatch()
-        self.host.publish(self.run, rows)
+        self.open_waits.show_recorded_gates()
+        self._services.publish(self.run, rows)
+        self.allow_eviction()
+
+    def allow_eviction(self) -> None:
+        """Let the engine evict the run from memory, if it only waits."""
         if self.open_waits.is_single_wait:
-            self.host.on_idle(self)
+            self._services.on_idle(self)
 
-    def _current_row(self, at: float) -> RunRow:
-        state = self.final_state or self.state_before_stop or self.run._state
-        return self.host.run_row(self.run, state, self.open_waits.wake_time, self.start_data, at)
+    def _make_run_row(self, at: float) -> RunRow:
+        status = self.state.recorded_status or self.state.status
+        # The row is written with the event of a gate, before the gate is shown.
+        if status in (WorkflowState.RUNNING, WorkflowState.WAITING):
+            status = self.open_waits.status
+        wake = self.open_waits.wake_time
+        row = self._services.make_run_row(self.run, status, wake, self.start, at)
+        self.state.end_timestamp = row.ended
+        return row
 
-    # -- pause ---------------------------------------------------------------------------------
+    # -- pause and resume ----------------------------------------------------------------------
 
     def pause(self) -> int:
         """Start no new work; return the sequence number of the event."""
-        self.pause_barrier, self.dispatcher.is_paused = self.pause_barrier or self.loop.create_future(), True
-        self.run._state = WorkflowState.PAUSING if self.call_runner.running_leaves else WorkflowState.PAUSED
-        self.open_waits.update_wall_clock()
+        self.barrier.pause()
+        self.state.status = WorkflowState.PAUSING if self.call_runner.running_leaves else WorkflowState.PAUSED
+        self._wall_clock.update()
         self.journal.mark_row_dirty()
-        resting = {"resting": sorted(self.call_runner.in_backoff)} if self.call_runner.in_backoff else {}
-        return self.append_event("workflow_paused", "", {"run_id": self.run.run_id, **resting}, urgent=True)
+        resting = sorted(self.call_runner.in_backoff) or None
+        return self.journal.append(RunPaused(self.run.run_id, resting), "", urgent=True)
 
     def raise_limits(self, limits: Mapping[str, Any]) -> int:
         """Raise budgets of a running run, one of whose children is held for them."""
         self.budget.raise_limits(limits)
-        return self.append_event(
-            "workflow_resumed", "", resume_event_data(self.run.run_id, limits), urgent=True
-        )
+        return self.journal.append(RunResumed(self.run.run_id, dict(limits) or None), "", urgent=True)
 
     def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
+        """Let new work start again; return the sequence number of the event."""
         self.budget.raise_limits(limits)
-        self.run._held, self.run._state = None, WorkflowState.RUNNING
+        self.state.set_running()
         self.open_waits.update_run_state()
         self.journal.mark_row_dirty()
-        # Waiting tasks wake in a later turn of the loop, so the event below precedes everything they
-        # record.
-        barrier, self.pause_barrier, self.dispatcher.is_paused = self.pause_barrier, None, False
-        if barrier is not None:
-            barrier.set_result(None)
-        seq = self.append_event(
-            "workflow_resumed", "", resume_event_data(self.run.run_id, limits, with_changes), urgent=True
-        )
+        # Waiting tasks wake in a later turn of the loop, so the event below precedes everything they record.
+        self.barrier.resume()
+        resumed = RunResumed(self.run.run_id, dict(limits) or None, with_changes)
+        seq = self.journal.append(resumed, "", urgent=True)
         self.dispatcher.dispatch()
         return seq
 
 
+class RecordedFailure(NerveError):
+    """The failure of a run whose cleanup continues after a restart."""
+
+    def __init__(self, error: str, error_type: str) -> None:
+        super().__init__(error)
+        self.error, self.error_type = error, error_type
+
+
 RESUME_HINT = "Resume the run to continue from its journal."
-MISMATCH_HINT = "Restore the code and resume the run, resume it with with_changes=True, or fork it."
 
 
-def describe_write_failure(error: NerveError) -> tuple[str, str]:
-    """Return the reason and the message of a hold after a failed write."""
+class StoredOutcome(NamedTuple):
+    """The outcome of a run that has ended."""
+
+    result: Any = None
+    error: str | None = None
+    error_type: str = ""
+    trace: FailureTrace = NO_TRACE
+
+
+def outcome_of_run(end: Event | None) -> StoredOutcome:
+    """Return the outcome of a run from its last event; without values if the run has not ended."""
+    match end:
+        case RunCompleted():
+            return StoredOutcome(end.result)
+        case RunFailed():
+            return StoredOutcome(None, end.error, end.error_type, FailureTrace(end.location, end.traceback))
+        case RunCancelled():
+            return StoredOutcome(None, end.reason or None, end.error_type or "")
+    return StoredOutcome()
+
+
+def hold_for_write_failure(error: NerveError) -> RunOnHold:
+    """Return the hold of a run after a failed write."""
     description = str(error) if str(error).endswith(".") else f"{error}."
     if isinstance(error, Conflict):
-        return "conflict", f"{description} Later events of the run are not written. {RESUME_HINT}"
+        return RunOnHold("conflict", f"{description} Later events of the run are not written. {RESUME_HINT}")
     reason = "storage_full" if isinstance(error, StoreFull) else "storage"
-    return reason, f"{description} Resume the run when the store is writable again."
+    return RunOnHold(reason, f"{description} Resume the run when the store is writable again.")
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the type and text of an error, and the line that raised it."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    location = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})" if trace else ""
-    return f"{type(error).__name__}: {error}{location}"
+    """Return the type and text of an error, and the line of the user's code that raised it."""
+    location = FailureTrace.of(error).location
+    return f"{type(error).__name__}: {error}" + (f" ({location})" if location else "")

@@ -2,69 +2,93 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nerve.core.json_codec import decode_json
-from nerve.core.workflow.run import WorkflowRun
+from nerve.core.events import WorkflowEventType
+from nerve.core.workflow.state import FINAL_STATE_VALUES
 from nerve.core.workflow.workflow import Workflow
-from nerve.dataspace import Change, Dataspace, Fact, Record, exactly
+from nerve.dataspace import Change, Dataspace, Fact, Record, exactly, literal
 from nerve.dataspace.builtin_records import (
     DEFINITION_LABEL,
+    INSTANCE_LABEL,
+    LOG_LABEL,
+    STATE_LABEL,
     workflow_definition,
     workflow_instance,
     workflow_log,
     workflow_state,
 )
 from nerve.dataspace.canonical_json import normalize_json
+from nerve.dataspace.matchers import NO_LITERAL
+from nerve.dataspace.pattern import Pattern
+from nerve.engine.run_summary import EVENT_BY_KIND, RunPosition, StoredSummary, event_of_wait
 from nerve.errors import NotJson
-from nerve.journal.replay import CONTROL_PREFIX, is_within_step
-from nerve.store.port import EventRow
+from nerve.journal.events import (
+    CallSettled,
+    CallStarted,
+    GateWaiting,
+    MessageWaiting,
+    NodeCompleted,
+    PathReset,
+    RunStarted,
+    SignalWaiting,
+    StateEntered,
+    TimerStarted,
+    WaitOpened,
+)
+from nerve.journal.index import RecordedEvent, is_guard, read_row
+from nerve.journal.paths import is_within_step
+from nerve.journal.waiting import describe_waits
+from nerve.store.port import EventRow, RunRow, WaitRow
 
 MAX_LOG_FACTS = 1000
 """Maximum number of log lines kept as facts."""
 MAX_ENDED_RUNS = 1000
 """Maximum number of ended runs kept as facts."""
+PROJECTED_LABELS = frozenset({DEFINITION_LABEL, INSTANCE_LABEL, STATE_LABEL, LOG_LABEL})
 
-LOG_TEMPLATES = {
-    "workflow_started": "started",
-    "workflow_completed": "completed",
-    "workflow_failed": "failed: {error}",
-    "workflow_cancelled": "cancelled: {reason}",
-    "workflow_paused": "paused",
-    "workflow_resumed": "resumed",
-    "workflow_held": "held: {message}",
-    "node_completed": "{path} done",
-    "step_completed": "{path} done",
-    "node_error": "{path} failed: {error}",
-    "step_failed": "{path} failed: {error}",
-    "node_timeout": "{path} {error}",
-    "node_retrying": "{path} is tried again: {error}",
-    "gate_waiting": "{path} asks: {prompt}",
-    "gate_answered": "{path} was answered: {answer}",
-    "gate_timeout": "{path} was not answered in time",
-    "signal_waiting": "{path} waits",
-    "signal_received": "{path} received",
-    "signal_timeout": "{path} received nothing in time",
-    "log": "{message}",
+LOG_TEMPLATES: dict[str, str] = {
+    WorkflowEventType.STARTED: "started",
+    WorkflowEventType.COMPLETED: "completed",
+    WorkflowEventType.FAILED: "failed: {error}",
+    WorkflowEventType.CANCELLED: "cancelled: {reason}",
+    WorkflowEventType.PAUSED: "paused",
+    WorkflowEventType.RESUMED: "resumed",
+    WorkflowEventType.HELD: "held: {message}",
+    WorkflowEventType.NODE_COMPLETED: "{path} done",
+    WorkflowEventType.STEP_COMPLETED: "{path} done",
+    WorkflowEventType.NODE_ERROR: "{path} failed: {error}",
+    WorkflowEventType.STEP_FAILED: "{path} failed: {error}",
+    WorkflowEventType.NODE_TIMEOUT: "{path} {error}",
+    WorkflowEventType.NODE_RETRYING: "{path} is tried again: {error}",
+    WorkflowEventType.GATE_WAITING: "{path} asks: {prompt}",
+    WorkflowEventType.GATE_ANSWERED: "{path} was answered: {answer}",
+    WorkflowEventType.GATE_TIMEOUT: "{path} was not answered in time",
+    WorkflowEventType.SIGNAL_WAITING: "{path} waits",
+    WorkflowEventType.SIGNAL_RECEIVED: "{path} received",
+    WorkflowEventType.SIGNAL_TIMEOUT: "{path} received nothing in time",
+    WorkflowEventType.MESSAGE_SENT: "message sent",
+    WorkflowEventType.MESSAGE_WAITING: "{path} waits",
+    WorkflowEventType.MESSAGE_RECEIVED: "{path} received",
+    WorkflowEventType.MESSAGE_TIMEOUT: "{path} received nothing in time",
+    WorkflowEventType.LOG: "{message}",
 }
 """The events that become log lines."""
 
-STATUS_BY_EVENT = {
-    "workflow_started": "running",
-    "workflow_completed": "completed",
-    "workflow_failed": "failed",
-    "workflow_cancelled": "cancelled",
-    "workflow_paused": "paused",
-    "workflow_resumed": "running",
-    "workflow_held": "held",
+STATUS_BY_EVENT: dict[str, str] = {
+    WorkflowEventType.STARTED: "running",
+    WorkflowEventType.COMPLETED: "completed",
+    WorkflowEventType.FAILED: "failed",
+    WorkflowEventType.CANCELLED: "cancelled",
+    WorkflowEventType.PAUSED: "paused",
+    WorkflowEventType.RESUMED: "running",
+    WorkflowEventType.HELD: "held",
 }
-START_EVENTS = ("node_started", "step_started")
-FINAL_STATUSES = ("completed", "failed", "cancelled")
-WAIT_EVENTS = ("gate_waiting", "signal_waiting", "timer_started")
+STATUS_BY_STATE = {"pending": "running", "waiting": "running", "pausing": "paused", "stopping": "running"}
+"""The states of rows whose status has another name."""
 RECORD_DEPTH = 3
 """Depth of an input or a wait within its record."""
 
@@ -79,35 +103,46 @@ class RunFactState:
     parent: tuple[str, str] | None = None
     """The run that called it, and the path of the call."""
     status: str = "running"
-    step: str | None = None
-    """The state of its state machine, or else its current top-level step."""
-    machine: str | None = None
-    """The path of the outermost state machine it is in."""
-    waits_by_path: dict[str, Any] = field(default_factory=dict)
+    position: RunPosition = field(default_factory=RunPosition)
+    waits_by_path: dict[str, WaitOpened | str] = field(default_factory=dict)
+    """The open waits, and the ids of the called runs that wait."""
 
     def to_record(self) -> Record:
-        awaits = list(self.waits_by_path.values())
+        waits = self.waits_by_path
+        awaits = [to_fact_value(describe_wait(wait, path)) for path, wait in waits.items()]
+        waiting_for = describe_waits(
+            (wait for wait in waits.values() if isinstance(wait, WaitOpened)),
+            {wait: None for wait in waits.values() if isinstance(wait, str)},
+        )
         return workflow_state(
             self.run,
             self.workflow,
             self.visible_status,
             label=self.label,
-            step=self.step,
+            step=self.position.step,
             awaits=awaits or None,
+            waiting_for=waiting_for if self.visible_status == "waiting" else None,
         )
 
-    def on_step_started(self, path: str) -> None:
-        """Track a step that starts at a path."""
-        # Steps inside a machine are details of its state; the state is what users watch.
-        if self.machine is not None and is_within_step(path, self.machine):
-            return
-        top = re.split(r"[/~[]", path[1:], maxsplit=1)[0]
-        if top and not top.startswith("_"):
-            self.machine, self.step = None, top
-
-    def on_state_entered(self, machine: str, state: str) -> None:
-        if self.machine is None or machine == self.machine or not is_within_step(machine, self.machine):
-            self.machine, self.step = machine, state
+    def apply(self, recorded: RecordedEvent) -> None:
+        """Take the next event of the run into account."""
+        event, path = recorded.event, recorded.path
+        self.status = STATUS_BY_EVENT.get(event.type, self.status)
+        match event:
+            case CallStarted():
+                self.position.on_step_started(path)
+            case StateEntered(state=str() as name):
+                self.position.on_state_entered(path, name)
+            case WaitOpened() if not is_guard(event):
+                self.position.on_step_started(path)
+                self.waits_by_path[path] = event
+            case PathReset():
+                waits = self.waits_by_path.items()
+                self.waits_by_path = {at: wait for at, wait in waits if not is_within_step(at, path)}
+            case _ if recorded.settles:
+                self.waits_by_path.pop(path, None)
+        if self.status in FINAL_STATE_VALUES:
+            self.waits_by_path = {}
 
     @property
     def visible_status(self) -> str:
@@ -115,13 +150,22 @@ class RunFactState:
 
 
 class RunFactProjection:
-    """Facts that were not asserted. They are not stored: journals are their source."""
+    """Facts that were not asserted. They are not stored: journals are their source.
 
-    def __init__(self, space: Dataspace, notify: Callable[[], None]) -> None:
-        self._space, self._notify = space, notify
-        self.is_started = False
+    The facts with a label are projected from the first look at one of them on.
+    """
+
+    def __init__(
+        self,
+        space: Dataspace,
+        notify: Callable[[], None],
+        load_state: Callable[[str], RunFactState | None],
+    ) -> None:
+        self._space, self._notify, self._load_state = space, notify, load_state
+        self.labels: set[str] = set()
+        """The labels whose facts are projected."""
         self._states: dict[str, RunFactState] = {}
-        self._ended_runs: deque[tuple[str, Record]] = deque()
+        self._ended_runs: dict[str, None] = {}
         self._log_lines: deque[Record] = deque()
         self._definition_hashes: dict[str, str] = {}
         self._facts_by_id: dict[str, Fact] = {}
@@ -156,108 +200,106 @@ class RunFactProjection:
             if fact.record.label == DEFINITION_LABEL and fact.record.get("id") == name:
                 self._retract_record(fact.record)
 
-    def start(self, runs: Iterable[tuple[WorkflowRun, Iterable[EventRow]]]) -> None:
-        self.is_started = True
-        for run, rows in runs:
-            self.project_rows(run, rows, is_history=True)
+    # -- before the first look ---------------------------------------------------------------------
 
-    def project_rows(self, run: WorkflowRun, rows: Iterable[EventRow], is_history: bool = False) -> None:
-        """Apply the events of a run; for history only the final state is projected."""
-        if not self.is_started:
+    def has_state(self, run_id: str) -> bool:
+        return run_id in self._states
+
+    def add_state(self, state: RunFactState) -> None:
+        """Project the state of a run that was started before the first look."""
+        self._states[state.run] = state
+        self._project_state(state)
+        if state.status in FINAL_STATE_VALUES:
+            self._limit_ended_runs(state.run)
+
+    def add_instance(self, run_id: str, start: RunStarted) -> None:
+        """Project a run as an instance, unless an instance with its name was asserted."""
+        if (start.key or "").startswith("instance:"):
             return
-        state = self._states.get(run.run_id)
-        before = state.to_record() if state is not None else None
-        for row in rows:
-            self._apply_row(run, row)
-            state = self._states[run.run_id]
-            if not is_history and row.type == "state_entered" and state.to_record() != before:
-                before = state.to_record()  # watchers must see it, even if the batch leaves it again
-                self._project_state(state)
-        if state is not None and state.to_record() != before:
+        instance = instance_record(run_id, start)
+        if self._find_asserted(instance) is None:
+            self._assert_record(instance)
+
+    def add_log_line(self, run_id: str, recorded: RecordedEvent) -> None:
+        """Project the line of an event that is logged."""
+        event = recorded.event
+        # The end of a call shows its error only, so its result is not decoded.
+        data = {"error": event.error} if isinstance(event, CallSettled) else event.to_data()
+        failed = bool(data.get("error"))
+        # A node that returns a failure has completed, unlike one that raises.
+        is_returned_failure = failed and isinstance(event, NodeCompleted)
+        template = LOG_TEMPLATES[WorkflowEventType.NODE_ERROR if is_returned_failure else event.type]
+        text = template.format_map(EventFields({**data, "path": recorded.path}))
+        level = "error" if failed else "info"
+        line = workflow_log(run_id, recorded.seq, text, level)
+        self._log_lines.append(line)
+        self._assert_record(line)
+        if len(self._log_lines) > MAX_LOG_FACTS:
+            self._retract_record(self._log_lines.popleft())
+
+    # -- as events are committed -------------------------------------------------------------------
+
+    def project_rows(self, run_id: str, workflow: str, rows: Iterable[EventRow]) -> None:
+        """Apply new events of a run."""
+        if not self.labels:
+            return
+        for recorded in map(read_row, rows):
+            if isinstance(recorded.event, RunStarted) and INSTANCE_LABEL in self.labels:
+                self.add_instance(run_id, recorded.event)
+            if STATE_LABEL in self.labels:
+                self._apply_event(run_id, workflow, recorded)
+            if LOG_LABEL in self.labels and is_logged(recorded):
+                self.add_log_line(run_id, recorded)
+        if (state := self._states.get(run_id)) is not None:
             self._project_state(state)
-        if state is not None and state.status in FINAL_STATUSES:
-            self._limit_ended_runs(run)
+            if state.status in FINAL_STATE_VALUES:
+                self._limit_ended_runs(run_id)
+
+    def _apply_event(self, run_id: str, workflow: str, recorded: RecordedEvent) -> None:
+        event, state = recorded.event, self._states.get(run_id)
+        if isinstance(event, RunStarted):
+            has_caller = event.parent is not None and event.parent_path is not None
+            parent = (event.parent or "", event.parent_path or "") if has_caller else None
+            state = RunFactState(run_id, workflow, event.label or run_id, parent)
+        elif state is None:
+            # The run started too long ago to be among those that were loaded.
+            state = self._load_state(run_id) or RunFactState(run_id, workflow, run_id)
+        self._states[run_id] = state
+        state.apply(recorded)
+        if isinstance(event, StateEntered):
+            self._project_state(state)  # watchers must see it, even if the batch leaves it again
 
     def _project_state(self, state: RunFactState) -> None:
         """Project the state of a run; its caller counts as waiting as long as it does."""
         self._assert_record(state.to_record())
         caller = state.parent
         parent = self._states.get(caller[0]) if caller is not None else None
-        if caller is None or parent is None or parent.status in FINAL_STATUSES:
+        if caller is None or parent is None or parent.status in FINAL_STATE_VALUES:
             return
         before = dict(parent.waits_by_path)
         if state.visible_status in ("waiting", "held"):
-            parent.waits_by_path[caller[1]] = {"run": state.run, "path": caller[1]}
+            parent.waits_by_path[caller[1]] = state.run
         else:
             parent.waits_by_path.pop(caller[1], None)
         if parent.waits_by_path != before:
             self._project_state(parent)
 
-    def _limit_ended_runs(self, run: WorkflowRun) -> None:
+    def _limit_ended_runs(self, run_id: str) -> None:
         """Remove the oldest ended runs from the facts."""
-        self._ended_runs.append((run.run_id, instance_record(run)))
+        self._ended_runs[run_id] = None
         while len(self._ended_runs) > MAX_ENDED_RUNS:
-            ended_id, instance = self._ended_runs.popleft()
+            ended_id = next(iter(self._ended_runs))
+            del self._ended_runs[ended_id]
             # The runs stay in the store; facts about all of them would grow without bound.
-            state = self._states.pop(ended_id, None)
-            for record in (instance, *([state.to_record()] if state else [])):
-                if (fact := self._facts_by_id.get(record.id)) is not None and fact.record == record:
-                    self._retract_record(record)
-
-    def _apply_row(self, run: WorkflowRun, row: EventRow) -> None:
-        if row.type == "workflow_started":
-            start = decode_json(row.data)
-            parent = (start["parent"], start["parent_path"]) if "parent_path" in start else None
-            self._states[run.run_id] = RunFactState(run.run_id, run.workflow_id, run.label, parent)
-            if not str(start.get("key") or "").startswith("instance:"):
-                self._project_instance(run)
-        state = self._states.get(run.run_id)
-        # The run started too long ago to be among those that the projection has loaded.
-        if state is None:
-            state = self._states[run.run_id] = RunFactState(run.run_id, run.workflow_id, run.label)
-        state.status = STATUS_BY_EVENT.get(row.type, state.status)
-        if row.type in START_EVENTS:
-            state.on_step_started(row.path)
-        elif row.type == "state_entered":
-            state.on_state_entered(row.path, decode_json(row.data)["state"])
-        elif row.type in WAIT_EVENTS and '"guard":true' not in row.data:
-            state.on_step_started(row.path)
-            state.waits_by_path[row.path] = to_fact_value(describe_wait(row))
-        elif row.type == "path_reset":
-            state.waits_by_path = {
-                path: wait for path, wait in state.waits_by_path.items() if not is_within_step(path, row.path)
-            }
-        elif row.settles:
-            state.waits_by_path.pop(row.path, None)
-        if state.status in FINAL_STATUSES:
-            state.waits_by_path = {}
-        if row.type in LOG_TEMPLATES and not (
-            "/_" in row.path or "~" in row.path or row.data.startswith(CONTROL_PREFIX)
-        ):
-            self._project_log_line(run, row)
-
-    def _project_instance(self, run: WorkflowRun) -> None:
-        """Project a run as an instance, unless an instance with its name was asserted."""
-        instance = instance_record(run)
-        if self._find_asserted(instance) is None:
-            self._assert_record(instance)
+            self._states.pop(ended_id, None)
+            for label in (STATE_LABEL, INSTANCE_LABEL):
+                for fact in self._space.facts([label, {"run": literal(ended_id)}]):
+                    if self.is_projected(fact):
+                        self._retract_record(fact.record)
 
     def _find_asserted(self, record: Record) -> Fact | None:
         fact = self._space.fact(record.id)
         return fact if fact is not None and not self.is_projected(fact) else None
-
-    def _project_log_line(self, run: WorkflowRun, row: EventRow) -> None:
-        data = decode_json(row.data)
-        failed = bool(data.get("error"))
-        # A node that returns a failure has completed, unlike one that raises.
-        template = LOG_TEMPLATES["node_error" if failed and row.type == "node_completed" else row.type]
-        text = template.format_map(EventFields({**data, "path": row.path}))
-        level = "error" if failed else "info"
-        line = workflow_log(run.run_id, row.seq, text, level)
-        self._log_lines.append(line)
-        self._assert_record(line)
-        if len(self._log_lines) > MAX_LOG_FACTS:
-            self._retract_record(self._log_lines.popleft())
 
     def _assert_record(self, record: Record) -> None:
         changes = self._space.stage(asserted=[record])
@@ -281,12 +323,35 @@ class EventFields(dict[str, Any]):
         return ""
 
 
-def instance_record(run: WorkflowRun) -> Record:
+def instance_record(run_id: str, start: RunStarted) -> Record:
     """Return the record of a run as a workflow instance."""
-    arguments = {**run._params, **({"input": run.input} if run.input is not None else {})}
+    arguments = {**start.params, **({"input": start.input} if start.input is not None else {})}
     context = {name: to_fact_value(value) for name, value in arguments.items()}
-    instance = workflow_instance(run.workflow_id, run.label, run.branch, context)
-    return Record(instance.label, instance.fields, {**instance.named, "run": run.run_id})
+    instance = workflow_instance(start.workflow_id, start.label or run_id, start.branch or "main", context)
+    return Record(instance.label, instance.fields, {**instance.named, "run": run_id})
+
+
+def projected_labels(pattern: Pattern | None) -> frozenset[str]:
+    """Return the labels of projected facts that a pattern can match."""
+    label = NO_LITERAL if pattern is None else pattern.label.literal_value()
+    return PROJECTED_LABELS if label is NO_LITERAL else PROJECTED_LABELS & {label}
+
+
+def state_of_row(row: RunRow, summary: StoredSummary, waits: Iterable[WaitRow]) -> RunFactState:
+    """Return the state of a run from its row and its open waits."""
+    parent = (row.parent, summary.parent_path or "") if row.parent is not None else None
+    state = RunFactState(row.run, row.workflow, row.label or row.run, parent)
+    state.status = STATUS_BY_STATE.get(row.state, row.state)
+    state.position = RunPosition(summary.step, summary.machine)
+    for wait in waits:
+        if wait.kind in EVENT_BY_KIND and isinstance(event := event_of_wait(wait), WaitOpened):
+            state.waits_by_path[wait.path] = event
+    return state
+
+
+def is_logged(recorded: RecordedEvent) -> bool:
+    """Whether an event becomes a log line; checks and what a leaf does itself do not."""
+    return recorded.type in LOG_TEMPLATES and "/_" not in recorded.path and "~" not in recorded.path
 
 
 def to_fact_value(value: Any) -> Any:
@@ -297,15 +362,18 @@ def to_fact_value(value: Any) -> Any:
         return f"({error})"
 
 
-def describe_wait(row: EventRow) -> Any:
-    """Describe what a wait is for."""
-    data = decode_json(row.data)
-    if row.type == "gate_waiting":
-        return {"gate": data["gate_id"], "prompt": data["prompt"], "path": row.path}
-    if row.type == "timer_started":
-        return {"until": data.get("deadline"), "path": row.path}
-    return (
-        {"patterns": data["patterns"]}
-        if "patterns" in data
-        else {"signal": data["label"], "key": data["key"]}
-    )
+def describe_wait(wait: WaitOpened | str, path: str) -> Any:
+    """Return what a wait is for, as the data of a fact; a text is the id of a called run."""
+    match wait:
+        case str(run_id):
+            return {"run": run_id, "path": path}
+        case GateWaiting(gate_id=gate_id, prompt=prompt):
+            return {"gate": gate_id, "prompt": prompt, "path": path}
+        case TimerStarted(deadline=deadline):
+            return {"until": deadline, "path": path}
+        case SignalWaiting(patterns=dict() as patterns):
+            return {"patterns": patterns}
+        case SignalWaiting(label=label, key=key):
+            return {"signal": label, "key": key}
+        case MessageWaiting(channel=channel):
+            return {"message": channel}

@@ -1,62 +1,128 @@
-"""Events a body emits, and the deterministic clock, random numbers and ids it reads."""
+"""Events a body emits, tags it sets, and the clock, random numbers, ids and patches it reads."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nerve.core.events import is_reserved_event
-from nerve.core.json_codec import MAX_EVENT_DEPTH, encode_json
+from nerve.core.events import WorkflowEventType, is_reserved_event
+from nerve.core.tags import require_few_tags
+from nerve.core.workflow.run import RunState
+from nerve.engine.execution_barrier import ExecutionBarrier
+from nerve.engine.recorded_history import RecordedHistory
+from nerve.engine.result_dispatcher import ResultDispatcher
+from nerve.engine.run_journal import RunJournal
+from nerve.journal.events import (
+    ClockRead,
+    EmittedEvent,
+    Event,
+    PatchEvaluated,
+    RunStarted,
+    TagsChanged,
+    UpdateCompleted,
+)
+from nerve.journal.index import JournalIndex
 from nerve.journal.replay import ReplayEntry
 
-if TYPE_CHECKING:
-    from nerve.engine.run_executor import RunExecutor
-
-ITERATION_EVENTS = ("loop_iteration", "state_entered")
+ITERATION_EVENTS = (WorkflowEventType.LOOP_ITERATION, WorkflowEventType.STATE_ENTERED)
 """Events that count as an iteration."""
 
 
 class SideEffects:
     """Side effects, counted by path and type like calls; recorded ones are not written or shown again."""
 
-    def __init__(self, executor: RunExecutor) -> None:
-        self._executor = executor
+    def __init__(
+        self,
+        start: RunStarted,
+        index: JournalIndex,
+        state: RunState,
+        journal: RunJournal,
+        dispatcher: ResultDispatcher,
+        barrier: ExecutionBarrier,
+        history: RecordedHistory,
+        count_iteration: Callable[[str], None],
+    ) -> None:
+        self._seed, self._state, self._journal, self._dispatcher = start.seed, state, journal, dispatcher
+        self._barrier, self._history, self._count_iteration = barrier, history, count_iteration
         self._counts: dict[tuple[str, str], int] = {}
-        self._deferred_events: list[tuple[str, str, str]] = []
-        self._clock_read_seq = 0
-
-    @property
-    def has_unwritten_clock_reading(self) -> bool:
-        """Whether the body has read a time that is not on disk; after a crash it would read another one."""
-        return self._clock_read_seq > self._executor.journal.committed_seq
+        self._deferred_events: list[tuple[Event, str]] = []
+        self._patches = dict(index.patches)
+        self._tags_of_body = dict(start.tags or {})
+        """The tags as the body has set them so far; on replay, the run may have later ones already."""
+        changes = [(seq > index.optional_until, change.encode()) for seq, change in index.tag_changes]
+        self._recorded_changes = Counter(text for is_certain, text in changes if is_certain)
+        self._copied_changes = Counter(text for is_certain, text in changes if not is_certain)
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        executor = self._executor
-        if executor.is_inactive:
+        if self._barrier.is_inactive:
             return
         if is_reserved_event(type):
             raise ValueError(f"Event type '{type}' is reserved for the engine. Use another name.")
-        text = encode_json(data, max_depth=MAX_EVENT_DEPTH)
+        event = EmittedEvent(type, data)
         if self._lookup_recorded(path, type) is not None:
             # The recorded event was the next in order, so outcomes after it may now be deliverable.
-            executor.dispatcher.dispatch()
+            self._dispatcher.dispatch()
             return
-        self._write_or_defer(type, path, text)
+        self._write_or_defer(event, path)
         if type in ITERATION_EVENTS:
-            executor.usage.iterations += 1
-            executor.check_limits(path)
+            self._count_iteration(path)
+
+    def complete_update(self, reply: UpdateCompleted) -> None:
+        """Record the reply to an update, unless an earlier process did."""
+        if self._barrier.is_inactive:
+            return
+        if self._lookup_recorded("", reply.type) is not None:
+            self._dispatcher.dispatch()
+        else:
+            self._write_or_defer(reply, "")
 
     def now(self, path: str) -> datetime:
-        if self._executor.is_inactive:
+        if self._barrier.is_inactive:
             return datetime.now(UTC)
-        record = self._lookup_recorded(path, "clock_read")
-        if record is not None:
-            self._executor.dispatcher.dispatch()
-            return datetime.fromisoformat(record.data["now"])
+        record = self._lookup_recorded(path, ClockRead.type)
+        if record is not None and isinstance(record.event, ClockRead):
+            self._dispatcher.dispatch()
+            return datetime.fromisoformat(record.event.now)
         now = datetime.now(UTC)
-        self._write_or_defer("clock_read", path, encode_json({"now": now.isoformat()}))
+        self._write_or_defer(ClockRead(now.isoformat()), path)
         return now
+
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        if self._barrier.is_inactive:
+            return
+        changed = {name: value for name, value in tags.items() if self._tags_of_body.get(name) != value}
+        if not changed:
+            return
+        self._tags_of_body = require_few_tags(self._tags_of_body | changed)
+        if self._take_recorded_change(TagsChanged(changed).encode()):
+            return
+        if not changed.items() <= self._state.tags.items():
+            self._state.tags = self._state.tags | changed
+            self._write_or_defer(TagsChanged(changed), "")
+
+    def _take_recorded_change(self, change: str) -> bool:
+        """Return whether the journal has a change of tags that the body makes again."""
+        # By content and not by order, so that a line that sets a tag can be added and removed. A fork has
+        # the tags of all of its source, so in its new part the body sets them again.
+        is_replaying = self._dispatcher.replay is not None
+        for changes in (self._recorded_changes, *((self._copied_changes,) if is_replaying else ())):
+            if changes[change]:
+                changes[change] -= 1
+                return True
+        return False
+
+    def is_patched(self, name: str) -> bool:
+        if (active := self._patches.get(name)) is not None:
+            return active
+        replay = self._dispatcher.replay
+        # A later request shows that the run has passed this place with code that did not have the patch.
+        active = self._patches[name] = replay is None or not replay.has_later_request
+        if not self._barrier.is_inactive:
+            self._write_or_defer(PatchEvaluated(name, active), "")
+        return active
 
     def random(self, path: str) -> float:
         return self._random_source(path).random()
@@ -69,30 +135,29 @@ class SideEffects:
     def _random_source(self, path: str) -> Random:
         # Seeded by run and path, so nothing is recorded: replay computes the same value, whatever the order
         # of calls.
-        return Random(f"{self._executor.start_data.get('seed')}{path}")
+        return Random(f"{self._seed}{path}")
 
     def _lookup_recorded(self, path: str, type: str) -> ReplayEntry | None:
         count = self._counts[(path, type)] = self._counts.get((path, type), 0) + 1
-        delivery = self._executor.dispatcher
-        source = delivery.replay or delivery.optional_replay
-        return source.lookup_emit((path, type, count)) if source is not None else None
+        return self._history.lookup_emit(path, type, count)
 
-    def _write_or_defer(self, type: str, path: str, text: str) -> None:
-        """Write an event, or keep it until replay is known to match."""
+    def _write_or_defer(self, event: Event, path: str) -> None:
+        """Write an event, or keep it until replay is known to match, or the cleanup of the body begins."""
         # If replay ends in a mismatch the run is held, and events of the changed code must not be in the
-        # journal.
-        if self._executor.dispatcher.replay is not None:
-            self._deferred_events.append((type, path, text))
+        # journal. In a body that was cancelled they come after the event that says so.
+        if self._dispatcher.replay is not None or self._barrier.is_cancelled_by_engine():
+            self._deferred_events.append((event.copy() if isinstance(event, EmittedEvent) else event, path))
         else:
-            self._write(type, path, text)
+            self._write(event, path)
+
+    def _write(self, event: Event, path: str) -> None:
+        seq = self._journal.append(event, path)
+        if isinstance(event, UpdateCompleted):
+            # The caller of the update waits for the reply.
+            self._journal.wait_durable(seq).add_done_callback(lambda _: self._state.notify_watchers())
 
     def flush_deferred(self) -> None:
         """Write the events emitted during replay that the journal does not have."""
-        for type, path, text in self._deferred_events:
-            self._write(type, path, text)
+        for event, path in self._deferred_events:
+            self._write(event, path)
         self._deferred_events.clear()
-
-    def _write(self, type: str, path: str, text: str) -> None:
-        seq = self._executor.journal.append(type, path, text, urgent=False)
-        if type == "clock_read":
-            self._clock_read_seq = seq

@@ -64,7 +64,7 @@ class SinkDispatcher:
         """Send events to the sinks of a run, except those that receive them already."""
         queues = self._queues_by_run.get(run)
         if queues is None:
-            queues = self._queues_by_run[run] = [SinkQueue(sink) for sink in run._sinks]
+            queues = self._queues_by_run[run] = [SinkQueue(sink) for sink in run.sinks]
         queues = [queue for queue in queues if queue.sink not in excluded]
         for event in events if queues else ():
             for queue in queues:

@@ -1,0 +1,228 @@
+"""Answer the requests of a body that runs again from what its journal has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nerve.core.workflow.run import RunState
+from nerve.engine.execution_barrier import ExecutionBarrier
+from nerve.engine.result_dispatcher import ResultDispatcher
+from nerve.engine.run_budget import RunBudget
+from nerve.engine.run_journal import RunJournal
+from nerve.errors import Suspended
+from nerve.journal.events import RunOnHold, WaitOpened
+from nerve.journal.index import JournalIndex
+from nerve.journal.paths import is_within_step
+from nerve.journal.replay import RecordedCall, RecordInvalidated, Replay, ReplayEntry, ReplayMismatch
+
+MISMATCH_HINT = "Restore the code and resume the run, resume it with with_changes=True, or fork it."
+IN_DOUBT_MESSAGE = (
+    "{path} has effect=\"once\" and was interrupted; its outcome is unknown. Call skip('{path}', output)"
+    " if it completed, retry('{path}') to run it again, or fail('{path}')."
+)
+
+
+class RecordedHistory:
+    """The records of one run that its body requests again, and what happens where the body differs."""
+
+    def __init__(
+        self,
+        index: JournalIndex,
+        state: RunState,
+        journal: RunJournal,
+        dispatcher: ResultDispatcher,
+        barrier: ExecutionBarrier,
+        budget: RunBudget,
+        hold_run: Callable[[RunOnHold], None],
+        has_asked_person: Callable[[str], bool],
+    ) -> None:
+        self._state, self._journal, self._dispatcher = state, journal, dispatcher
+        self._barrier, self._budget = barrier, budget
+        self._hold_run, self._has_asked_person = hold_run, has_asked_person
+        self.has_optional_records = index.optional_until > 0
+        """Whether records and child runs may exist that the code no longer requests."""
+        # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
+        # a run with optional records (a fork, or changed code) can contain such rows.
+        self.unknown_outcomes = set(index.unknown_outcomes) if self.has_optional_records else set()
+        """Leaves that may have run, including those whose records have been reset."""
+        self.early_outcomes: dict[str, tuple[int, Any]] = {}
+        """Outcomes of waits that replay has not reached, by path, with the sequence numbers of the events."""
+        self._steps_in_doubt: list[str] = []
+        self._newly_requested_paths: list[str] = []
+        """Paths that the body requests during replay and that are not in the journal."""
+
+    @property
+    def _source(self) -> Replay | None:
+        return self._dispatcher.replay or self._dispatcher.optional_replay
+
+    def lookup(self, path: str, request_hash: str, request_text: str) -> RecordedCall | None:
+        """Return what the journal has for a request of the body."""
+        source = self._source
+        if source is None:
+            return None
+        try:
+            recorded = source.lookup(path, request_hash, request_text)
+        except ReplayMismatch as mismatch:
+            if not source.is_optional(path):
+                self._hold_run(RunOnHold("mismatch", f"{mismatch}. {MISMATCH_HINT}", path))
+                raise Suspended from None
+            self._reset_path(source, path, str(mismatch))
+            return None
+        if recorded is None and self._dispatcher.replay is not None:
+            self._newly_requested_paths.append(path)
+        # In optional history an abandoned call is not replayed as abandoned: the changed code may wait for
+        # it.
+        if recorded is not None and recorded.request.is_optional and recorded.is_abandoned:
+            self._reset_path(source, path, "the code may now wait for it")
+            return None
+        return recorded
+
+    def lookup_emit(self, path: str, type: str, number: int) -> ReplayEntry | None:
+        """Return the record of the n-th emit of a type, or of a clock reading, at a path."""
+        source = self._source
+        return source.lookup_emit((path, type, number)) if source is not None else None
+
+    def was_delivered(self, path: str) -> bool:
+        """Whether the outcome at a path was delivered to the body in the recorded run."""
+        source = self._source
+        return source is not None and source.is_settled(path)
+
+    async def await_outcome(self, recorded: RecordedCall) -> Any:
+        """Return the recorded outcome in its turn; an abandoned call stays open until abandoned again.
+
+        A recorded outcome is delivered even to a body that is cancelling: in the recorded run its leaf also
+        ended first.
+        """
+        record, dispatcher = recorded.outcome, self._dispatcher
+        assert record is not None
+        if record.kind == "settle":
+            future = dispatcher.recorded_outcome(record)
+            is_ordered = not (isinstance(recorded.request.event, WaitOpened) or record.is_optional)
+            try:
+                outcome = await (self._wait_in_turn(future) if is_ordered else dispatcher.wait_for(future))
+            # The exception is caught so that is_void is checked in one place; it is raised again below.
+            except TimeoutError as timeout:
+                outcome = timeout
+            if record.is_void:
+                raise RecordInvalidated
+            record.is_done = True
+            if isinstance(outcome, TimeoutError):
+                raise outcome
+            return outcome
+        try:
+            await dispatcher.wait_forever()
+        except asyncio.CancelledError:
+            if record.is_outcome and not self._barrier.is_cancelled_by_engine():
+                await self._wait_in_turn(dispatcher.recorded_outcome(record))
+            raise
+        finally:
+            record.is_done = True
+            dispatcher.dispatch()
+
+    def _wait_in_turn(self, future: asyncio.Future[Any]) -> Awaitable[Any]:
+        return self._dispatcher.wait_in_turn(future, self._barrier.is_cancelled_by_engine)
+
+    # -- calls and waits that the body abandons ------------------------------------------------
+
+    def must_record_abandoned(self, recorded: RecordedCall | None) -> bool:
+        """Whether the end of an abandoned call or wait is new, and caused by the body."""
+        is_known = recorded is not None and recorded.is_abandoned
+        return not is_known and not self._barrier.is_cancelled_by_engine()
+
+    async def wait_for_turn(self, seq: int) -> None:
+        """Return when the event that ends an abandoned call has its turn."""
+        future = self._dispatcher.create_future()
+        self._dispatcher.enqueue(seq, future, None)
+        await self._wait_in_turn(future)
+
+    # -- records that no longer count ----------------------------------------------------------
+
+    def invalidate_later_answers(self, after: float = 0) -> None:
+        """Discard answers recorded after an event, because something before them runs again.
+
+        A person answered for what was shown then. Answers not yet delivered are requested again.
+        """
+        source = self._source
+        if source is not None:
+            paths = source.undelivered_answers(after, self._has_asked_person)
+            self._invalidate(source, paths, "a step before it runs again, so the answer may not apply")
+
+    def invalidate_unrequested_gates(self) -> None:
+        """Discard the open gates of earlier code that the body has not requested again."""
+        if (source := self._dispatcher.optional_replay) is not None:
+            self._invalidate(source, source.unrequested_gates(), "the code no longer requests it")
+
+    def _invalidate(self, source: Replay, paths: list[str], because: str) -> None:
+        """Discard what is recorded at paths, and the outcomes of the steps around them."""
+        if not paths:
+            return
+        for path in paths:
+            self._record_reset(path, because)
+            for outcomes in (self.early_outcomes, self._state.gates):
+                for inner_path in [key for key in outcomes if is_within_step(key, path)]:
+                    del outcomes[inner_path]
+        source.reopen(paths)
+        self._dispatcher.release_unordered()
+
+    def _reset_path(self, source: Replay, path: str, because: str) -> None:
+        """Discard what is recorded at a path, so that it runs again."""
+        # Answers first: which answers come later is found in the records that forget() drops.
+        self.invalidate_later_answers(source.request_seq(path))
+        self._record_reset(path, because)
+        source.forget(path)
+
+    def _record_reset(self, path: str, because: str) -> None:
+        self._journal.append_reset(path, because)
+        self._budget.on_replaced(path)
+
+    # -- steps whose outcome is unknown --------------------------------------------------------
+
+    async def hold_in_doubt(self, path: str) -> None:
+        """Hold the run after replay for a step that may have run already; never returns."""
+        if self._dispatcher.replay is not None:
+            self._steps_in_doubt.append(path)
+            await self._dispatcher.wait_for(self._dispatcher.wait_for_live())
+        self._hold_for_doubt(path)
+        raise Suspended
+
+    def hold_for_first_doubt(self) -> bool:
+        """Hold the run for a step in doubt that replay has found; return whether there is one."""
+        # It is decided before anything new runs: new work could depend on an effect that never happened.
+        if self._steps_in_doubt:
+            self._hold_for_doubt(self._steps_in_doubt[0])
+        return bool(self._steps_in_doubt)
+
+    def _hold_for_doubt(self, path: str) -> None:
+        self._hold_run(hold_in_doubt(path))
+
+    # -- a body that does not request what the journal has -------------------------------------
+
+    def find_unrequested_record(self) -> ReplayEntry | None:
+        """Return the first record the body had to request and had not when it ended."""
+        replay = self._dispatcher.replay
+        if replay is None:
+            return None
+        while (obstacle := replay.next_unmatched()) is not None:
+            obstacle.is_done = self._dispatcher.is_awaited(obstacle)
+            if not (obstacle.is_done or replay.skip_unawaited(obstacle) or replay.skip_optional(obstacle)):
+                break
+        return obstacle
+
+    def hold_for_mismatch(self, obstacle: ReplayEntry, found_instead: str = "") -> None:
+        """Hold the run because the body does not request what the journal has next."""
+        requested = ", ".join(self._newly_requested_paths)
+        found_instead = found_instead or (
+            f"the code now requests {requested}" if requested else "the code no longer requests it"
+        )
+        key = obstacle.key
+        request_name = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
+        recorded = f"the journal has {obstacle.row.type} (event {obstacle.seq})"
+        message = f"{request_name}: {recorded}, {found_instead}. {MISMATCH_HINT}"
+        self._hold_run(RunOnHold("mismatch", message, obstacle.row.path))
+
+
+def hold_in_doubt(path: str) -> RunOnHold:
+    """Return the hold for a step that may have had its effect."""
+    return RunOnHold("in doubt", IN_DOUBT_MESSAGE.format(path=path), path)

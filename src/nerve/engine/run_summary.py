@@ -1,0 +1,354 @@
+"""What lists show of a run: written with its events, so that no list has to read its journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from nerve.core.events import WorkflowEventType
+from nerve.core.json_codec import decode_json, encode_json
+from nerve.core.limits import RunUsage
+from nerve.core.usage_ledger import UsageEntry, UsageLedger
+from nerve.journal.events import (
+    CallSettled,
+    CallStarted,
+    ChildStopped,
+    EmittedEvent,
+    Event,
+    PatchEvaluated,
+    PathReset,
+    ProviderLimited,
+    ProviderOpen,
+    RequestAbandoned,
+    RunOnHold,
+    RunResumed,
+    RunStarted,
+    StateEntered,
+    TagsChanged,
+    UsageReported,
+    WaitOpened,
+    cached_json,
+    decode_event,
+    event_from_data,
+)
+from nerve.journal.index import RecordedEvent, StoredJournal, is_guard
+from nerve.journal.paths import ROOT_PATH, is_below_leaf, is_within_step
+from nerve.store.port import PATCH_KIND, TAG_KIND, Append, EventRow, RunRow, Store, TagRow, UsageRow, WaitRow
+
+GATE_KIND, LEAF_GATE_KIND = "gate", "leaf_gate"
+SIGNAL_KIND, MESSAGE_KIND, TIMER_KIND = "signal", "message", "timer"
+"""The kinds of stored waits. A leaf gate is open only as long as its leaf runs."""
+PROVIDER_LIMIT_KIND = "provider_limit"
+"""The kind under which the limit of a provider is stored; in place of a run it names the provider."""
+KIND_BY_EVENT: dict[str, str] = {
+    WorkflowEventType.GATE_WAITING: GATE_KIND,
+    WorkflowEventType.SIGNAL_WAITING: SIGNAL_KIND,
+    WorkflowEventType.MESSAGE_WAITING: MESSAGE_KIND,
+    WorkflowEventType.TIMER_STARTED: TIMER_KIND,
+}
+ALL_MODELS = ""
+"""The model under which the usage is stored that counts against budgets."""
+
+EVENT_BY_KIND = {kind: type for type, kind in KIND_BY_EVENT.items()} | {
+    LEAF_GATE_KIND: WorkflowEventType.GATE_WAITING
+}
+
+EMITTED_TYPES = frozenset(
+    {
+        WorkflowEventType.USAGE,
+        WorkflowEventType.STATE_ENTERED,
+        WorkflowEventType.PROVIDER_LIMITED,
+        WorkflowEventType.PROVIDER_OPEN,
+    }
+)
+"""The events that nodes emit as plain data, and that count here."""
+
+
+class RunPosition:
+    """Where a run is: the state of its state machine, or else its current top-level step."""
+
+    __slots__ = ("_name", "_path", "machine")
+
+    def __init__(self, step: str | None = None, machine: str | None = None) -> None:
+        self.machine = machine
+        """The path of the outermost state machine it is in."""
+        self._name, self._path = step, ""
+
+    @property
+    def step(self) -> str | None:
+        return self._name if not self._path else re.split(r"[/~[]", self._path[1:], maxsplit=1)[0]
+
+    def on_step_started(self, path: str) -> None:
+        """Note a step that starts at a path."""
+        # Steps inside a machine are details of its state; the state is what users watch.
+        if self.machine is not None and is_within_step(path, self.machine):
+            return
+        if path[1:2] not in ("", "/", "~", "[", "_"):
+            self.machine, self._path = None, path
+
+    def on_state_entered(self, machine: str, state: str) -> None:
+        if self.machine is None or machine == self.machine or not is_within_step(machine, self.machine):
+            self.machine, self._name, self._path = machine, state, ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """The summary in the row of a run."""
+
+    step: str | None = None
+    machine: str | None = None
+    parent_path: str | None = None
+    """The path of the call that started it, if it is a child run."""
+    usage: dict[str, float] = field(default_factory=dict)
+    hold: dict[str, Any] | None = None
+    """Why it is held, if it is."""
+    tags: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_row(cls, row: RunRow) -> StoredSummary | None:
+        """Return the summary of a run; None for a row that an earlier version wrote."""
+        return None if row.summary is None else cls(**decode_json(row.summary))
+
+
+class RunSummary:
+    """The summary of a run, and the changes of waits and usage that are not stored yet."""
+
+    def __init__(self, run_id: str, events: Iterable[RecordedEvent] = ()) -> None:
+        self.run_id = run_id
+        self.running_leaves: Container[str] = ()
+        """The paths of the leaves that run now."""
+        self._position = RunPosition()
+        self._parent_path: str | None = None
+        self._hold: dict[str, Any] | None = None
+        self._usage = RunUsage()
+        self._open_waits: dict[str, RecordedEvent] = {}
+        self._changed_paths: dict[str, None] = {}
+        self._control_paths: set[str] = set()
+        self._copied_until = 0
+        self._ledger = UsageLedger()
+        self._spent = RunUsage()
+        self._used_at = 0.0
+        self._tags: dict[str, str] = {}
+        self._changed_tags: dict[tuple[str, str], TagRow] = {}
+        self._provider_changes: list[tuple[str, float, ProviderLimited | None]] = []
+        for recorded in events:
+            self.add(*recorded)
+        # What the journal has was stored with its events.
+        self._stored_paths = set(self._open_waits)
+        self.take_waits("")
+        self.take_usage("")
+        self.take_tags()
+
+    def add(self, seq: int, at: float, path: str, settles: str | None, event: Event) -> None:
+        """Take the next event of the journal into account."""
+        # Starts and ends of calls first: they are most of a journal.
+        if isinstance(event, CallStarted):
+            self._position.on_step_started(path)
+            if event.is_control:
+                self._control_paths.add(path)
+        elif isinstance(event, CallSettled | RequestAbandoned):
+            if settles is not None and path in self._open_waits:
+                self._close(path)
+            if seq > self._copied_until and settles is not None and path not in self._control_paths:
+                self._spend(at, path, event)
+        elif isinstance(event, WaitOpened):
+            if not is_guard(event):
+                self._position.on_step_started(path)
+                self._open_waits[path] = RecordedEvent(seq, at, path, settles, event)
+                self._changed_paths[path] = None
+        elif settles == ROOT_PATH:
+            # The store closes the waits of a run that has ended.
+            self._open_waits, self._changed_paths, self._hold = {}, {}, None
+        elif settles is not None:
+            if path in self._open_waits:
+                self._close(path)
+        else:
+            self._add_other(seq, at, path, event)
+
+    def _add_other(self, seq: int, at: float, path: str, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self._parent_path, self._copied_until = event.parent_path, event.copied_events
+                if event.tags:
+                    self._set_tags(at, event.tags)
+            case StateEntered(state=str() as name):
+                self._position.on_state_entered(path, name)
+            case UsageReported() if seq > self._copied_until:
+                self._used_at = at
+                self._ledger.add_turn(path, event.extra)
+            case ChildStopped() if seq > self._copied_until:
+                self._usage.spend(event.usage)
+            case ProviderLimited(provider=str() as provider):
+                self._provider_changes.append((provider, at, event))
+            case ProviderOpen(provider=str() as provider, over=True):
+                self._provider_changes.append((provider, at, None))
+            case PathReset():
+                for open_path in [each for each in self._open_waits if is_within_step(each, path)]:
+                    self._close(open_path)
+            case TagsChanged():
+                self._set_tags(at, event.tags)
+            case PatchEvaluated():
+                value = "true" if event.active else "false"
+                self._changed_tags[PATCH_KIND, event.name] = TagRow(PATCH_KIND, event.name, value, at)
+            case RunOnHold():
+                self._hold = event.to_data()
+            case RunResumed():
+                self._hold = None
+            case EmittedEvent(type=type, data=data) if type in EMITTED_TYPES:
+                self._add_other(seq, at, path, event_from_data(type, data))
+
+    def _set_tags(self, at: float, tags: dict[str, str]) -> None:
+        self._tags |= tags
+        for name, value in tags.items():
+            self._changed_tags[TAG_KIND, name] = TagRow(TAG_KIND, name, value, at)
+
+    def _spend(self, at: float, path: str, event: CallSettled | RequestAbandoned) -> None:
+        if (used := event.usage) is None:
+            return
+        self._usage.spend(used)
+        # The usage of a child run is in the child's own journal.
+        if event.attribute("run_id") is None:
+            self._used_at = at
+            model = event.attribute("model") if isinstance(event, CallSettled) else None
+            self._ledger.settle_step(path, {"usage": used, "model": model})
+            self._spent.spend(used)
+
+    def _close(self, path: str) -> None:
+        del self._open_waits[path]
+        self._changed_paths[path] = None
+
+    @property
+    def open_waits(self) -> list[WaitOpened]:
+        """The waits that are open, oldest first, without those that only bound other steps."""
+        return [
+            recorded.event for recorded in self._open_waits.values() if isinstance(recorded.event, WaitOpened)
+        ]
+
+    # -- what is stored ----------------------------------------------------------------------------
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether waits, usage or tags have changed since they were stored."""
+        return bool(
+            self._changed_paths or self._ledger.entries or self._provider_changes or self._changed_tags
+        )
+
+    def take_waits(self, session: str) -> list[WaitRow]:
+        """Return the waits that were opened and closed since the last call."""
+        waits: list[WaitRow] = []
+        for path in self._changed_paths:
+            opened = self._open_waits.get(path)
+            if opened is not None:
+                waits.append(self.wait_row(session, opened))
+                self._stored_paths.add(path)
+            elif path in self._stored_paths:
+                waits.append(WaitRow(session, self.run_id, path, "", 0.0, None))
+                self._stored_paths.discard(path)
+        self._changed_paths.clear()
+        for provider, at, limit in self._provider_changes:
+            data = None if limit is None else limit.encode()
+            waits.append(WaitRow(session, f"provider {provider}", "", PROVIDER_LIMIT_KIND, at, data))
+        self._provider_changes.clear()
+        return waits
+
+    def wait_row(self, session: str, opened: RecordedEvent) -> WaitRow:
+        """Return the stored form of a wait."""
+        kind = KIND_BY_EVENT[opened.type]
+        if kind == GATE_KIND and is_below_leaf(opened.path, self.running_leaves):
+            kind = LEAF_GATE_KIND
+        return WaitRow(session, self.run_id, opened.path, kind, opened.at, opened.event.encode())
+
+    def take_usage(self, session: str) -> list[UsageRow]:
+        """Return the amounts used since the last call, by model and in total."""
+        if not self._ledger.entries:
+            return []
+        amounts_by_model = {**self._ledger.by_model(), ALL_MODELS: self._spent.to_dict()}
+        self._ledger.entries.clear()
+        self._spent = RunUsage()
+        # Rows that are written together are of one day, or nearly.
+        day = local_day(self._used_at)
+        return [UsageRow(session, day, model, amounts) for model, amounts in amounts_by_model.items()]
+
+    def take_tags(self) -> list[TagRow]:
+        """Return the tags that were set and the patches that were evaluated since the last call."""
+        changed, self._changed_tags = self._changed_tags, {}
+        return list(changed.values())
+
+    def encode(self) -> str:
+        """Return the JSON for the row of the run."""
+        position, used = self._position, self._usage.to_dict()
+        is_short = self._hold is None and self._parent_path is None and not used and not self._tags
+        if is_short and position.machine is None:
+            # By hand: this is written twice for every run.
+            return "{}" if (step := position.step) is None else f'{{"step":{cached_json(step)}}}'
+        fields = {
+            "step": position.step,
+            "machine": position.machine,
+            "parent_path": self._parent_path,
+            "usage": used,
+            "hold": self._hold,
+            "tags": self._tags,
+        }
+        return encode_json({name: value for name, value in fields.items() if value}, max_depth=None)
+
+
+def summarize_journal(row: RunRow, rows: list[EventRow], begins: float) -> Append:
+    """Return the write that adds what lists need to a row of an earlier version.
+
+    That is its summary, its open waits, and its usage since a day has begun.
+    """
+    stored = StoredJournal(rows)
+    index = stored.index
+    summary = RunSummary(row.run, [old for old in stored.events if old.at < begins])
+    for recorded in stored.events:
+        if recorded.at >= begins:
+            summary.add(*recorded)
+    open_waits = [opened for opened in index.open_waits.values() if not is_guard(opened.event)]
+    waits = [summary.wait_row(row.session, opened) for opened in open_waits]
+    # A leaf that was running has to run again, even if the run counts as waiting.
+    wake = 0.0 if index.has_running_leaf else row.wake
+    new_row, usage = row._replace(summary=summary.encode(), wake=wake), summary.take_usage(row.session)
+    return Append(row.run, index.seq, (), new_row, waits=waits, usage=usage)
+
+
+def tags_of_row(row: RunRow) -> dict[str, str]:
+    """Return the tags of a run."""
+    summary = StoredSummary.of_row(row)
+    return {} if summary is None else summary.tags
+
+
+def events_of_waits(waits: Iterable[WaitRow]) -> list[WaitOpened]:
+    """Return the events that opened the stored waits of an inactive run, whose leaves ask nothing."""
+    events = [event_of_wait(wait) for wait in waits if wait.kind in KIND_BY_EVENT.values()]
+    return [event for event in events if isinstance(event, WaitOpened)]
+
+
+def event_of_wait(wait: WaitRow) -> Event:
+    """Return the event that opened a stored wait."""
+    return decode_event(EventRow(0, wait.since, EVENT_BY_KIND[wait.kind], wait.path, None, wait.data or "{}"))
+
+
+def local_day(at: float) -> str:
+    """Return the local date of a time, under which usage is stored."""
+    return datetime.fromtimestamp(at).date().isoformat()
+
+
+def usage_of_day(store: Store, session: str, day: str) -> RunUsage:
+    """Return what the runs of a session used on a day, as far as it counts against budgets."""
+    usage = RunUsage()
+    for row in store.daily_usage(session, day, day):
+        if row.model == ALL_MODELS:
+            usage.spend(row.amounts)
+    return usage
+
+
+def usage_by_model(store: Store, session: str, day: str) -> dict[str, dict[str, float]]:
+    """Return the amounts of each model that the runs of a session used on a day."""
+    rows = [row for row in store.daily_usage(session, day, day) if row.model != ALL_MODELS]
+    entries: dict[str, UsageEntry] = {row.model: UsageEntry() for row in rows}
+    for row in rows:
+        entries[row.model].add(row.amounts)
+    return {model: entry.to_dict() for model, entry in entries.items()}
