@@ -397,7 +397,10 @@ def test_find_tries_only_facts_under_the_index_key(tried: list[Record]) -> None:
         for seq in range(10):
             space.assert_(builtin_records.workflow_log(str(run), seq, "m"))
             space.assert_(builtin_records.signal("go", f"{run}-{seq}", seq))
+        space.assert_(builtin_records.workflow_state(str(run), "w", "held" if run == 7 else "running"))
     for pattern, matches in [
+        ('(workflow/state :status "held")', 1),
+        ('(workflow/state :workflow w :status "held")', 1),
         ("(label-7 _)", 10),
         ("(label-7 75)", 1),
         ('(workflow/log :run "42")', 10),

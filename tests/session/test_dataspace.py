@@ -327,7 +327,7 @@ async def test_asserting_an_instance_starts_its_run_once_and_retracting_it_stops
     (info,) = session.list_workflow_runs("waits")
     run = session.get_workflow_run(info.run_id)
     assert run is not None
-    assert (run.label, run.branch, run.input, run._params) == ("one", "side", 5, {"colour": "red"})
+    assert (run.label, run.branch, run.input, run.params) == ("one", "side", 5, {"colour": "red"})
     (gone,) = await session.dataspace.retract('(workflow-instance :label "one")')
     assert run.state is WorkflowState.CANCELLED
     assert run.to_info().error == "its workflow-instance was retracted"
@@ -428,6 +428,7 @@ async def test_state_facts_show_what_each_run_waits_for() -> None:
         async with ctx.timeout(60):
             answer = await ctx.gate("Go on?")
         await ctx.sleep(0.01)
+        await ctx.run("echo")  # on disk before it runs: the state "running" is one of its own
         return answer
 
     session.dataspace.facts()
@@ -645,7 +646,8 @@ async def test_a_damaged_journal_does_not_prevent_facts_of_other_runs(tmp_path: 
     async with on(file) as session:
         ids = [(await session.start("listens", each)).run_id for each in "ab"]
     db = apsw.Connection(str(file))
-    db.execute("UPDATE events SET data = '{}' WHERE run = ? AND seq = 1", (ids[0],))
+    journal = "(SELECT id FROM journals WHERE run = ?)"
+    db.execute(f"UPDATE events SET data = '{{}}' WHERE journal = {journal} AND seq = 1", (ids[0],))
     db.close()
     async with on(file) as session:
         for _ in range(2):

@@ -1,7 +1,9 @@
 """Session: the names and runs of one project."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -560,3 +562,42 @@ async def test_a_session_can_be_used_on_one_event_loop_at_a_time(session):
     await (await session.start("echo", 1)).wait()
     with pytest.raises(RuntimeError, match="in use on another running event loop"):
         await asyncio.to_thread(asyncio.run, session.start("echo", 2))
+
+
+async def test_the_runs_of_a_session_are_listed_newest_first_by_all_filters() -> None:
+    session = Session()
+
+    @session.workflow
+    async def greet(ctx: Any) -> str:
+        return f"hello {ctx.input}"
+
+    runs = [await session.start("greet", n, tags={"even": n % 2 == 0}, label=f"run-{n}") for n in range(5)]
+    for run in runs:
+        await run.wait()
+    assert session.runs() == runs[::-1]
+    assert session.runs(tags={"even": True}, limit=2) == [runs[4], runs[2]]
+    assert session.runs(tags={"even": True}, before=runs[2]) == [runs[0]]
+    assert session.runs(label="run-1", state="completed", workflow="greet") == [runs[1]]
+    assert session.runs(search="RUN-3", since=timedelta(hours=1)) == [runs[3]]
+    assert session.runs(since=datetime.now(UTC) + timedelta(days=1)) == []
+    for filters, message in (
+        ({"tags": {"evn": True}}, "Unknown tag 'evn'. Did you mean 'even'?"),
+        ({"since": "2x"}, "since must be a period or a date, got '2x'. Use a period such as 30s"),
+        ({"since": 7}, "got 7 of type int"),
+        ({"limit": 0}, "limit must be at least 1, got 0"),
+    ):
+        with pytest.raises(ValueError) as raised:
+            session.runs(**filters)
+        assert message in str(raised.value)
+
+
+def test_a_workflow_has_the_time_of_its_registration() -> None:
+    before = datetime.now(UTC)
+    session = Session()
+
+    @session.workflow
+    async def greet(ctx: Any) -> None: ...
+
+    workflow = session.get_workflow("greet")
+    assert workflow is not None
+    assert before <= workflow.created_at <= datetime.now(UTC)

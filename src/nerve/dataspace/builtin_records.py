@@ -58,10 +58,11 @@ def workflow_state(
     step: str | None = None,
     label: str | None = None,
     awaits: Json = None,
+    waiting_for: str | None = None,
 ) -> Record:
     """Return the state record of a run, which replaces the previous one."""
     fields = _without_none(run=run, label=label, workflow=workflow, step=step, status=status, awaits=awaits)
-    return Record(STATE_LABEL, (), fields)
+    return Record(STATE_LABEL, (), {**fields, **_without_none(**{"waiting-for": waiting_for})})
 
 
 def workflow_log(run: str, seq: int, message: str, level: str = "info") -> Record:

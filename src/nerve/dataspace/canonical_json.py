@@ -20,9 +20,12 @@ def normalize_json(value: Json, depth: int = 0) -> Json:
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, int):
-        return normalize_integer(value)
+        check_safe_integers(value)
+        return int(value)
     if isinstance(value, float):
-        return normalize_number(value)
+        if value - value != 0:
+            raise NotJson(f"The number {value} cannot be encoded as JSON")
+        return int(value) if value.is_integer() and abs(value) <= MAX_EXACT_INT else float(value)
     if depth >= MAX_DEPTH:
         raise NotJson(f"The value is nested more than {MAX_DEPTH} levels deep; make it flatter")
     if isinstance(value, list | tuple):
@@ -30,17 +33,6 @@ def normalize_json(value: Json, depth: int = 0) -> Json:
     if isinstance(value, Mapping):
         return {normalize_key(key): normalize_json(item, depth + 1) for key, item in value.items()}
     raise NotJson(f"A value of type {type(value).__name__} cannot be encoded as JSON; use plain data instead")
-
-
-def normalize_integer(value: int) -> int:
-    check_safe_integers(value)
-    return int(value)
-
-
-def normalize_number(value: float) -> float | int:
-    if value - value != 0:
-        raise NotJson(f"The number {value} cannot be encoded as JSON")
-    return int(value) if value.is_integer() and abs(value) <= MAX_EXACT_INT else float(value)
 
 
 def replace_lone_surrogates(text: str) -> str:

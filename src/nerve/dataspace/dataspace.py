@@ -78,7 +78,7 @@ class Dataspace:
         """Return the facts that match, with their captures."""
         pattern = Pattern.of(pattern)
         candidates = (
-            (fact, pattern.match(fact.record)) for fact in self._index.values_under(pattern.index_key())
+            (fact, pattern.match(fact.record)) for fact in self._index.fewest_values(pattern.index_keys())
         )
         return [FactMatch(fact, captures) for fact, captures in candidates if captures is not None]
 
@@ -164,7 +164,14 @@ class Dataspace:
         self.version = max(version, self.version)
         known = dict(self._facts)
         for change in reversed(undone):
-            self._undo_change(change, known)
+            # Undo a change in the known facts; observers that started after it get a correction.
+            if change.kind == "asserted":
+                wrong, right = known.pop(change.fact.id), change.replaced
+            else:
+                wrong, right = None, change.fact
+            if right is not None:
+                known[right.id] = right
+            self._queue_correction(wrong, right, change.version)
         self._load_facts(facts)
         for id in {**known, **self._facts}:
             if known.get(id) != self._facts.get(id):
@@ -190,16 +197,6 @@ class Dataspace:
     def _add_fact(self, fact: Fact) -> None:
         self._facts[fact.id] = fact
         self._index.put(fact.record.index_keys, fact.id, fact)
-
-    def _undo_change(self, change: Change, known: dict[str, Fact]) -> None:
-        """Undo a change in the known facts; observers that started after it get a correction."""
-        if change.kind == "asserted":
-            wrong, right = known.pop(change.fact.id), change.replaced
-        else:
-            wrong, right = None, change.fact
-        if right is not None:
-            known[right.id] = right
-        self._queue_correction(wrong, right, change.version)
 
     def _queue_correction(self, wrong: Fact | None, right: Fact | None, since: int = 0) -> None:
         self.version += 1

@@ -26,5 +26,9 @@ class KeyIndex(Generic[T]):
             if not values:
                 del self._values_by_key[key]
 
+    def fewest_values(self, keys: Iterable[Key]) -> Iterator[T]:
+        """Return the values under the key that has fewest."""
+        return iter(min((self._values_by_key.get(key, {}) for key in keys), key=len).values())
+
     def values_under(self, key: Key) -> Iterator[T]:
         return iter(self._values_by_key.get(key, {}).values())

@@ -103,32 +103,25 @@ class ObjectMatcher:
 def compile_matcher(pattern: Json) -> Matcher:
     """Return the matcher of a JSON value in a pattern."""
     if isinstance(pattern, str):
-        return _compile_text_matcher(pattern)
+        if pattern == ANY:
+            return AnyMatcher()
+        if pattern == MORE:
+            raise NotAPattern(
+                '"..." is only allowed as the last field or item; for the literal string write "\\..."'
+            )
+        if pattern.startswith("?"):
+            if not CAPTURE_NAME.fullmatch(pattern[1:]):
+                raise NotAPattern(
+                    f'{pattern!r} is not a valid capture: write "?name",'
+                    f' or "\\{pattern}" for the literal string'
+                )
+            return CaptureMatcher(pattern[1:])
+        return ScalarMatcher(unescape_pattern_text(pattern))
     if isinstance(pattern, list):
         return compile_list_matcher(pattern)
     if isinstance(pattern, dict):
         return compile_object_matcher(pattern)
     return ScalarMatcher(pattern)
-
-
-def _compile_text_matcher(pattern: str) -> Matcher:
-    if pattern == ANY:
-        return AnyMatcher()
-    if pattern == MORE:
-        raise NotAPattern(
-            '"..." is only allowed as the last field or item; for the literal string write "\\..."'
-        )
-    if pattern.startswith("?"):
-        return _compile_capture(pattern)
-    return ScalarMatcher(unescape_pattern_text(pattern))
-
-
-def _compile_capture(pattern: str) -> CaptureMatcher:
-    if not CAPTURE_NAME.fullmatch(pattern[1:]):
-        raise NotAPattern(
-            f'{pattern!r} is not a valid capture: write "?name", or "\\{pattern}" for the literal string'
-        )
-    return CaptureMatcher(pattern[1:])
 
 
 def compile_list_matcher(pattern: Sequence[Json]) -> ListMatcher:

@@ -66,7 +66,7 @@ class Observers:
 
     def add(self, observer: Observer) -> Callable[[], None]:
         """Add an observer; return a function that removes it."""
-        name, key = str(next(self._ids)), observer.pattern.index_key()
+        name, key = str(next(self._ids)), observer.pattern.index_keys()[0]
         self._observers[name] = observer
         self._index.put([key], name, observer)
 

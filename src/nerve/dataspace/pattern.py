@@ -20,7 +20,7 @@ from nerve.dataspace.matchers import (
     escape_pattern_text,
     literal,
 )
-from nerve.dataspace.record import Record, hash_identity, join_record, split_record
+from nerve.dataspace.record import Record, hash_identity, join_record, named_field_key, split_record
 from nerve.dataspace.record_identity import Field, first_field, identity_fields, normalize_spelling
 
 PATTERN_SYNTAX = 'A pattern is a list with a label first: ["agent-response", {"request-id": "?id"}].'
@@ -103,15 +103,20 @@ class Pattern:
             matcher = self.fields.matchers[field_name] if field_name < len(self.fields.matchers) else None
         return NO_LITERAL if matcher is None else matcher.literal_value()
 
-    def index_key(self) -> tuple[str, ...]:
-        """Return the most specific index key that all matching records share."""
+    def index_keys(self) -> list[tuple[str, ...]]:
+        """Return index keys that all matching records share, usually the most specific one first."""
         label = self.label.literal_value()
         if label is NO_LITERAL:
-            return ()
+            return [()]
         if (record_id := self._literal_id(label)) is not None:
-            return label, "id", record_id
+            return [(label, "id", record_id)]
         first = self.field_literal(first_field(label))
-        return (label,) if first is NO_LITERAL else (label, "first", encode_canonical(first))
+        keys: list[tuple[str, ...]] = []
+        if first is not NO_LITERAL:
+            keys.append((label, "first", encode_canonical(first)))
+        literals = ((name, matcher.literal_value()) for name, matcher in self.named.matchers.items())
+        keys += [key for name, value in literals if (key := named_field_key(label, name, value)) is not None]
+        return [*keys, (label,)]
 
     def _literal_id(self, label: str) -> str | None:
         """Return the id that all matching records share, or None."""

@@ -21,6 +21,9 @@ from nerve.dataspace.record_identity import (
 
 RECORD_SYNTAX = 'A record is a list with a label first: ["agent-response", {"request-id": "r", "text": "t"}].'
 
+MAX_INDEXED_CHARS = 100
+"""The longest text of a named field that facts are indexed by."""
+
 
 @dataclass(frozen=True, eq=False)
 class Record:
@@ -94,10 +97,12 @@ class Record:
 
     @cached_property
     def index_keys(self) -> tuple[tuple[str, ...], ...]:
-        """The index keys: all records, by label, by first field, by identity."""
+        """The index keys: all records, by label, by first field, by identity, by each short named field."""
         label = self.label
         first = encode_canonical(self.get(first_field(label)))
-        return (), (label,), (label, "first", first), (label, "id", self.id)
+        named = [named_field_key(label, name, value) for name, value in self.named.items()]
+        keys = (), (label,), (label, "first", first), (label, "id", self.id)
+        return *keys, *(key for key in named if key is not None)
 
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, Record) else NotImplemented
@@ -120,6 +125,14 @@ def join_record(label: Json, fields: Sequence[Json], named_fields: Mapping[str, 
     """Return the JSON form; after a last positional field that is an object, named fields always follow."""
     ambiguous = bool(fields) and isinstance(fields[-1], Mapping)
     return [label, *fields, *([dict(named_fields)] if named_fields or ambiguous else [])]
+
+
+def named_field_key(label: str, name: str, value: Json) -> tuple[str, ...] | None:
+    """Return the index key of a named field; None for a value that is not indexed."""
+    if isinstance(value, int | float):
+        return label, "named", name, encode_canonical(value)
+    is_short_text = isinstance(value, str) and len(value) <= MAX_INDEXED_CHARS
+    return (label, "named", name, value) if is_short_text else None
 
 
 def hash_identity(identity: list[Json]) -> str:

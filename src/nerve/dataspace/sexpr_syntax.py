@@ -96,7 +96,14 @@ class RecordParser:
     def parse_value(self, form: Form) -> Json:
         match form:
             case Symbol():
-                return self.parse_symbol(form)
+                is_hole = form.name in (ANY, MORE) or form.name.startswith("?")
+                if is_hole and not self.is_pattern:
+                    raise self.syntax_error(
+                        form,
+                        f"'{form.name}' is only allowed in a pattern.",
+                        "Use double quotes for the literal string.",
+                    )
+                return form.name
             case String(text):
                 return escape_pattern_text(text) if self.is_pattern else text
             case Number(value) | Constant(value):
@@ -108,16 +115,6 @@ class RecordParser:
             case ListForm(items) if items and not isinstance(items[0], Keyword):
                 return self.parse_fields(form)
         raise self.syntax_error(form, "Expected a value.", "A list is written [a b], an object {:a 1}.")
-
-    def parse_symbol(self, form: Symbol) -> str:
-        is_hole = form.name in (ANY, MORE) or form.name.startswith("?")
-        if is_hole and not self.is_pattern:
-            raise self.syntax_error(
-                form,
-                f"'{form.name}' is only allowed in a pattern.",
-                "Use double quotes for the literal string.",
-            )
-        return form.name
 
     def syntax_error(self, form: Form, message: str, fix: str) -> InvalidDefinition:
         return InvalidDefinition([Problem(self.file, form.position, message, fix)])

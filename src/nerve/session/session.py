@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from nerve.core.events import Sink
 from nerve.core.json_codec import check_safe_integers, encode_json
@@ -17,10 +29,13 @@ from nerve.core.limits import Limits, validate_raise
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
+from nerve.core.nodes.step import StepNode
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.suggest import did_you_mean_hint
+from nerve.core.tags import validate_tags
 from nerve.core.validation import (
     describe_value,
+    require_int,
     require_mapping,
     require_name,
     require_node,
@@ -28,12 +43,14 @@ from nerve.core.validation import (
     require_path,
     require_str,
 )
-from nerve.core.workflow.context import WorkflowContext
+from nerve.core.workflow.context import WorkflowContext, find_workflow_name
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.special_workflows import SingleNodeWorkflow
 from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
+from nerve.core.workflow.step import Step
 from nerve.core.workflow.workflow import Workflow
 from nerve.session import loader
+from nerve.session.run_filters import RunFilters
 
 if TYPE_CHECKING:
     from nerve.agents.provider import Provider
@@ -43,6 +60,34 @@ if TYPE_CHECKING:
     from nerve.session.dataspace import SessionDataspace
     from nerve.spec.defined_workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+I = TypeVar("I")  # noqa: E741 - the input of a workflow function
+
+
+class RunOptions(TypedDict, total=False):
+    """The keyword options of `session.start`."""
+
+    limits: Limits | Mapping[str, Any] | None
+    event_sink: Sink | None
+    label: str | None
+    branch: str | None
+    conversation: str | None
+    definition: str | None
+    tags: Mapping[str, Any] | None
+
+
+class StepDecorator(Protocol):
+    """The decorator that `session.step` with options returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
 
 CONFIG_PATH = Path(".nerve", "config.json")
 ID_PATTERN = re.compile(r"[a-z_][a-z0-9_-]*", re.IGNORECASE)
@@ -233,12 +278,20 @@ class Session:
             del self.nodes[graph.id]
         return Workflow(graph.id, self, description=description, body=graph, limits=limits, params=params)
 
-    def workflow(
-        self, fn: Callable[[WorkflowContext], Any] | None = None, *, id: str | None = None, **options: Any
-    ) -> Any:
-        """Decorator: register an async function as a workflow under its own name."""
+    @overload
+    def workflow(self, fn: F, *, id: str | None = None, **options: Any) -> F: ...
 
-        def register(fn: Callable[[WorkflowContext], Any]) -> Callable[[WorkflowContext], Any]:
+    @overload
+    def workflow(self, fn: None = None, *, id: str | None = None, **options: Any) -> Callable[[F], F]: ...
+
+    def workflow(self, fn: Any = None, *, id: str | None = None, **options: Any) -> Any:
+        """Decorator: register an async function as a workflow under its own name.
+
+        Its first parameter is the WorkflowContext. A second one is the input of its runs, further ones are
+        the parameters; their annotations and that of the result say how values are stored.
+        """
+
+        def register(fn: F) -> F:
             Workflow(id or fn.__name__, self, fn, **options)
             return fn
 
@@ -252,6 +305,28 @@ class Session:
         def register(fn: Callable[[ExecutionContext], Any]) -> Callable[[ExecutionContext], Any]:
             FunctionNode(id or fn.__name__, self, fn, **options)
             return fn
+
+        return register if fn is None else register(fn)
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+
+    @overload
+    def step(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+    @overload
+    def step(self, fn: None = None, /, *, id: str | None = None, **policy: Any) -> StepDecorator: ...
+
+    def step(self, fn: Callable[..., Any] | None = None, /, *, id: str | None = None, **policy: Any) -> Any:
+        """Decorator: make a sync or async function a typed step, also a node under its own name.
+
+        `policy` has the options of a node: `retry`, `timeout`, `idle_timeout`, `on_error`, `effect`,
+        `limits`. In a workflow, a call of the step is recorded with its arguments and its return value, and
+        raises on failure. Elsewhere, the same call is just the function.
+        """
+
+        def register(fn: Callable[..., Any]) -> Step[..., Any]:
+            return Step(fn, StepNode(id or fn.__name__, self, fn, **policy))
 
         return register if fn is None else register(fn)
 
@@ -300,9 +375,39 @@ class Session:
             engine, self._engine = self._engine, None
             await engine.close()
 
+    @overload
+    async def start(
+        self,
+        workflow_id: Callable[[WorkflowContext], Awaitable[R]],
+        input: Any = None,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> WorkflowRun[R]: ...
+
+    @overload
+    async def start(
+        self,
+        workflow_id: Callable[Concatenate[WorkflowContext, I, ...], Awaitable[R]],
+        input: I,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> WorkflowRun[R]: ...
+
+    @overload
     async def start(
         self,
         workflow_id: str,
+        input: Any = None,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> WorkflowRun: ...
+
+    async def start(
+        self,
+        workflow_id: str | Callable[..., Any],
         input: Any = None,
         params: Mapping[str, Any] | None = None,
         key: str | None = None,
@@ -313,13 +418,21 @@ class Session:
         branch: str | None = None,
         conversation: str | None = None,
         definition: str | None = None,
+        tags: Mapping[str, Any] | None = None,
     ) -> WorkflowRun:
         """Start a run and return when the start is on disk. The same idempotency `key` returns the same run.
 
+        A workflow is given by its name or its function; `input` is the first parameter of a typed function
+        after the context, and `params` has the others.
+
         `label` is a name for the run that scopes signals; `conversation` is the one that it belongs to.
         `definition` is the hash of an earlier definition of the workflow to start instead of the current one.
+        `tags` are at most 32 names with values, by which `runs` finds the run; numbers and booleans become
+        text.
         """
-        require_name("a workflow", workflow_id)
+        if inspect.isfunction(workflow_id):
+            workflow_id = find_workflow_name(self.workflows, workflow_id)
+        workflow_id = require_name("a workflow", workflow_id)
         pinned_definition = self.engine.store.definition(definition) if definition is not None else None
         workflow = (
             self.find_startable(workflow_id)
@@ -330,12 +443,15 @@ class Session:
             raise ValueError(
                 f"Workflow '{workflow_id}' not found{did_you_mean_hint(workflow_id, self.workflows)}"
             )
-        check_safe_integers([input, params])
         params = loader.check_start_params(self, workflow, params)
+        input = workflow.encode_input(input)
+        check_safe_integers([input, params])
         identity = {"label": label, "branch": branch, "conversation": conversation}
         about: dict[str, Any] = {
             name: require_name(f"a {name}", value) for name, value in identity.items() if value is not None
         }
+        if tags:
+            about["tags"] = validate_tags(tags)
         if self.modules:
             about["modules"] = list(self.modules)
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
@@ -344,15 +460,20 @@ class Session:
         await self.engine.start(run)
         return run
 
-    async def recover(self) -> list[WorkflowRun]:
-        """Resume all open runs of this session after a restart, and return them."""
+    async def recover(self) -> Sequence[WorkflowRun]:
+        """Resume all open runs of this session after a restart, and return them.
+
+        Runs that only wait are left in the store. If there are many runs, the rest follows in the background
+        and in the result.
+        """
         if self.engine.store.fact_version(self.name) == 0:
             # Without any facts, skip the dataspace, whose imports take long.
             return await self.engine.recover()
         # Definitions first: open runs may belong to workflows that only facts define.
         self.dataspace.define_all()
         runs = await self.engine.recover()
-        return [*runs, *await self.dataspace.start_all()]
+        runs.extend(await self.dataspace.start_all())
+        return runs
 
     async def signal(self, label: str, key: str | None = None, value: Any = None) -> None:
         """Assert a signal, which resumes all runs that wait for it and stays until it is retracted."""
@@ -403,6 +524,40 @@ class Session:
             return self.engine.run_handle(exact)
         rows = store.runs(session=self.name, prefix=run_id, newest=2)
         return self.engine.run_handle(rows[0]) if len(rows) == 1 else None
+
+    def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        state: WorkflowState | str | None = None,
+        label: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        since: str | datetime | timedelta | None = None,
+        search: str | None = None,
+        patch: str | None = None,
+        before: WorkflowRun | None = None,
+        limit: int = 50,
+    ) -> list[WorkflowRun]:
+        """Return the newest runs of this session that match all filters, newest first.
+
+        `since` is the earliest start, or how long ago it is: `2d`. `search` is a text in the workflow, label,
+        tags or input of one of the newest 5,000 runs that match otherwise. With a `patch`, these are the
+        open runs that may need its old branch. `before` is the last run of the previous page.
+        """
+        filters = RunFilters(
+            workflow,
+            None if state is None else [parse_workflow_state(state).value],
+            label,
+            None,
+            validate_tags(tags or {}),
+            since,
+            search,
+            patch,
+        )
+        store = self.engine.store
+        previous = None if before is None else store.run(before.run_id)
+        rows = filters.find_newest(store, self.name, previous, require_int("limit", limit, 1))
+        return [self.engine.run_handle(row) for row in rows]
 
     def list_workflow_runs(
         self, workflow_id: str | None = None, state: WorkflowState | str | None = None
