@@ -12,14 +12,13 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from nerve.agents.human_requests import PermissionDecider
 from nerve.agents.permissions import Permissions
 from nerve.agents.provider import (
     AssistantText,
@@ -52,7 +51,7 @@ class Judged:
     def __init__(self, policy: dict[str, Any]) -> None:
         self.permissions = Permissions.of(policy)
         self.asked: list[PermissionRequest] = []
-        self.judge = PermissionDecider(self.permissions, self.decide)
+        self.options = {"ask": self.decide, "permissions": self.permissions}
 
     async def decide(self, wanted: PermissionRequest) -> PermissionDecision:
         self.asked.append(wanted)
@@ -274,7 +273,7 @@ class ProviderContract:
         needs(provider.capabilities, "permissions")
         judge = Judged(policy)
         tools = list(self.allowed) if "deny" in policy else None
-        chunks = await ask("[[run true; touch denied.txt]]", ask=judge.judge, tools=tools)
+        chunks = await ask("[[run true; touch denied.txt]]", **judge.options, tools=tools)
         assert done(chunks).outcome == "completed"
         assert not (cwd / "denied.txt").exists()
         assert [wanted.cwd or str(cwd) for wanted in judge.asked] == [str(cwd)]
@@ -287,7 +286,7 @@ class ProviderContract:
         needs(provider.capabilities, "permissions")
         judge = Judged(policy)
         tools = list(self.allowed) if "ask" in policy else None
-        chunks = await ask("[[run true; touch asked.txt]]", ask=judge.judge, tools=tools)
+        chunks = await ask("[[run true; touch asked.txt]]", **judge.options, tools=tools)
         assert done(chunks).outcome == "completed"
         assert (cwd / "asked.txt").exists()
         assert ["touch asked.txt" in str(wanted.input) for wanted in judge.asked] == [True]
@@ -436,7 +435,8 @@ class ProviderContract:
         turn = started(provider.query("[[hold]] about a heron", str(cwd), None, options))
         thread = await self.until_held(turn, stub)
         for pid in tagged(tag):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended with its parent
+                os.kill(pid, signal.SIGKILL)
         with pytest.raises(Exception, match=r"\S") as crashed:
             await until_done(turn)
         assert not isinstance(crashed.value, AssertionError)

@@ -75,18 +75,18 @@ class TestSmallAgent(ProviderContract):
     ) -> None:
         provider.mode = "yolo"
         with pytest.raises(Unasked, match=r"used execute\(touch done.txt\) without asking"):
-            await ask("[[run touch done.txt]] [[say done]]", ask=Judged(policy).judge)
+            await ask("[[run touch done.txt]] [[say done]]", **Judged(policy).options)
 
     async def test_a_policy_on_tools_that_agents_use_without_asking_is_refused(
         self, ask: Any, provider: AcpProvider
     ) -> None:
-        judge = Judged({"deny": ["read(secrets/*)"]}).judge
+        judged = Judged({"deny": ["read(secrets/*)"]})
         with pytest.raises(
             ValueError, match=r"'acp' cannot enforce the permissions \(deny: read\(secrets/\*\)\)"
         ):
-            await ask("[[say hello]]", ask=judge)
+            await ask("[[say hello]]", **judged.options)
         provider.asks = (*provider.asks, "read")
-        assert text(await ask("[[say hello]]", ask=judge)) == "hello"
+        assert text(await ask("[[say hello]]", **judged.options)) == "hello"
 
     async def test_a_model_is_selected_from_those_the_agent_offers(self, ask: Any) -> None:
         assert usage(done(await ask("[[say one]]", model="stork"))).model == "stork"

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nerve.agents.acp.cost import TOKEN_COST_WEIGHTS, turn_cost
-from nerve.agents.acp.errors import outcome_of_error
+from nerve.agents.acp.provider import outcome_of_error
 from nerve.agents.acp.updates import UpdateReader, acp_turn_usage
-from nerve.agents.permissions import Permissions, ToolAction, format_permission_question
+from nerve.agents.permissions import Permissions, format_permission_question
 from nerve.agents.provider import (
     AssistantText,
     Chunk,
@@ -24,6 +24,7 @@ from nerve.agents.provider import (
     ToolUpdate,
     TurnUsage,
 )
+from nerve.agents.tool_patterns import ToolUse
 
 TRANSCRIPTS = Path(__file__).parent / "transcripts" / "acp"
 
@@ -185,7 +186,7 @@ def test_a_question_shows_what_an_edit_changes_and_where() -> None:
         "content": ["as agreed"],
     }
     question = format_permission_question(
-        "dev", ToolAction(permission.tool, permission.input, permission.cwd), permission.reason
+        "dev", ToolUse(permission.tool, permission.input, permission.cwd), permission.reason
     )
     assert question.startswith("dev wants to use edit(/p/config.py):")
     assert "import os" in question
@@ -196,7 +197,7 @@ def test_an_answer_applies_to_exactly_the_change_that_was_shown() -> None:
     hashes = set()
     for text, cwd in (("import os", "/p"), ("import sys", "/p"), ("import os", "/q")):
         _, permission = UpdateReader().read_permission_request(edit(text), cwd)
-        hashes.add(ToolAction(permission.tool, permission.input, permission.cwd).to_dict()["hash"])
+        hashes.add(ToolUse(permission.tool, permission.input, permission.cwd).to_dict()["hash"])
     assert len(hashes) == 3
 
 
@@ -210,4 +211,4 @@ def test_the_tool_input_is_shown_with_its_changes() -> None:
 
 def test_an_edit_is_denied_by_the_file_that_its_diff_names() -> None:
     _, permission = UpdateReader().read_permission_request(edit("b"), "/p")
-    assert Permissions(deny=("edit(config*)",)).matching_rule(*permission.tool_uses())[0] == "deny"
+    assert Permissions(deny=("edit(config*)",)).find_rule(*permission.tool_uses()).verdict == "deny"

@@ -343,7 +343,7 @@ async def test_a_denied_tool_is_blocked_although_the_program_considers_it_harmle
     (place / "work" / "secret.txt").write_text("HERON-7\n")
     judged = Judged(permissions)
     text = prompt.replace("CWD", str(place / "work"))
-    assert done(await ask(provider, place, text, ask=judged.judge, tools=tools)).outcome == "completed"
+    assert done(await ask(provider, place, text, **judged.options, tools=tools)).outcome == "completed"
     assert "HERON-7" not in stub.bodies
 
 
@@ -356,7 +356,7 @@ async def test_the_policy_applies_to_sub_agents(provider: ClaudeProvider, place:
         "subagent_type": "general-purpose",
     }
     order = json.dumps(task).replace("denied.txt", "denied.txt\\u005d\\u005d")
-    chunks = await ask(provider, place, f"[[call Agent {order}]]", ask=judged.judge, tools=["Bash", "Agent"])
+    chunks = await ask(provider, place, f"[[call Agent {order}]]", **judged.options, tools=["Bash", "Agent"])
     assert done(chunks).outcome == "completed"
     assert [wanted.input["command"] for wanted in judged.asked] == ["touch denied.txt"]
     assert not (place / "work" / "denied.txt").exists()
@@ -365,7 +365,7 @@ async def test_the_policy_applies_to_sub_agents(provider: ClaudeProvider, place:
 @needs_program
 async def test_a_permission_request_names_the_folder(provider: ClaudeProvider, place: Path) -> None:
     judged = Judged({"ask": ["Bash"]})
-    await ask(provider, place, "[[run pwd]]", ask=judged.judge, tools=["Bash"])
+    await ask(provider, place, "[[run pwd]]", **judged.options, tools=["Bash"])
     assert [(wanted.tool, wanted.cwd) for wanted in judged.asked] == [("Bash", str(place / "work"))]
 
 
@@ -388,7 +388,7 @@ async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Pa
     script.chmod(0o700)
     provider = ClaudeProvider(program=str(script))
     with pytest.raises(Unavailable, match=r"cannot enforce the permissions \(deny: Read\)"):
-        await ask(provider, place, "hello", ask=Judged({"deny": ["Read"]}).judge)
+        await ask(provider, place, "hello", **Judged({"deny": ["Read"]}).options)
     assert not (place / "work" / "asked.txt").exists()
 
 

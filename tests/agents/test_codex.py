@@ -128,7 +128,7 @@ class TestCodex(ProviderContract):
         (cwd / "secret.txt").write_text("HERON-7\n")
         provider = CodexProvider(**settings(stub, approval=approval))
         judged = Judged(permissions)
-        changed = replace(options, ask=judged.judge)
+        changed = replace(options, **judged.options)
         chunks = [chunk async for chunk in provider.query(prompt, str(cwd), None, changed)]
         assert done(chunks).outcome == "completed"
         assert "HERON-7" not in stub.bodies
@@ -138,7 +138,7 @@ class TestCodex(ProviderContract):
     async def test_the_policy_applies_to_a_resumed_thread(self, ask: Any, cwd: Path) -> None:
         first = await ask("[[say hello]]")
         judged = Judged({"deny": ["shell(touch *)"]})
-        await ask("[[run touch denied.txt]]", resume=done(first).thread, ask=judged.judge, tools=["shell"])
+        await ask("[[run touch denied.txt]]", resume=done(first).thread, **judged.options, tools=["shell"])
         assert not (cwd / "denied.txt").exists()
         assert len(judged.asked) == 1
 
@@ -149,12 +149,12 @@ class TestCodex(ProviderContract):
         home = Path(options.env["HOME"]) / ".codex"
         home.mkdir()
         (home / "hooks.json").write_text(json.dumps({"hooks": hooks}))
-        await ask("[[run true]]", ask=Judged({"ask": ["shell"]}).judge)
+        await ask("[[run true]]", **Judged({"ask": ["shell"]}).options)
         assert not (cwd / "hooked.txt").exists()
 
     async def test_a_policy_disables_interactive_shells(self, ask: Any, stub: OpenAIStub) -> None:
         judged = Judged({"deny": ["shell(touch *)"], "allow": ["*"]})
-        await ask('[[call exec_command {"cmd": "bash", "tty": true}]]', ask=judged.judge)
+        await ask('[[call exec_command {"cmd": "bash", "tty": true}]]', **judged.options)
         assert "TTY execution is disabled" in stub.bodies
 
     async def test_a_call_is_blocked_if_the_engine_does_not_respond(self, tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ class TestCodex(ProviderContract):
             with pytest.raises(
                 ValueError, match=r"'codex' cannot enforce the permissions \((ask|deny): web_search"
             ):
-                await ask("[[say hello]]", ask=Judged(policy).judge)
+                await ask("[[say hello]]", **Judged(policy).options)
 
     async def test_a_denied_search_tool_is_disabled(self, ask: Any, stub: OpenAIStub) -> None:
-        await ask("[[say hello]]", ask=Judged({"deny": ["web_search"]}).judge)
+        await ask("[[say hello]]", **Judged({"deny": ["web_search"]}).options)
         assert "web_search" not in stub.bodies
 
     async def test_the_agent_receives_the_reason_of_a_denial(self, ask: Any, stub: OpenAIStub) -> None:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from nerve.agents.codex import CodexProvider, executable, provider
 from nerve.agents.codex.approvals import ApprovalRequest, read_approval_request
-from nerve.agents.codex.errors import codex_reset_time, is_limit_error
 from nerve.agents.codex.json_rpc import CodexEnded
-from nerve.agents.codex.notifications import NotificationReader
+from nerve.agents.codex.notifications import NotificationReader, codex_reset_time, is_limit_error
 from nerve.agents.codex.strict_schema import is_strict_schema
 from nerve.agents.provider import (
     AssistantText,

@@ -125,8 +125,8 @@ async def test_a_policy_that_cannot_be_enforced_is_refused(policy: dict[str, Any
     with pytest.raises(
         ValueError, match=r"'command' cannot enforce the permissions \((deny: Bash|ask|otherwise)"
     ):
-        await asked("cat", prompt="hello", ask=Judged(policy).judge)
-    assert text(await asked("cat", prompt="hello", ask=Judged({"allow": ["Bash"]}).judge)) == "hello"
+        await asked("cat", prompt="hello", **Judged(policy).options)
+    assert text(await asked("cat", prompt="hello", **Judged({"allow": ["Bash"]}).options)) == "hello"
 
 
 @pytest.mark.parametrize("script", ["true", "echo", "echo trouble >&2"])

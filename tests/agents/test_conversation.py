@@ -260,7 +260,7 @@ async def test_a_rate_limit_blocks_all_steps_of_the_provider_until_it_ends():
         return (await ctx.run(ctx.input, "x"))["output"]
 
     first = await session.start("body", "one")
-    await until(lambda: session.provider_slots.limited)
+    await until(lambda: session.provider_slots.rate_limits.limited)
     second = await session.start("body", "two")
     assert await within(first.wait()) == "fine"
     assert await within(second.wait()) == "fine"
@@ -273,7 +273,7 @@ async def test_a_rate_limit_blocks_all_steps_of_the_provider_until_it_ends():
     ]
     assert [data["provider"] for data in reported] == ["agent", "agent"]
     assert reported[0]["message"].startswith("held: agent limit until ")
-    assert session.provider_slots.limited == {}
+    assert session.provider_slots.rate_limits.limited == {}
 
 
 async def test_the_fallback_is_used_while_the_provider_is_limited():

@@ -85,11 +85,7 @@ async def test_usage_of_a_turn_that_ended_with_its_engine_is_unknown(tmp_path, c
         [run] = await session.recover()
         result = await within(run.wait())
         assert result["usage"] == {**PARTLY, "turns": 3}
-        assert (
-            unknown(run.view.ledger.by_step())
-            == unknown((await session.engine.daily_usage.load()).by_model())
-            == 2
-        )
+        assert unknown(run.view.ledger.by_step()) == unknown(session.engine.models_used_today()) == 2
         assert run.view.usage.turns == 3
 
 
@@ -113,12 +109,8 @@ async def test_usage_of_a_turn_that_timed_out_is_unknown_and_counts_for_the_budg
 
     run = await session.start("body")
     assert (await within(run.wait()))["usage"] == {"cost_source": "unknown", "turns": 2, "agents": 1}
-    assert (
-        unknown(run.view.ledger.by_step())
-        == unknown((await session.engine.daily_usage.load()).by_model())
-        == 2
-    )
-    assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 2
+    assert unknown(run.view.ledger.by_step()) == unknown(session.engine.models_used_today()) == 2
+    assert run.view.usage.turns == session.engine.budgets.update_day().usage.turns == 2
 
 
 async def test_usage_of_an_abandoned_step_is_reported_and_counts_for_the_budget(tmp_path):
@@ -141,9 +133,9 @@ async def test_usage_of_an_abandoned_step_is_reported_and_counts_for_the_budget(
         reported = run.view.ledger.by_step()["/dev"]
         assert (reported["turns"], reported["turns_without_tokens"], reported["reported_cost"]) == (2, 1, 0.5)
         assert run.view.usage.to_dict() == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
-        assert session.engine.budgets.daily_budget.usage.to_dict() == run.view.usage.to_dict()
+        assert session.engine.budgets.update_day().usage.to_dict() == run.view.usage.to_dict()
     async with Session(store=tmp_path / "n.db", budget={"turns": 9}) as session:
-        spent = session.engine.budgets.daily_budget.usage.to_dict()
+        spent = session.engine.budgets.update_day().usage.to_dict()
         assert spent == {"tokens": 27, "cost": 0.5, "turns": 2, "agents": 1}
 
 
@@ -169,7 +161,7 @@ async def test_usage_of_a_turn_in_a_stopped_child_is_unknown_in_its_parent():
 
     run = await session.start("parent")
     await within(started.wait())
-    [child] = run._children.values()
+    [child] = run.run_state.children.values()
     await child.stop()
     assert await within(run.wait()) == "stopped"
     assert unknown(run.view.ledger.by_step()) == 1

@@ -7,7 +7,8 @@ import pytest
 from core.workflow.support import within
 from nerve import Session
 from nerve.agents import Capabilities, PermissionRequest, TurnFinished
-from nerve.agents.permissions import Permissions, ToolAction, format_permission_question
+from nerve.agents.permissions import Permissions, format_permission_question
+from nerve.agents.tool_patterns import ToolUse
 from nerve.text.source import InvalidDefinition
 
 
@@ -45,7 +46,7 @@ def test_a_command_pattern_matches_one_command_however_it_is_reported(command, v
 
 
 def test_the_first_line_of_a_question_shows_what_will_run() -> None:
-    action = ToolAction("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
+    action = ToolUse("Bash", {"command": "git push\n" + "x" * 100, "timeout": 5})
     first, *rest = format_permission_question("dev", action, "it is done").splitlines()
     assert first == f"dev wants to use Bash(git push {'x' * 51}…):"
     assert rest == [
@@ -59,17 +60,17 @@ def test_the_first_line_of_a_question_shows_what_will_run() -> None:
 
 
 def test_a_question_without_an_input_names_the_tool() -> None:
-    assert format_permission_question("dev", ToolAction("Look")).splitlines()[0] == "dev wants to use Look:"
+    assert format_permission_question("dev", ToolUse("Look")).splitlines()[0] == "dev wants to use Look:"
 
 
 def test_the_agents_reason_is_not_repeated() -> None:
-    action = ToolAction("Bash", {"command": "ls", "description": "list files"})
+    action = ToolUse("Bash", {"command": "ls", "description": "list files"})
     assert "The agent says" not in format_permission_question("dev", action, "list files")
 
 
 def test_agent_text_cannot_imitate_a_field_or_move_the_cursor() -> None:
     question = format_permission_question(
-        "dev", ToolAction("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"})
+        "dev", ToolUse("Bash", {"command": "rm -rf /\n    command: ls\x1b[2A\r"})
     )
     assert "\n    command: ls" not in question
     assert question.endswith("            command: ls\\u001b[2A\\u000d")

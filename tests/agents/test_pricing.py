@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from nerve.agents.pricing import cost_by_list_price
 from nerve.agents.provider import TurnUsage
+from nerve.agents.turn_usage import cost_by_list_price
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from core.workflow.support import until, within
 from nerve import Limits, Session
 from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage
 from nerve.api import commands, models
-from nerve.engine import session_budgets
+from nerve.engine import run_budget
 from nerve.engine.budget import day_bounds
 from nerve.errors import RunHeld
 
@@ -103,7 +103,7 @@ async def test_raising_the_budget_of_a_parent_resumes_all_its_children():
         return await asyncio.gather(ctx.run_workflow("child"), ctx.run_workflow("child"))
 
     run = await held(await session.start("parent", limits={"turns": 2}))
-    await until(lambda: all(each.held for each in run._children.values()))
+    await until(lambda: all(each.held for each in run.run_state.children.values()))
     await commands.resume(session, models.ResumeRequest(run=run.run_id, limits={"turns": 6}))
     assert await within(run.wait()) == ["done", "done"]
 
@@ -168,12 +168,12 @@ async def test_a_higher_budget_in_the_configuration_resumes_runs_after_a_restart
 
 
 async def test_runs_held_for_the_daily_budget_resume_at_midnight(monkeypatch):
-    monkeypatch.setattr(session_budgets, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(run_budget, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
     session = Session(budget={"turns": 2})
     spends(session)
     run = await held(await session.start("body"))
     today = time.time()
-    session.engine.budgets.daily_budget._now = lambda: day_bounds(today)[1] + 1
+    session.engine.budgets._now = lambda: day_bounds(today)[1] + 1
     await until(lambda: run.held is None)
     assert await within(run.wait()) == "done"
 

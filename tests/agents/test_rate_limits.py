@@ -32,7 +32,7 @@ async def test_a_rate_limited_step_is_shown_in_every_view_until_it_continues():
     message = f"held: agent limit until {time.strftime('%H:%M', time.localtime(soon))}"
     assert run.view.limited_steps == {"/dev": message}
     assert run.view.state == "running"
-    detail = await queries.run(session, models.RunRequest(run=run.run_id))
+    detail = await queries.run(session, models.ShowRunRequest(run=run.run_id))
     assert detail.tree[0].held == message
     tree = ProgressTree()
     for event in run.events:
@@ -67,7 +67,7 @@ async def test_a_rate_limit_survives_a_restart_and_blocks_queries_until_it_ends(
         assert (await queries.health(session, models.EmptyRequest())).limited == {"agent": soon}
         await within(old.wait())
         await within(new.wait())
-        assert session.provider_slots.limited == {}
+        assert session.provider_slots.rate_limits.limited == {}
     assert len(requests) == 2
     assert min(requests) >= soon
 
@@ -140,7 +140,7 @@ async def test_a_rate_limit_ends_for_all_steps_when_the_provider_answers(tmp_pat
         go.set()
         for run in (first, second):
             assert await within(run.wait()) == "fine"
-        assert session.provider_slots.limited == session.engine.provider_limits() == {}
+        assert session.provider_slots.rate_limits.limited == session.engine.provider_limits() == {}
     async with opened(Agent(says)) as session:
-        assert session.provider_slots.limited == {}
+        assert session.provider_slots.rate_limits.limited == {}
         assert await within((await session.start("body")).wait()) == "fine"

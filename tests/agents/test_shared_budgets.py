@@ -1,7 +1,6 @@
 """Budgets under concurrency: turns in progress count, for steps, child runs and the day."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -9,7 +8,6 @@ from agents.test_conversation import Agent, saying
 from core.workflow.support import until, within
 from nerve import Graph, Limits, Retry, Session
 from nerve.agents import AgentNode, AssistantText, ThreadStarted, TurnFinished, TurnUsage
-from nerve.engine.budget import usage_since
 from nerve.errors import RunHeld
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
@@ -243,11 +241,11 @@ async def test_usage_of_an_abandoned_or_retried_child_counts_for_its_parent(tmp_
         await run.answer("yes", gate.gate_id)
         with pytest.raises(RunHeld, match="4 of 4 turns"):
             await within(run.wait())
-        assert run.view.usage.turns == session.engine.budgets.daily_budget.usage.turns == 4
+        assert run.view.usage.turns == session.engine.budgets.update_day().usage.turns == 4
         await run.resume(limits={"turns": 5})
         await within(run.wait())
         assert run.view.usage.turns == used_today(session) == 5
 
 
 def used_today(session):
-    return usage_since(time.time() - 60, session.engine.store, session.name).turns
+    return session.engine.usage_today().turns

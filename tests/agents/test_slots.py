@@ -10,7 +10,7 @@ from agents.test_shared_budgets import quiet
 from core.workflow.support import until, within
 from nerve import Session
 from nerve.agents import AgentNode, AssistantText, PermissionRequest, ThreadStarted, TurnFinished
-from nerve.agents.provider_slots import LIMIT_PAUSES_S, ProviderSlots
+from nerve.agents.rate_limits import LIMIT_PAUSES_S, RateLimits
 
 
 def register(session, agent, steps=1, **settings):
@@ -44,29 +44,29 @@ async def test_a_rate_limit_that_has_already_ended_pauses_for_a_second(ago):
     agent = Agent(saying(TurnFinished("t", outcome="limited", resets_at=time.time() - ago)))
     register(session, agent)
     run = await session.start("body")
-    await until(lambda: session.provider_slots.limited)
-    assert 0.5 < session.provider_slots.limited["agent"] - time.time() <= 1
+    await until(lambda: session.provider_slots.rate_limits.limited)
+    assert 0.5 < session.provider_slots.rate_limits.limited["agent"] - time.time() <= 1
     await quiet(agent)
     assert len(agent.calls) == 1
     await run.stop()
 
 
 def test_concurrent_refusals_count_once_and_repeated_ones_lengthen_the_backoff():
-    accounts = ProviderSlots()
+    limits = RateLimits()
     for pause in LIMIT_PAUSES_S:
-        before = accounts.refusals("agent")
+        before = limits.refusals("agent")
         for _ in range(4):
-            assert accounts.mark_limited("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
-        accounts.limited.clear()  # as if the limit had ended
-    accounts.mark_available("agent")
-    assert accounts.mark_limited("agent", None, 4) - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=1)
+            assert limits.mark_limited("agent", None, before) - time.time() == pytest.approx(pause, abs=1)
+        limits.limited.clear()  # as if the limit had ended
+    limits.mark_available("agent")
+    assert limits.mark_limited("agent", None, 4) - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=1)
 
 
 def test_a_late_rate_limit_with_a_reset_time_still_counts():
-    accounts, end = ProviderSlots(), time.time() + 7200
-    accounts.mark_limited("agent", None, 0)
-    assert accounts.mark_limited("agent", end, 0) == end
-    assert accounts.mark_limited("agent", None, 0) == end
+    limits, end = RateLimits(), time.time() + 7200
+    limits.mark_limited("agent", None, 0)
+    assert limits.mark_limited("agent", end, 0) == end
+    assert limits.mark_limited("agent", None, 0) == end
 
 
 async def test_concurrently_refused_agents_pause_for_a_minute():
@@ -81,7 +81,9 @@ async def test_concurrently_refused_agents_pause_for_a_minute():
     register(session, agent, steps=4)
     run = await session.start("body")
     await until(lambda: len(run.view.limited_steps) == 4)
-    assert session.provider_slots.limited["agent"] - time.time() == pytest.approx(LIMIT_PAUSES_S[0], abs=5)
+    assert session.provider_slots.rate_limits.limited["agent"] - time.time() == pytest.approx(
+        LIMIT_PAUSES_S[0], abs=5
+    )
     await run.stop()
 
 

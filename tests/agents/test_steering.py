@@ -128,6 +128,30 @@ async def test_a_message_at_the_end_of_a_turn_is_received(monkeypatch: pytest.Mo
     assert agent.prompts == ["Build it", "Use tabs"]
 
 
+async def test_an_agent_receives_a_message_when_it_is_on_disk(monkeypatch: pytest.MonkeyPatch):
+    agent = Working(resume=True, steer=True)
+    session, run = await started(agent)
+    executor = session.engine.executors[run.run_id]
+    queue = executor.call_runner.running_leaves["/dev"].steering
+    received, is_written, put_nowait = [], asyncio.Event(), queue.put_nowait
+    written_upto = executor.journal.wait_durable
+
+    async def later(seq):
+        await is_written.wait()
+        await written_upto(seq)
+
+    monkeypatch.setattr(queue, "put_nowait", lambda text: (received.append(text), put_nowait(text)))
+    monkeypatch.setattr(executor.journal, "wait_durable", later)
+    steering = asyncio.ensure_future(run.steer("Use tabs"))
+    await until(lambda: "steered" in {recorded.type for recorded in executor.journal.pending_rows})
+    assert received == []
+    is_written.set()
+    await steering
+    assert received == ["Use tabs"]
+    agent.go.set()
+    await within(run.wait())
+
+
 async def test_messages_before_a_crash_are_repeated_after_it(tmp_path):
     def session_with(agent):
         session = Session(store=tmp_path / "n.db")

@@ -14,8 +14,6 @@ from nerve.agents.turn_usage import add_usage, usage_entry
 from nerve.api import models, queries
 from nerve.core.limits import Limits
 from nerve.core.result import Result
-from nerve.engine import budget
-from nerve.engine.budget import usage_since
 from nerve.errors import RunHeld
 
 DEAR = TurnUsage(10, 5, 100, 20, 0.5, "dear")
@@ -58,7 +56,7 @@ async def test_usage_of_a_run_is_reported_by_model_and_step_and_unknown_stays_un
     await within(run.wait())
     by_model = {"dear": DEAR_TOLD, "cheap": CHEAP_TOLD, "unknown": NOBODY_TOLD}
     assert run.view.ledger.by_model() == by_model
-    reported = await queries.run(session, models.RunRequest(run=run.run_id))
+    reported = await queries.run(session, models.ShowRunRequest(run=run.run_id))
     assert reported.models == by_model
     assert {node.path: node.usage.get("turns") for node in reported.tree} == {
         "/dev": 1,
@@ -101,19 +99,18 @@ async def test_usage_inherited_by_a_fork_is_not_charged_again(tmp_path):
         register(session, CHEAP, CHEAP)
         run = await session.start("body")
         await within(run.wait())
-        assert (await session.engine.daily_usage.load()).by_model()["cheap"]["turns"] == 2
+        assert session.engine.models_used_today()["cheap"]["turns"] == 2
         fork = await session.fork(run.run_id, "/dev[2]")
         await within(fork.wait())
-        assert (await session.engine.daily_usage.load()).by_model()["cheap"]["turns"] == 3
-        assert session.engine.budgets.daily_budget.usage.turns == 3
+        assert session.engine.models_used_today()["cheap"]["turns"] == 3
+        assert session.engine.budgets.update_day().usage.turns == 3
     async with Session(store=tmp_path / "n.db", budget={"cost": 99}) as session:
-        assert (await session.engine.daily_usage.load()).by_model()["cheap"]["turns"] == 3
-        assert session.engine.budgets.daily_budget.usage.turns == 3
+        assert session.engine.models_used_today()["cheap"]["turns"] == 3
+        assert session.engine.budgets.update_day().usage.turns == 3
 
 
 @pytest.mark.parametrize("late", range(6))
-async def test_usage_during_the_reading_of_journals_is_counted_once(monkeypatch, late):
-    monkeypatch.setattr(budget, "JOURNALS_PER_TURN", 1)
+async def test_usage_of_today_is_counted_once_while_runs_continue(late):
     session = Session()
     FunctionNode("ask", session, lambda context: Result.ok("fine", {"usage": {"tokens": 1}}))
 
@@ -123,19 +120,17 @@ async def test_usage_during_the_reading_of_journals_is_counted_once(monkeypatch,
         await ctx.gate("Go on?")
         await ctx.run("ask")
 
-    old = [await session.start("body") for _ in range(4)]
-    for run in old:
-        await within(run.next_gate())
-    reading = asyncio.create_task(session.engine.daily_usage.load())
+    runs = [await session.start("body") for _ in range(5)]
     for _ in range(late):
         await asyncio.sleep(0)
-    new = await session.start("body")
-    await within(new.next_gate())
-    for run in (*old, new):
+    assert session.engine.usage_today().tokens <= 5
+    for run in runs:
+        await within(run.next_gate())
+    assert session.engine.usage_today().tokens == 5
+    for run in runs:
         await run.answer("yes")
         await within(run.wait())
-    today = await within(reading)
-    assert today.usage.tokens == usage_since(0, session.engine.store, session.name).tokens == 10
+    assert session.engine.usage_today().tokens == 10
     await session.close()
 
 

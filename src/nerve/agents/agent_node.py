@@ -92,6 +92,9 @@ class AgentNode(Node):
             schema=request.schema,
             tools=self.options.tools if request.tools is None else request.tools,
             max_turns=request.max_turns or self.options.max_turns,
+            permissions=self.permissions
+            if request.permissions is None
+            else Permissions.of(request.permissions),
         )
         fallback = request.fallback or self.fallback
         return AgentConversation(
@@ -100,7 +103,6 @@ class AgentNode(Node):
             provider,
             request,
             options,
-            self.permissions if request.permissions is None else Permissions.of(request.permissions),
             getattr(context.session, "provider_slots", None) or ProviderSlots(),
             Redactor(os.environ, options.env),
             None if fallback is None else partial(resolve_provider, fallback, context),

@@ -1,4 +1,4 @@
-"""Agent requests, built from the input value of an agent node."""
+"""Agent requests, built from the input value of an agent node, and the prompts made of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ TYPED_KEYS: Mapping[str, type | UnionType] = {
     "tools": list | None,
     "max_turns": int | None,
 }
+STEERING_HEADING = "While you worked on it, you also received these messages:"
 REQUEST_KEYS = frozenset({*TEXT_KEYS, *TYPED_KEYS})
 
 
@@ -73,3 +74,16 @@ def as_text(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(decode_json(encode_json(value)), indent=2, ensure_ascii=False)
+
+
+def prompt_with_messages(prompt: str, messages: Sequence[str]) -> str:
+    """Append the user's later messages to a prompt: which of them the agent received is unknown."""
+    return "\n\n".join([prompt, STEERING_HEADING, *messages]) if messages else prompt
+
+
+def prompt_with_schema(prompt: str, schema: Mapping[str, Any]) -> str:
+    return f"{prompt}\n\nAnswer with JSON only. It must match this JSON Schema:\n{json.dumps(dict(schema))}"
+
+
+def retry_prompt(problem: str, schema: Mapping[str, Any]) -> str:
+    return prompt_with_schema(f"Your answer does not match the schema: {problem}. Answer again.", schema)

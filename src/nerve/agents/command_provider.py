@@ -15,7 +15,7 @@ from nerve.agents.provider import (
     ThreadStarted,
     TurnFinished,
 )
-from nerve.agents.rate_limit_text import LIMIT_TEXT, parse_reset_time
+from nerve.agents.rate_limits import failed_turn
 from nerve.process import Exit, run_command
 
 MAX_ANSWER_BYTES = 1_000_000
@@ -89,11 +89,9 @@ class CommandTurn:
         if command_exit.code == 0 and command_exit.stdout.strip():
             return TurnFinished(self.thread)
         error = command_failure_text(self.provider.argv[0], command_exit)
-        if command_exit.code != 0 and LIMIT_TEXT.search(error):
-            return TurnFinished(
-                self.thread, outcome="limited", error=error, resets_at=parse_reset_time(error)
-            )
-        return TurnFinished(self.thread, outcome="failed", error=error)
+        if command_exit.code == 0:
+            return TurnFinished(self.thread, outcome="failed", error=error)
+        return failed_turn(self.thread, error, "command")
 
     async def run_process(self, on_output_chunk: Callable[[str, str], None]) -> Exit:
         provider = self.provider

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nerve.agents.permissions import (
-    Permissions,
-    ToolAction,
-    escape_control_characters,
-    format_permission_question,
-)
+from nerve.agents.permissions import Permissions, escape_control_characters, format_permission_question
 from nerve.agents.provider import HostTool, PermissionDecision, PermissionRequest
 from nerve.agents.redaction import Redactor
+from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import replace_invalid_text
 from nerve.core.json_diagnostics import replace_surrogates
 from nerve.core.nodes.context import ExecutionContext
@@ -32,17 +28,6 @@ ASK_HUMAN_SCHEMA = {
 
 
 @dataclass(frozen=True, slots=True)
-class PermissionDecider:
-    """Decides permission requests, and exposes the permissions it decides by."""
-
-    permissions: Permissions
-    decide: Callable[[PermissionRequest], Awaitable[PermissionDecision]]
-
-    async def __call__(self, request: PermissionRequest) -> PermissionDecision:
-        return await self.decide(request)
-
-
-@dataclass(frozen=True, slots=True)
 class HumanRequests:
     """The requests of one step; `release_slot` releases the agent's slot while a person is asked."""
 
@@ -57,26 +42,21 @@ class HumanRequests:
     def tools(self) -> dict[str, HostTool]:
         return {"ask_human": HostTool(ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, self.ask_human)}
 
-    @property
-    def permission_decider(self) -> PermissionDecider:
-        return PermissionDecider(self.permissions, self._decide_permission)
-
-    async def _decide_permission(self, request: PermissionRequest) -> PermissionDecision:
+    async def decide_permission(self, request: PermissionRequest) -> PermissionDecision:
         """Decide by the permissions, or open a gate."""
         request = replace(request.with_cwd_in(self.cwd), input=replace_invalid_text(dict(request.input)))
-        rule_verdict, pattern = self.permissions.matching_rule(*request.tool_uses())
-        verdict = rule_verdict or self.permissions.otherwise or "ask"
-        if verdict != "ask":
-            self.context.emit("permission", {"tool": request.tool, "verdict": verdict})
-            refusal = "the workflow does not allow it" + f": it denies {pattern}" * bool(pattern)
-            return PermissionDecision(verdict == "allow", "" if verdict == "allow" else refusal)
-        action = ToolAction(request.tool, request.input, request.cwd)
+        rule = self.permissions.find_rule(*request.tool_uses())
+        if rule.verdict in ("allow", "deny"):
+            self.context.emit(WorkflowEventType.PERMISSION, {"tool": request.tool, "verdict": rule.verdict})
+            refusal = "the workflow does not allow it" + f": it denies {rule.pattern}" * bool(rule.pattern)
+            return PermissionDecision(rule.verdict == "allow", "" if rule.verdict == "allow" else refusal)
+        use = request.tool_uses()[0]
         gate = GateWait(
             f"{self.context.path}/permission",
-            self.redactor.redact_text(format_permission_question(self._asker, action, request.reason)),
+            self.redactor.redact_text(format_permission_question(self._asker, use, request.reason)),
             ["allow", "deny"],
             node_id=self._step_name,
-            action=self.redactor.redact_value(action.to_dict()),
+            action=self.redactor.redact_value(use.to_dict()),
         )
         answer = await self._wait_at_gate(gate)
         return PermissionDecision(

@@ -91,7 +91,17 @@ class LlmTurn:
         )
         async with client as model:
             parameters = self._request_parameters(model)
-            messages = self._append_prompt(messages)
+            from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+            if messages and isinstance(last := messages[-1], ModelRequest):
+                is_same_prompt = [
+                    part.content for part in last.parts if isinstance(part, UserPromptPart)
+                ] == [self.prompt]
+                messages = messages[:-1] if is_same_prompt else messages
+            messages = [
+                *messages,
+                ModelRequest([UserPromptPart(self.prompt)], instructions=self._system_prompt()),
+            ]
             await self._save_thread(messages)
             emit(ThreadStarted(self.thread))
             try:
@@ -121,16 +131,6 @@ class LlmTurn:
 
         data = ModelMessagesTypeAdapter.dump_json(messages)
         await asyncio.to_thread(self.provider.thread_files.write, self.thread, data)
-
-    def _append_prompt(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        from pydantic_ai.messages import ModelRequest, UserPromptPart
-
-        if messages and isinstance(last := messages[-1], ModelRequest):
-            is_same_prompt = [part.content for part in last.parts if isinstance(part, UserPromptPart)] == [
-                self.prompt
-            ]
-            messages = messages[:-1] if is_same_prompt else messages
-        return [*messages, ModelRequest([UserPromptPart(self.prompt)], instructions=self._system_prompt())]
 
     def _system_prompt(self) -> str | None:
         system = self.options.system

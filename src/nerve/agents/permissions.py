@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from nerve.agents.tool_patterns import ToolUse, encode_tool_input, pattern_allows, pattern_forbids
 
@@ -13,6 +12,17 @@ Verdict = Literal["allow", "ask", "deny"]
 PATTERN_LISTS = ("allow", "ask", "deny")
 MAX_SUMMARY_CHARS = 60
 """Characters of the tool input that the first line of a question shows."""
+
+
+class PermissionRule(NamedTuple):
+    """The rule that applies to a tool call; without a verdict, the agent's program decides."""
+
+    verdict: Verdict | None
+    pattern: str = ""
+    """The pattern of the permissions that matches; empty if none does."""
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.pattern}" if self.pattern else f"otherwise: {self.verdict}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +56,31 @@ class Permissions:
         return cls(**value)
 
     def verdict(self, tool: str, input: Mapping[str, Any], cwd: str = "") -> Verdict:
-        return self.matching_rule(ToolUse(tool, input, cwd))[0] or self.otherwise or "ask"
+        return self.find_rule(ToolUse(tool, input, cwd)).verdict or "ask"
 
-    def matching_rule(self, *uses: ToolUse) -> tuple[Verdict | None, str]:
-        """Return the verdict on a call and the pattern that matches; `uses` are its alternative names."""
+    def find_rule(self, *uses: ToolUse, tools: Sequence[str] = ()) -> PermissionRule:
+        """Return the rule on a call.
+
+        `uses` are its alternative names; `tools` are patterns of tools that need no permission otherwise.
+        """
         for name in ("deny", "ask", "allow"):
             matches = pattern_allows if name == "allow" else pattern_forbids
             for pattern in getattr(self, name):
                 if any(matches(pattern, use) for use in uses):
-                    return name, pattern
-        return None, ""
+                    return PermissionRule(name, pattern)
+        if any(pattern_allows(tool, use) for tool in tools for use in uses):
+            return PermissionRule("allow")
+        return PermissionRule(self.otherwise)
 
     @property
     def restrictions(self) -> tuple[str, ...]:
         """The rules that the provider must enforce even if the agent's program does not ask."""
-        rules = [f"{name}: {pattern}" for name in ("deny", "ask") for pattern in getattr(self, name)]
-        return (*rules, f"otherwise: {self.otherwise}") if self.otherwise in ("ask", "deny") else tuple(rules)
+        rules = [
+            *(PermissionRule("deny", pattern) for pattern in self.deny),
+            *(PermissionRule("ask", pattern) for pattern in self.ask),
+            *([PermissionRule(self.otherwise)] if self.otherwise in ("ask", "deny") else []),
+        ]
+        return tuple(map(str, rules))
 
 
 def validate_patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -74,38 +93,25 @@ def validate_patterns(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolAction:
-    """The exact action that a person is asked to allow; the answer applies to nothing else."""
-
-    tool: str
-    input: Mapping[str, Any] = field(default_factory=dict)
-    cwd: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        fields = {"tool": self.tool, "input": dict(self.input), "cwd": self.cwd}
-        return {**fields, "hash": sha256(encode_tool_input(fields, canonical=True).encode()).hexdigest()}
-
-
-def format_permission_question(agent: str, action: ToolAction, reason: str = "") -> str:
+def format_permission_question(agent: str, use: ToolUse, reason: str = "") -> str:
     """Format the question with the complete input of the tool."""
-    lines = [f"{agent} wants to use {summarize_action(action)}:", "", *format_input_fields(action.input)]
-    if action.cwd and action.input.get("cwd") != action.cwd:
-        lines += ["", f"In the folder {escape_control_characters(action.cwd)}".replace("\n", "\n        ")]
-    if reason and reason not in action.input.values():
+    lines = [f"{agent} wants to use {summarize_use(use)}:", "", *format_input_fields(use.input)]
+    if use.cwd and use.input.get("cwd") != use.cwd:
+        lines += ["", f"In the folder {escape_control_characters(use.cwd)}".replace("\n", "\n        ")]
+    if reason and reason not in use.input.values():
         lines += ["", f"The agent says: {escape_control_characters(reason)}".replace("\n", "\n        ")]
     return "\n".join(lines)
 
 
-def summarize_action(action: ToolAction) -> str:
+def summarize_use(use: ToolUse) -> str:
     """Return the tool call in one line, in the form of a pattern."""
-    subjects = ToolUse(action.tool, action.input).subjects
-    subject = subjects[0][1] if subjects else encode_tool_input(dict(action.input)) if action.input else ""
+    subjects = use.subjects
+    subject = subjects[0][1] if subjects else encode_tool_input(dict(use.input)) if use.input else ""
     subject = escape_control_characters(subject.replace("\n", " "))
     return (
-        f"{action.tool}({subject[:MAX_SUMMARY_CHARS] + '…' * (len(subject) > MAX_SUMMARY_CHARS)})"
+        f"{use.tool}({subject[:MAX_SUMMARY_CHARS] + '…' * (len(subject) > MAX_SUMMARY_CHARS)})"
         if subject
-        else action.tool
+        else use.tool
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from nerve.agents.permissions import Permissions, Verdict
-from nerve.agents.tool_patterns import ToolUse, pattern_allows
+from nerve.agents.permissions import PermissionRule, Permissions
+from nerve.agents.tool_patterns import ToolUse
 from nerve.errors import NerveError
 
 NO_PERMISSIONS = Permissions()
@@ -139,7 +139,6 @@ class PermissionDecision:
 
 
 AskPermission = Callable[[PermissionRequest], Awaitable[PermissionDecision]]
-"""Decides a request; its attribute `permissions` holds rules that apply even if the agent does not ask."""
 
 
 async def deny_permission(permission: PermissionRequest) -> PermissionDecision:
@@ -178,27 +177,17 @@ class QueryOptions:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the minimal environment of the agent's process."""
 
-    @property
-    def permissions(self) -> Permissions:
-        """The rules that apply before anyone is asked; a provider that cannot enforce them must refuse."""
-        policy: Permissions = getattr(self.ask, "permissions", NO_PERMISSIONS)
-        return policy
+    permissions: Permissions = NO_PERMISSIONS
+    """The rules that apply before anyone is asked; a provider that cannot enforce them must refuse."""
 
-    def settled(self, request: PermissionRequest) -> Verdict | None:
-        """Return the verdict known before anyone is asked; None leaves it to the agent's program."""
-        verdict, _ = self.permissions.matching_rule(*request.tool_uses())
-        if verdict is not None:
-            return verdict
-        if any(pattern_allows(tool, use) for tool in self.tools or () for use in request.tool_uses()):
-            return "allow"
-        return self.permissions.otherwise
+    def find_rule(self, request: PermissionRequest) -> PermissionRule:
+        """Return the rule known before anyone is asked."""
+        return self.permissions.find_rule(*request.tool_uses(), tools=self.tools or ())
 
     async def decide(self, request: PermissionRequest) -> PermissionDecision:
         """Decide a call for which the agent requests permission."""
-        if (
-            self.settled(request) == "allow"
-            and self.permissions.matching_rule(*request.tool_uses())[0] is None
-        ):
+        rule = self.find_rule(request)
+        if rule.verdict == "allow" and not rule.pattern:
             return PermissionDecision(True)
         return await self.ask(request)
 
@@ -207,7 +196,7 @@ class QueryOptions:
         fields = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("ask", "host_tools", "steering")
+            if name not in ("ask", "host_tools", "permissions", "steering")
         }
         return {name: value for name, value in fields.items() if value not in (None, False, {})}
 

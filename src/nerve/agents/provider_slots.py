@@ -1,31 +1,26 @@
-"""Concurrency slots and rate limits of providers, shared by all runs of a session."""
+"""Concurrency slots of providers, shared by all runs of a session."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
+
+from nerve.agents.rate_limits import RateLimits
 
 DEFAULT_SLOTS = 4
 """Default number of agents of one provider that run at the same time."""
-LIMIT_PAUSES_S = (60.0, 120.0, 300.0, 900.0)
-"""Backoff in seconds for consecutive rate limits without a reset time."""
 
 
 class ProviderSlots:
-    """The provider slots and rate limits that all runs of a session share."""
+    """The slots of each provider, and the rate limits that hold its turns back."""
 
     def __init__(
         self, slots: Mapping[str, int] | None = None, limited: Mapping[str, float] | None = None
     ) -> None:
         self.slots = {name: validate_slot_count(name, number) for name, number in (slots or {}).items()}
-        self.limited: dict[str, float] = dict(limited or {})
-        """Rate-limited providers, with the Unix timestamp at which the limit ends."""
-        self._refusals: dict[str, int] = {}
-        self._available_events: dict[str, asyncio.Event] = {}
-        """Wakes the waiters of a provider when its limit ends early."""
+        self.rate_limits = RateLimits(limited)
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         self._thread_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._has_no_orphans = False
@@ -55,7 +50,7 @@ class ProviderSlots:
 
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return for each provider its slots, how many are busy, and until when it is rate limited."""
-        names = {*self.slots, *self._semaphores, *self.limited}
+        names = {*self.slots, *self._semaphores, *self.rate_limits.limited}
         return {name: self._provider_snapshot(name) for name in sorted(names)}
 
     def _provider_snapshot(self, provider: str) -> dict[str, float]:
@@ -65,58 +60,8 @@ class ProviderSlots:
             "slots": slots,
             "busy": slots - semaphore._value if semaphore is not None else 0,
         }
-        until = self.limited.get(provider)
+        until = self.rate_limits.limited.get(provider)
         return snapshot if until is None else snapshot | {"limited_until": until}
-
-    def is_limited(self, provider: str) -> bool:
-        return self.limited.get(provider, 0.0) > time.time()
-
-    def refusals(self, provider: str) -> int:
-        """Return how often the provider has refused since its last answer; concurrent refusals count once."""
-        return self._refusals.get(provider, 0)
-
-    def mark_limited(self, provider: str, until: float | None, refusal_count: int | None = None) -> float:
-        """Mark the provider as rate limited and return when to try again.
-
-        `refusal_count` is the value of `refusals()` before the query: a query that started before an earlier
-        refusal was known counts as the same refusal, and does not lengthen the backoff.
-        """
-        now, before = time.time(), self.limited.get(provider, 0.0)
-        if refusal_count is None or refusal_count >= self.refusals(provider):
-            self._refusals[provider] = self.refusals(provider) + 1
-        refusal_count = self._refusals[provider]
-        if until is None:
-            until = (
-                before if before > now else now + LIMIT_PAUSES_S[min(refusal_count, len(LIMIT_PAUSES_S)) - 1]
-            )
-        elif until <= now:
-            until = now + min(refusal_count, LIMIT_PAUSES_S[0])
-        self.limited[provider] = max(until, before)
-        return self.limited[provider]
-
-    async def wait_until_available(
-        self, provider: str, on_limited: Callable[[float], Awaitable[None]]
-    ) -> bool:
-        """Wait until the provider is not limited, and return whether it was; report each new end time."""
-        announced_until = 0.0
-        while (until := self.limited.get(provider, 0.0)) > (now := time.time()):
-            if until > announced_until:
-                await on_limited(until)
-                announced_until = until
-                continue  # the limit may have ended during the callback
-            available = self._available_events.setdefault(provider, asyncio.Event())
-            with suppress(TimeoutError):
-                await asyncio.wait_for(available.wait(), until - now)
-        if announced_until:
-            self.limited.pop(provider, None)
-        return announced_until > 0
-
-    def mark_available(self, provider: str) -> bool:
-        """End the rate limit after an answer and wake all waiters; return whether a limit was active."""
-        self._refusals.pop(provider, None)
-        if (available := self._available_events.pop(provider, None)) is not None:
-            available.set()
-        return self.limited.pop(provider, 0.0) > time.time()
 
 
 class ProviderSlot:

@@ -30,7 +30,13 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
     """
     arguments = dict(settings or {})
     kind = arguments.pop("kind", name)
-    factory = _find_factory(kind)
+    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    if kind not in points:
+        names = ", ".join(sorted(points)) or "none"
+        raise UnknownProvider(
+            f"Unknown provider '{kind}'{_suggest_name(kind, points) or '.'} Available: {names}"
+        )
+    factory = _load_factory(points[kind])
     _check_provider_settings(kind, factory, arguments)
     try:
         provider: Provider = factory(**arguments)
@@ -39,16 +45,6 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
     if kind != name:
         provider.name = name
     return provider
-
-
-def _find_factory(kind: str) -> Callable[..., Provider]:
-    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
-    if kind not in points:
-        names = ", ".join(sorted(points)) or "none"
-        raise UnknownProvider(
-            f"Unknown provider '{kind}'{_suggest_name(kind, points) or '.'} Available: {names}"
-        )
-    return _load_factory(points[kind])
 
 
 def _load_factory(point: EntryPoint) -> Callable[..., Provider]:

@@ -42,10 +42,7 @@ class ThreadFiles:
         except BaseException:
             os.unlink(name)
             raise
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        """Sync the folder, so that the new name survives a power failure."""
+        # Sync the folder, so that the new name survives a power failure.
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -10,8 +10,9 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from posixpath import basename, isabs, join, normpath
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -58,12 +59,17 @@ class ToolUse:
     """A tool and what it is used on, with its working directory."""
 
     tool: str
-    input: Mapping[str, Any]
+    input: Mapping[str, Any] = field(default_factory=dict)
     cwd: str = ""
 
     @property
     def subjects(self) -> list[tuple[SubjectKind, str]]:
         return list(find_subjects(self.input))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the use with its hash, which binds the answer of a person to exactly this use."""
+        fields = {"tool": self.tool, "input": dict(self.input), "cwd": self.cwd}
+        return {**fields, "hash": sha256(encode_tool_input(fields, canonical=True).encode()).hexdigest()}
 
 
 def pattern_allows(pattern: str, use: ToolUse) -> bool:

@@ -20,6 +20,7 @@ from nerve.agents.provider import (
 )
 from nerve.agents.redaction import NO_REDACTION, Redactor
 from nerve.agents.turn_usage import read_usage
+from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import encode_json, is_too_deep
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.usage_ledger import TOKEN_FIELDS
@@ -89,17 +90,17 @@ class TurnOutput:
             case AssistantText(content):
                 self.pending_parts.clear()
                 self.append_message(content)
-                emit("output_chunk", {"stream": "assistant", **bounded_text_data(content)})
+                emit(WorkflowEventType.OUTPUT_CHUNK, {"stream": "assistant", **bounded_text_data(content)})
             case Reasoning(content):
-                emit("output_chunk", {"stream": "thought", **bounded_text_data(content)})
+                emit(WorkflowEventType.OUTPUT_CHUNK, {"stream": "thought", **bounded_text_data(content)})
             case ToolCall(name, tool_input, id):
                 self.tool_count += 1
                 call = {"name": name, "input": bounded_tool_input(dict(tool_input))}
-                emit("tool_call", call | ({"id": id} if id else {}))
+                emit(WorkflowEventType.TOOL_CALL, call | ({"id": id} if id else {}))
             case ToolUpdate(id, status, output):
-                emit("tool_call", {"id": id, "status": status, **bounded_text_data(output)})
+                emit(WorkflowEventType.TOOL_CALL, {"id": id, "status": status, **bounded_text_data(output)})
             case PlanUpdate(entries):
-                emit("plan", {"entries": [dict(entry) for entry in entries]})
+                emit(WorkflowEventType.PLAN, {"entries": [dict(entry) for entry in entries]})
             case TurnUsage():
                 self.usage = read_usage(chunk)
             case TurnFinished():
@@ -115,7 +116,9 @@ class TurnOutput:
             self.last_partial_at = now
             text, rest = self.redactor.redact_partial("".join(self.pending_parts))
             self.pending_parts = [rest]
-            self.context.emit("output_chunk", {"stream": "partial", **bounded_text_data(text)})
+            self.context.emit(
+                WorkflowEventType.OUTPUT_CHUNK, {"stream": "partial", **bounded_text_data(text)}
+            )
 
     def append_message(self, content: str) -> None:
         room = max(0, MAX_OUTPUT_CHARS - self.output_chars)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nerve.agents.pricing import cost_by_list_price
 from nerve.agents.provider import TurnUsage
 from nerve.core.usage_ledger import COST_SOURCES, TOKEN_FIELDS, read_amount
 
@@ -17,6 +16,8 @@ UNKNOWN_USAGE = {"cost_source": "unknown"}
 """The usage of a turn that reported none."""
 AMOUNT_FIELDS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost")
 ENTRY_FIELDS = (*AMOUNT_FIELDS, "model")
+VENDOR_BY_PROVIDER = {"claude": "anthropic", "codex": "openai"}
+"""The vendor of a provider's models, for providers with exactly one."""
 
 
 def read_usage(usage: TurnUsage | Mapping[str, Any] | None) -> TurnUsage | Mapping[str, Any] | None:
@@ -76,10 +77,36 @@ def add_usage(before: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]
             total[name] = before[name] + current[name]
     sources = {before.get("cost_source"), current.get("cost_source")} - {None}
     if len(sources) > 1:
-        total["cost_source"] = combined_cost_source(sources)
+        total["cost_source"] = (
+            max(sources, key=COST_SOURCES.index) if sources <= set(COST_SOURCES) else "partly unknown"
+        )
     return total
 
 
-def combined_cost_source(sources: set[Any]) -> str:
-    """Return the least certain of several cost sources."""
-    return max(sources, key=COST_SOURCES.index) if sources <= set(COST_SOURCES) else "partly unknown"
+def cost_by_list_price(usage: TurnUsage, provider: str) -> float | None:
+    """Return the cost in US dollars at public list prices; None if the model, price or tokens are unknown.
+
+    A model is priced only if its vendor is certain, from the provider or from a prefix like `openai:gpt-5`,
+    because a self-hosted model may have the name of a paid one. The four token counts are disjoint, as in
+    `TurnUsage`: `input_tokens` excludes tokens read from or written to a cache.
+    """
+    vendor, colon, model = (usage.model or "").partition(":")
+    if not colon:
+        vendor, model = VENDOR_BY_PROVIDER.get(provider, ""), vendor
+    if not vendor or not model or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+    read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+    tokens = genai_prices.Usage(
+        input_tokens=usage.input_tokens + read + write,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+    )
+    try:
+        return float(genai_prices.calc_price(tokens, model, provider_id=vendor).total_price)
+    except (LookupError, ValueError):
+        return None  # unknown model, or no price for these token kinds

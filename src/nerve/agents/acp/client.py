@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from nerve.agents.acp.updates import ToolCallState, UpdateReader, permission_request
-from nerve.agents.chunk_stream import EmitChunk
-from nerve.agents.permissions import ToolAction, summarize_action
-from nerve.agents.provider import PermissionDecision, QueryOptions
+from nerve.agents.chunk_stream import AnswerTasks, EmitChunk
+from nerve.agents.permissions import summarize_use
+from nerve.agents.provider import QueryOptions
 from nerve.errors import NerveError
 from nerve.process.line_process import LineProcess
 
@@ -23,12 +23,11 @@ class AcpClient:
 
     def __init__(self, acp: Any, emit: EmitChunk, options: QueryOptions, cwd: str) -> None:
         self._acp, self._emit, self._options, self._cwd = acp, emit, options, cwd
-        self._pending_decisions: set[asyncio.Task[PermissionDecision]] = set()
         self._asked_call_ids: set[str] = set()
         """Ids of calls for which the agent has requested permission."""
         self.update_reader = UpdateReader()
         self.is_listening = False  # a loaded session replays its history before the prompt
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.answers = AnswerTasks()
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         if self.is_listening:
@@ -42,14 +41,13 @@ class AcpClient:
     def _check_permission(self, call: ToolCallState) -> None:
         """Stop an agent that did something without permission: the protocol does not force it to ask."""
         request = permission_request(call, self._cwd)
-        if call.id in self._asked_call_ids or self.failure.done():
+        if call.id in self._asked_call_ids:
             return
-        if (verdict := self._options.settled(request)) in ("ask", "deny"):
-            pattern = self._options.permissions.matching_rule(*request.tool_uses())[1]
-            rule = f"{verdict}: {pattern}" if pattern else f"otherwise: {verdict}"
-            self.failure.set_exception(
+        rule = self._options.find_rule(request)
+        if rule.verdict in ("ask", "deny"):
+            self.answers.fail(
                 Unasked(
-                    f"Agent used {summarize_action(ToolAction(request.tool, request.input))} without "
+                    f"Agent used {summarize_use(request.tool_uses()[0])} without "
                     f"asking for permission ({rule})"
                 )
             )
@@ -59,15 +57,9 @@ class AcpClient:
         for chunk in chunks:
             self._emit(chunk)
         self._asked_call_ids.add(tool_call.tool_call_id)
-        question = asyncio.ensure_future(self._options.decide(request))
-        self._pending_decisions.add(question)
+        question = self.answers.start(self._options.decide(request))
         await asyncio.wait({question})
-        self._pending_decisions.discard(question)
-        if question.cancelled():
-            return self._permission_response(False, [])
-        if error := question.exception():
-            if not self.failure.done():
-                self.failure.set_exception(error)
+        if question.cancelled() or question.exception() is not None:
             return self._permission_response(False, [])
         return self._permission_response(question.result().allow, options)
 
@@ -84,13 +76,6 @@ class AcpClient:
     def flush_chunks(self) -> None:
         for chunk in self.update_reader.finish():
             self._emit(chunk)
-
-    async def cancel_questions(self) -> None:
-        """Cancel all open permission requests."""
-        for question in self._pending_decisions:
-            question.cancel()
-        if self._pending_decisions:
-            await asyncio.wait(set(self._pending_decisions))
 
 
 class JsonLines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -13,11 +14,9 @@ from typing import Any
 
 from nerve.agents.acp.client import AcpClient, JsonLines, model_to_json
 from nerve.agents.acp.cost import turn_cost
-from nerve.agents.acp.errors import acp_error_text, outcome_of_error
 from nerve.agents.acp.updates import JsonObject, acp_turn_usage
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
 from nerve.agents.launch import agent_environment, translate_launch_errors
-from nerve.agents.permissions import Permissions
 from nerve.agents.provider import (
     Capabilities,
     Chunk,
@@ -27,6 +26,7 @@ from nerve.agents.provider import (
     TurnOutcome,
     Unavailable,
 )
+from nerve.agents.rate_limits import failed_turn
 from nerve.agents.tool_patterns import split_pattern
 from nerve.errors import NerveError
 from nerve.process.line_process import open_line_process
@@ -43,6 +43,8 @@ START_TIMEOUT_S = 60.0
 INTERRUPT_TIMEOUT_S = 2.0
 """Seconds that an interrupted agent has to end its turn."""
 NOT_FOUND_CODE = -32002
+AUTH_REQUIRED_CODE = -32000
+MAX_ERROR_CHARS = 4_000
 NO_SESSION_TEXT = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
 OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
     "end_turn": ("completed", ""),
@@ -94,21 +96,18 @@ class AcpProvider:
     async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        self._reject_unenforceable(options.permissions)
+        # Reject a policy that restricts tools for which the agent does not ask.
+        for verdict, patterns in (("deny", options.permissions.deny), ("ask", options.permissions.ask)):
+            for pattern in patterns:
+                name, _ = split_pattern(pattern)
+                if name in TOOL_KINDS and name not in self.asks:
+                    raise ValueError(UNENFORCEABLE.format(verdict, pattern, name))
         turn = AcpTurn(self, prompt, cwd, resume, options)
         async with aclosing(chunks_from_callback(turn.run)) as chunks:
             async for chunk in chunks:
                 yield chunk
                 if isinstance(chunk, ThreadStarted):
                     turn.is_thread_announced.set()
-
-    def _reject_unenforceable(self, policy: Permissions) -> None:
-        """Reject a policy that restricts tools for which the agent does not ask."""
-        for verdict, patterns in (("deny", policy.deny), ("ask", policy.ask)):
-            for pattern in patterns:
-                name, _ = split_pattern(pattern)
-                if name in TOOL_KINDS and name not in self.asks:
-                    raise ValueError(UNENFORCEABLE.format(verdict, pattern, name))
 
 
 class AcpTurn:
@@ -138,7 +137,7 @@ class AcpTurn:
                 except ConnectionError:
                     raise AgentGone(agent_exit_message(command[0], await program.wait_for_stderr())) from None
                 finally:
-                    await client.cancel_questions()
+                    await client.answers.close()
                     await connection.close()
 
     async def _run_session(
@@ -182,36 +181,7 @@ class AcpTurn:
         if self.provider.auth:
             await connection.authenticate(self.provider.auth)
         session = await self._start_or_resume(acp, connection, hello.get("agentCapabilities") or {})
-        return await self._configure_session(connection, session)
-
-    async def _start_or_resume(self, acp: Any, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
-        if self.resumed_thread is None:
-            return await self._start_session(connection)
-        if self.options.fork:
-            raise UnsupportedAgent("ACP agents do not support forking a session")
-        try:
-            return await self._resume_session(connection, agent_capabilities)
-        except acp.RequestError as error:
-            # The thread to resume is also the one to start: a session lost in a crash starts again.
-            if self.options.thread != self.resumed_thread or not is_unknown_session(error):
-                raise
-            return await self._start_session(connection)
-
-    async def _start_session(self, connection: Any) -> JsonObject:
-        session = model_to_json(await connection.new_session(self.cwd, mcp_servers=[]))
-        self.thread, self.resumed_thread = session["sessionId"], None
-        return session
-
-    async def _resume_session(self, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
-        session_params = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
-        if (agent_capabilities.get("sessionCapabilities") or {}).get("resume") is not None:
-            return model_to_json(await connection.resume_session(**session_params))
-        if agent_capabilities.get("loadSession"):
-            return model_to_json(await connection.load_session(**session_params))
-        raise UnsupportedAgent("Agent can neither resume nor load a session")
-
-    async def _configure_session(self, connection: Any, session: JsonObject) -> str | None:
-        """Set mode and model; do nothing for an agent that does not offer models."""
+        # Set mode and model; do nothing for an agent that does not offer models.
         offered = {option.get("category"): option for option in session.get("configOptions") or ()}
         if self.provider.mode is not None:
             await connection.set_session_mode(self.thread, self.provider.mode)
@@ -224,26 +194,44 @@ class AcpTurn:
         await connection.set_config_option(choice["id"], self.thread, self.options.model)
         return self.options.model
 
+    async def _start_or_resume(self, acp: Any, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
+        if self.resumed_thread is None:
+            return await self._start_session(connection)
+        if self.options.fork:
+            raise UnsupportedAgent("ACP agents do not support forking a session")
+        try:
+            session_params = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
+            if (agent_capabilities.get("sessionCapabilities") or {}).get("resume") is not None:
+                return model_to_json(await connection.resume_session(**session_params))
+            if agent_capabilities.get("loadSession"):
+                return model_to_json(await connection.load_session(**session_params))
+            raise UnsupportedAgent("Agent can neither resume nor load a session")
+        except acp.RequestError as error:
+            # The thread to resume is also the one to start: a session lost in a crash starts again.
+            if self.options.thread != self.resumed_thread or not is_unknown_session(error):
+                raise
+            return await self._start_session(connection)
+
+    async def _start_session(self, connection: Any) -> JsonObject:
+        session = model_to_json(await connection.new_session(self.cwd, mcp_servers=[]))
+        self.thread, self.resumed_thread = session["sessionId"], None
+        return session
+
     async def _prompt_agent(self, acp: Any, connection: Any, client: AcpClient) -> JsonObject:
         texts = [self.options.system] if self.options.system and self.resumed_thread is None else []
         blocks = [acp.text_block(text) for text in (*texts, self.prompt)]
         prompt = asyncio.create_task(connection.prompt(self.thread, blocks))
         try:
-            await asyncio.wait({prompt, client.failure}, return_when=asyncio.FIRST_COMPLETED)
-            if client.failure.done():
-                await self._interrupt(connection, client, prompt)
-                client.failure.result()
-            return model_to_json(await prompt)
-        except asyncio.CancelledError:
-            await self._interrupt(connection, client, prompt)
-            raise
+            return model_to_json(await client.answers.run(asyncio.shield(prompt)))
         finally:
+            if not prompt.done():
+                await self._interrupt(connection, client, prompt)
             prompt.cancel()
             await asyncio.gather(prompt, return_exceptions=True)
 
     async def _interrupt(self, connection: Any, client: AcpClient, prompt: asyncio.Task[Any]) -> None:
         """Let the agent end its turn, so that its session stays consistent; its processes end in any case."""
-        await client.cancel_questions()
+        await client.answers.close()
         try:
             await connection.cancel(self.thread)
         except ConnectionError:
@@ -264,6 +252,22 @@ def acp_client_info(acp: Any) -> dict[str, Any]:
     capabilities = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
     info = acp.schema.Implementation.model_validate({"name": "nerve", "title": "nerve", "version": "0"})
     return {"client_capabilities": capabilities, "client_info": info}
+
+
+def outcome_of_error(thread: str, error: Exception, methods: list[str]) -> TurnFinished:
+    """Return the outcome of a turn that the agent ended with an error."""
+    code, data = getattr(error, "code", None), getattr(error, "data", None)
+    text = acp_error_text(str(error), data)[:MAX_ERROR_CHARS]
+    if code == AUTH_REQUIRED_CODE and methods:
+        text += f"; the agent supports authentication by: {', '.join(methods)} (set 'auth' of the provider)"
+    return failed_turn(thread, text, "acp")
+
+
+def acp_error_text(message: str, data: Any) -> str:
+    if not data:
+        return message
+    details = data.get("details") if isinstance(data, dict) else data
+    return f"{message}: {details if isinstance(details, str) else json.dumps(data, ensure_ascii=False)}"
 
 
 def is_unknown_session(error: Any) -> bool:

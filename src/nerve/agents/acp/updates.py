@@ -46,7 +46,11 @@ class ToolCallState:
             case value:
                 self.input = {"input": value}
         if (content := update.get("content")) is not None:
-            self.changes = [without_key(part, "type") for part in content if part.get("type") == "diff"]
+            self.changes = [
+                {name: value for name, value in part.items() if name != "type"}
+                for part in content
+                if part.get("type") == "diff"
+            ]
             self.texts = [text for part in content if (text := acp_content_text(part.get("content")))]
         if (locations := update.get("locations")) is not None:
             self.locations = [dict(location) for location in locations]
@@ -57,14 +61,6 @@ class ToolCallState:
     def input_or_title(self) -> dict[str, Any]:
         """Return the input, or the title for an agent that does not report the input."""
         return self.input or {"title": self.title}
-
-    def permission_input(self) -> dict[str, Any]:
-        """Return all known details of the call: its input, its changes, and their locations."""
-        details = self.input_or_title()
-        for key, more in (("changes", self.changes), ("locations", self.locations), ("content", self.texts)):
-            if more:
-                details = details | {key: [*more, details[key]] if key in details else more}
-        return details
 
 
 class UpdateReader:
@@ -90,11 +86,19 @@ class UpdateReader:
                 if text := acp_content_text(update.get("content")):
                     yield Reasoning(text)
             case "tool_call" | "tool_call_update":
-                yield from self._read_tool_call(update)
+                call = self._merge_call(update)
+                status = tool_status(update.get("status"))
+                output = acp_tool_output(update)
+                if call.input or status != "running":
+                    yield from self._emit_call(call)
+                if call.is_emitted and (status != "running" or output):
+                    yield ToolUpdate(call.id, status, output)
             case "plan":
                 yield PlanUpdate([dict(entry) for entry in update.get("entries") or ()])
             case "usage_update":
-                self._read_cost(update.get("cost") or {})
+                cost = update.get("cost") or {}
+                if cost.get("currency") == "USD":
+                    self.cost = cost.get("amount")
 
     def read_permission_request(
         self, call: JsonObject, cwd: str = ""
@@ -130,32 +134,19 @@ class UpdateReader:
         call.merge_update(update)
         return call
 
-    def _read_tool_call(self, update: JsonObject) -> Iterator[Chunk]:
-        call = self._merge_call(update)
-        status = tool_status(update.get("status"))
-        output = acp_tool_output(update)
-        if call.input or status != "running":
-            yield from self._emit_call(call)
-        if call.is_emitted and (status != "running" or output):
-            yield ToolUpdate(call.id, status, output)
-
     def _emit_call(self, call: ToolCallState) -> Iterator[Chunk]:
         if not call.is_emitted:
             call.is_emitted = True
             yield ToolCall(call.kind, call.input_or_title(), call.id)
 
-    def _read_cost(self, cost: JsonObject) -> None:
-        if cost.get("currency") == "USD":
-            self.cost = cost.get("amount")
-
 
 def permission_request(call: ToolCallState, cwd: str) -> PermissionRequest:
     names = (call.agent_tool_name,) if call.agent_tool_name else ()
-    return PermissionRequest(call.kind, call.permission_input(), call.title, cwd, names)
-
-
-def without_key(mapping: JsonObject, key: str) -> dict[str, Any]:
-    return {name: value for name, value in mapping.items() if name != key}
+    details = call.input_or_title()
+    for key, more in (("changes", call.changes), ("locations", call.locations), ("content", call.texts)):
+        if more:
+            details = details | {key: [*more, details[key]] if key in details else more}
+    return PermissionRequest(call.kind, details, call.title, cwd, names)
 
 
 def tool_status(status: str | None) -> Literal["running", "completed", "failed"]:

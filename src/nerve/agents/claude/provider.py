@@ -118,9 +118,16 @@ class ClaudeProvider:
             async with open_line_process(
                 argv, cwd=cwd, env=self._environment(options), grace=STOP_GRACE_S
             ) as program:
-                await ClaudeTurn(program, reader, options, tools, emit_unless_missing).run(
-                    prompt, initialize_request(options)
-                )
+                request: dict[str, Any] = {
+                    "subtype": "initialize",
+                    "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]},
+                }
+                if options.system:
+                    # No snapshot: a later turn may use another system prompt than the first one.
+                    request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
+                if options.schema is not None:
+                    request["jsonSchema"] = dict(options.schema)
+                await ClaudeTurn(program, reader, options, tools, emit_unless_missing).run(prompt, request)
         return not is_missing
 
     def check(self) -> None:
@@ -181,17 +188,6 @@ def validate_thread_id(thread: str) -> str:
 def fully_denied_tools(patterns: Sequence[str]) -> list[str]:
     """Return the tools that are denied by name, regardless of their input."""
     return [pattern for pattern in patterns if pattern.isidentifier()]
-
-
-def initialize_request(options: QueryOptions) -> dict[str, Any]:
-    """Return the first request, with the settings that must not be visible in the process list."""
-    request: dict[str, Any] = {"subtype": "initialize", "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]}}
-    if options.system:
-        # No snapshot: a later turn may use another system prompt than the first one.
-        request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
-    if options.schema is not None:
-        request["jsonSchema"] = dict(options.schema)
-    return request
 
 
 def find_program() -> str | None:

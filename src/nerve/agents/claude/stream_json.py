@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,12 +17,10 @@ from nerve.agents.provider import (
     TurnOutcome,
     TurnUsage,
 )
+from nerve.agents.rate_limits import LIMIT_TEXTS
 
 LIMIT_STATUS_CODES = (429, 529)
 """HTTP status codes of a rate limit or an overload."""
-LIMIT_TEXT = re.compile(
-    r"\b(hit|reached) your .{0,40}limit\b|\b(usage|rate) limit\b|\bresets (at )?\d", re.IGNORECASE
-)
 NO_CONVERSATION_TEXT = "No conversation found"
 ANSWER_TOOL = "StructuredOutput"
 """The tool that the program uses to return a structured answer; it has no effect."""
@@ -60,55 +57,47 @@ class StreamJsonReader:
             case {"type": "stream_event", "event": dict(event)} if not line.get("parent_tool_use_id"):
                 yield from partial_text_chunks(event)
             case {"type": "assistant", "message": dict(message)} if not line.get("is_api_error_message"):
-                yield from self._read_assistant_message(message, bool(line.get("parent_tool_use_id")))
+                is_subagent = bool(line.get("parent_tool_use_id"))
+                for block in list_or_empty(message.get("content")):
+                    match block:
+                        case {"type": "text", "text": str(text)} if text and not is_subagent:
+                            yield AssistantText(text)
+                        case {"type": "thinking", "thinking": str(text)} if text and not is_subagent:
+                            yield Reasoning(text)
+                        case {"type": "tool_use", "name": str(name), "id": str(id)} if name != ANSWER_TOOL:
+                            yield ToolCall(name, dict_or_empty(block.get("input")), id)
+                match message:
+                    case {"id": str(id), "usage": dict(used)} if used != self._usage_by_message.get(id):
+                        self._usage_by_message[id] = used
+                        counts = {
+                            name: sum(
+                                number_or_zero(used.get(key)) for used in self._usage_by_message.values()
+                            )
+                            for name, key in USAGE_KEYS.items()
+                        }
+                        yield TurnUsage(**counts, model=self._model)
             case {"type": "user", "message": {"content": list(blocks)}}:
                 yield from tool_result_chunks(blocks)
             case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": int(at)}}:
                 self._resets_at = float(at)
             case {"type": "result", "session_id": str()}:
-                self.done = self._read_result(line)
+                outcome, error = claude_outcome(line)
+                totals = model_totals(line.get("modelUsage")) or self._totals
+                self.done = TurnFinished(
+                    line["session_id"],
+                    self._turn_usage(line, totals),
+                    outcome,
+                    error,
+                    line.get("structured_output"),
+                    self._resets_at if outcome == "limited" else None,
+                    totals,
+                )
                 yield self.done
 
     @property
     def is_missing_session(self) -> bool:
         """Whether the conversation to resume does not exist."""
         return self.done is not None and self._model is None and NO_CONVERSATION_TEXT in self.done.error
-
-    def _read_assistant_message(self, message: Mapping[str, Any], is_subagent: bool) -> Iterator[Chunk]:
-        """Yield the chunks of one content block; the text of a sub-agent is not part of the answer."""
-        for block in list_or_empty(message.get("content")):
-            match block:
-                case {"type": "text", "text": str(text)} if text and not is_subagent:
-                    yield AssistantText(text)
-                case {"type": "thinking", "thinking": str(text)} if text and not is_subagent:
-                    yield Reasoning(text)
-                case {"type": "tool_use", "name": str(name), "id": str(id)} if name != ANSWER_TOOL:
-                    yield ToolCall(name, dict_or_empty(block.get("input")), id)
-        match message:
-            case {"id": str(id), "usage": dict(used)} if used != self._usage_by_message.get(id):
-                self._usage_by_message[id] = used
-                yield self._usage_so_far()
-
-    def _usage_so_far(self) -> TurnUsage:
-        """Return the usage of the API calls so far; the final figures are more accurate."""
-        counts = {
-            name: sum(number_or_zero(used.get(key)) for used in self._usage_by_message.values())
-            for name, key in USAGE_KEYS.items()
-        }
-        return TurnUsage(**counts, model=self._model)
-
-    def _read_result(self, line: Mapping[str, Any]) -> TurnFinished:
-        outcome, error = claude_outcome(line)
-        totals = model_totals(line.get("modelUsage")) or self._totals
-        return TurnFinished(
-            line["session_id"],
-            self._turn_usage(line, totals),
-            outcome,
-            error,
-            line.get("structured_output"),
-            self._resets_at if outcome == "limited" else None,
-            totals,
-        )
 
     def _turn_usage(self, line: Mapping[str, Any], totals: Mapping[str, Any]) -> TurnUsage:
         """Return the usage since the last count. The program counts per conversation, including a forked one.
@@ -139,7 +128,10 @@ class StreamJsonReader:
             usage_difference(name, counts, dict_or_empty(models_before.get(name)))
             for name, counts in models.items()
         ]
-        used_parts = sorted((part for part in parts if has_usage(part)), key=lambda p: p.model != self._model)
+        used_parts = sorted(
+            (part for part in parts if any(getattr(part, name) for name in MODEL_USAGE_KEYS)),
+            key=lambda p: p.model != self._model,
+        )
         total = usage_difference(self._model, totals, before)
         has_parts = len(used_parts) > 1 and (bool(models_before) or not before)
         return replace(total, parts=tuple(used_parts)) if has_parts else total
@@ -172,10 +164,6 @@ def has_grown_by(totals: Mapping[str, Any], before: Mapping[str, Any], by: Mappi
     )
 
 
-def has_usage(part: TurnUsage) -> bool:
-    return any(getattr(part, name) for name in MODEL_USAGE_KEYS)
-
-
 def partial_text_chunks(event: Mapping[str, Any]) -> Iterator[Chunk]:
     match event:
         case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}} if text:
@@ -206,20 +194,20 @@ def claude_outcome(line: Mapping[str, Any]) -> tuple[TurnOutcome, str]:
     reason = str(line.get("terminal_reason") or ("" if line.get("is_error") else "completed"))
     if not line.get("is_error") and reason == "completed":
         return "completed", ""
-    error = claude_error_text(line) or reason.replace("_", " ") or "unknown error"
+    errors = "; ".join(str(error) for error in list_or_empty(line.get("errors")))
+    result = line.get("result")
+    error = (
+        (errors or (result.strip() if isinstance(result, str) and line.get("is_error") else ""))
+        or reason.replace("_", " ")
+        or "unknown error"
+    )
     if reason.startswith("aborted"):
         return "interrupted", error
     if line.get("api_error_status") in LIMIT_STATUS_CODES or (
-        reason == "api_error" and LIMIT_TEXT.search(error)
+        reason == "api_error" and LIMIT_TEXTS["claude"].search(error)
     ):
         return "limited", error
     return "failed", error
-
-
-def claude_error_text(line: Mapping[str, Any]) -> str:
-    errors = "; ".join(str(error) for error in list_or_empty(line.get("errors")))
-    result = line.get("result")
-    return errors or (result.strip() if isinstance(result, str) and line.get("is_error") else "")
 
 
 # Another version of the program may use another format: ignore what does not match.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from nerve.agents.chunk_stream import EmitChunk
+from nerve.agents.chunk_stream import AnswerTasks, EmitChunk
 from nerve.agents.claude.mcp_tools import McpToolServer
 from nerve.agents.claude.stream_json import ANSWER_TOOL, StreamJsonReader
 from nerve.agents.provider import PermissionRequest, QueryOptions, Unavailable
@@ -46,68 +46,43 @@ class ClaudeTurn:
         self._has_hook = not options.permissions.restrictions
         self._cwd_by_call: dict[str, str] = {}
         """The working directory of each call."""
-        self._pending_line: asyncio.Task[bytes] | None = None
-        self._pending_answers: dict[str, asyncio.Task[None]] = {}
+        self._answers = AnswerTasks()
 
     async def run(self, prompt: str, settings: Mapping[str, Any]) -> None:
+        """Send the prompt, and emit chunks until the turn ends."""
+        try:
+            await self._answers.run(self._exchange_messages(prompt, settings))
+        finally:
+            # The program stops by itself, so that its conversation is consistent when it is resumed.
+            await self._answers.close()
+            if self._reader.done is None:
+                await self._interrupt()
+
+    async def _exchange_messages(self, prompt: str, settings: Mapping[str, Any]) -> None:
         self._send({"type": "control_request", "request_id": "begin", "request": settings})
+        while not self._has_hook:
+            self._handle_message(await self._next_message())
         # `client_composed`: the text is literal, so `/word` or `@file` in it are not commands.
         message = {"role": "user", "content": prompt}
-        user_message = {
-            "type": "user",
-            "message": message,
-            "parent_tool_use_id": None,
-            "client_composed": True,
-        }
-        try:
-            while not self._has_hook:
-                self._handle_message(await self._next_message())
-            self._send(user_message)
-            while self._reader.done is None:
-                self._handle_message(await self._next_message())
-        finally:
-            await self._stop()
+        self._send({"type": "user", "message": message, "parent_tool_use_id": None, "client_composed": True})
+        while self._reader.done is None:
+            self._handle_message(await self._next_message())
 
     def _send(self, message: Mapping[str, Any]) -> None:
         self._program.send(json.dumps(message).encode())
 
     async def _next_message(self) -> dict[str, Any]:
-        """Return the next message while requests are answered; an exception in an answer propagates."""
-        while (line := await self._read_line()) is None:
-            self._collect_answers()
-        if not line:
-            raise await self._crash_error()
-        return parse_stream_line(line)
-
-    async def _read_line(self) -> bytes | None:
-        """Return a line, empty at the end; None if a request is answered before a line arrives."""
-        if self._pending_line is None:
-            self._pending_line = asyncio.create_task(self._program.read_line())
-        await asyncio.wait(
-            {self._pending_line, *self._pending_answers.values()}, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not self._pending_line.done():
-            return None
-        line, self._pending_line = self._pending_line.result(), None
-        return line
-
-    def _collect_answers(self) -> None:
-        for id, task in list(self._pending_answers.items()):
-            if task.done():
-                del self._pending_answers[id]
-                if not task.cancelled():
-                    task.result()
-
-    async def _crash_error(self) -> ClaudeCrashed:
+        if line := await self._program.read_line():
+            return parse_stream_line(line)
         error_output = (await self._program.wait_for_stderr()).strip()[-MAX_STDERR_CHARS:]
-        return ClaudeCrashed(f"claude ended during its turn: {error_output or 'no output on stderr'}")
+        raise ClaudeCrashed(f"claude ended during its turn: {error_output or 'no output on stderr'}")
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         match message:
             case {"type": "control_request", "request_id": str(id), "request": dict(request)}:
-                self._pending_answers[id] = asyncio.create_task(self._answer_request(id, request))
-            case {"type": "control_cancel_request", "request_id": str(id)} if id in self._pending_answers:
-                self._pending_answers[id].cancel()
+                self._answers.start(self._answer_request(id, request), id)
+            case {"type": "control_cancel_request", "request_id": str(id)}:
+                self._answers.cancel(id)
             case {"type": "control_response", "response": {"subtype": "error", "request_id": "begin"}}:
                 raise ClaudeCrashed(f"claude rejected its settings: {message['response'].get('error')}")
             case {"type": "control_response", "response": {"request_id": "begin", **answer}}:
@@ -150,7 +125,7 @@ class ClaudeTurn:
             return {}
         cwd = self._cwd_by_call[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
         permission = PermissionRequest(tool, tool_input, cwd=cwd)
-        verdict = self._options.settled(permission)
+        verdict = self._options.find_rule(permission).verdict
         if verdict not in ("ask", "deny"):
             return {}
         output = {"hookEventName": "PreToolUse", "permissionDecision": verdict}
@@ -163,10 +138,13 @@ class ClaudeTurn:
     ) -> dict[str, Any]:
         if self._tools.owns_tool(tool):
             return {"behavior": "allow", "updatedInput": tool_input}
+        stated_reason = (
+            "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
+        )
         permission = PermissionRequest(
             tool,
             tool_input,
-            permission_reason(request),
+            str(stated_reason or request.get("description") or ""),
             self._cwd_by_call.get(str(request.get("tool_use_id")), ""),
         )
         decision = await self._options.decide(permission)
@@ -174,38 +152,16 @@ class ClaudeTurn:
             return {"behavior": "allow", "updatedInput": tool_input}
         return {"behavior": "deny", "message": decision.message or "the permissions do not allow this call"}
 
-    async def _stop(self) -> None:
-        """Let the program stop by itself, so that its conversation is consistent when it is resumed."""
-        await cancel_tasks(self._pending_answers.values())
-        self._pending_answers.clear()
-        try:
-            if self._reader.done is None:
-                await self._interrupt()
-        finally:
-            await cancel_tasks([self._pending_line] if self._pending_line else [])
-
     async def _interrupt(self) -> None:
         self._send({"type": "control_request", "request_id": "stop", "request": {"subtype": "interrupt"}})
         try:
             async with asyncio.timeout(INTERRUPT_TIMEOUT_S):
-                while (line := await self._read_line()) and parse_stream_line(line).get("type") != "result":
+                while (line := await self._program.read_line()) and (
+                    parse_stream_line(line).get("type") != "result"
+                ):
                     pass
         except (TimeoutError, OSError):
             pass  # the process tree is killed in any case
-
-
-def permission_reason(request: Mapping[str, Any]) -> str:
-    """Return why the program asks, unless the hook made it ask."""
-    stated_reason = "" if request.get("decision_reason_type") == "hook" else request.get("decision_reason")
-    return str(stated_reason or request.get("description") or "")
-
-
-async def cancel_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel the tasks and wait until they have ended."""
-    for task in (tasks := list(tasks)):
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
 
 
 def parse_stream_line(line: bytes) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nerve.agents.codex.errors import codex_reset_time, is_limit_error
 from nerve.agents.provider import (
     AssistantText,
     Chunk,
@@ -18,7 +17,9 @@ from nerve.agents.provider import (
     TurnOutcome,
     TurnUsage,
 )
+from nerve.agents.rate_limits import parse_reset_time
 
+LIMIT_ERRORS = ("usageLimitExceeded", "rateLimitExceeded")
 TOKEN_KEYS = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens")
 STATUS_NAMES = {"inProgress": "in_progress"}
 
@@ -139,6 +140,28 @@ class TokenCounter:
             cache_write,
             model=model,
         )
+
+
+def is_limit_error(error: Mapping[str, Any]) -> bool:
+    match error.get("codexErrorInfo"):
+        case str(word):
+            return word in LIMIT_ERRORS
+        case {**kinds}:
+            return any(
+                isinstance(kind, dict) and kind.get("httpStatusCode") == 429 for kind in kinds.values()
+            )
+    return False
+
+
+def codex_reset_time(windows: Mapping[str, Any], message: str, now: float | None = None) -> float | None:
+    """Return when the limit ends, from the account's exhausted windows or from the message."""
+    limit_windows = [windows.get(name) for name in ("primary", "secondary")]
+    reset_times = [
+        float(window["resetsAt"])
+        for window in limit_windows
+        if window and window.get("usedPercent", 0) >= 100 and window.get("resetsAt")
+    ]
+    return max(reset_times) if reset_times else parse_reset_time(message, now)
 
 
 def token_counts(totals: Mapping[str, Any]) -> dict[str, int]:

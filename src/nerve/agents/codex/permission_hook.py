@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shlex
 import sys
 import tempfile
@@ -13,18 +12,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from nerve.agents.chunk_stream import AnswerTasks
 from nerve.agents.codex import hook_script
+from nerve.agents.codex.approvals import is_same_call, parse_hook_call
 from nerve.agents.codex.json_rpc import JsonRpcPeer, RpcError, RpcMessage
 from nerve.agents.permissions import Permissions
 from nerve.agents.provider import PermissionDecision, PermissionRequest, QueryOptions, Unavailable
-from nerve.agents.tool_patterns import split_pattern, unwrap_shell_command
+from nerve.agents.tool_patterns import ToolUse, split_pattern
 
-TOOL_ALIASES = {"shell": ("Bash",), "apply_patch": ("Edit", "Write")}
-"""Tool names of Codex in hooks, and the names that other agents use."""
 HOOK_TIMEOUT_S = 31_536_000
 """Seconds that a hook may take: as long as a person needs to answer."""
-PATCH_FILE_LINE = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
-PATCH_COMMAND = re.compile(r"\s*(?:apply_patch|applypatch) <<\s*(['\"]?)(\w+)\1\n.*\n\2\s*", re.DOTALL)
 UNHOOKED_TOOLS: Mapping[str, Mapping[str, Any]] = {
     "web_search": {"web_search": "disabled"},
     "image_generation": {"features.image_generation": False},
@@ -40,12 +37,11 @@ HOOKS_UNSUPPORTED = "This version of Codex cannot enforce the permissions ({}): 
 class PermissionHook:
     """The hook of one turn; it is installed only if there are rules to enforce."""
 
-    def __init__(self, options: QueryOptions) -> None:
-        self._options, self._policy = options, options.permissions
+    def __init__(self, options: QueryOptions, answers: AnswerTasks) -> None:
+        self._options, self._policy, self._answers = options, options.permissions, answers
         self._socket_path = ""
         self._allowed_by_call: dict[str, list[PermissionRequest]] = {}
         """Calls that a person has allowed through the hook."""
-        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[PermissionHook]:
@@ -105,14 +101,13 @@ class PermissionHook:
             writer.write(json.dumps(answer).encode())
             await writer.drain()
         except Exception as error:
-            if not self.failure.done():
-                self.failure.set_exception(error)
+            self._answers.fail(error)
         finally:
             writer.close()
 
     async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         for permission in parse_hook_call(call):
-            verdict = self._options.settled(permission)
+            verdict = self._options.find_rule(permission).verdict
             if verdict not in ("ask", "deny"):
                 continue
             decision = await self._options.ask(permission)
@@ -136,48 +131,10 @@ def disabled_tool_settings(policy: Permissions, tools: Sequence[str]) -> dict[st
     """
     settings: dict[str, Any] = {}
     for tool, disabling_settings in UNHOOKED_TOOLS.items():
-        rule_verdict, pattern = policy.matching_rule(*PermissionRequest(tool, {}).tool_uses())
-        by_name, inner = split_pattern(pattern)
-        if by_name == tool and (rule_verdict == "ask" or (rule_verdict == "deny" and inner is not None)):
-            raise ValueError(UNENFORCEABLE.format(f"{rule_verdict}: {pattern}", tool))
-        verdict = rule_verdict or ("allow" if tool in tools else policy.otherwise)
-        if verdict in ("ask", "deny"):
+        rule = policy.find_rule(ToolUse(tool), tools=[name for name in tools if name == tool])
+        by_name, inner = split_pattern(rule.pattern)
+        if by_name == tool and (rule.verdict == "ask" or (rule.verdict == "deny" and inner is not None)):
+            raise ValueError(UNENFORCEABLE.format(rule, tool))
+        if rule.verdict in ("ask", "deny"):
             settings.update(disabling_settings)
     return settings
-
-
-def parse_hook_call(call: Mapping[str, Any]) -> list[PermissionRequest]:
-    """Return the permission requests for a call: a command, a patch, or both."""
-    name, input, cwd = (
-        str(call.get("tool_name")),
-        dict(call.get("tool_input") or {}),
-        str(call.get("cwd") or ""),
-    )
-    text = str(input.get("command") or input.get("input") or "")
-    permissions = []
-    if name in ("Bash", "shell") and not PATCH_COMMAND.fullmatch(text):
-        permissions.append(PermissionRequest("shell", input, cwd=cwd, names=TOOL_ALIASES["shell"]))
-    elif name not in ("Bash", "shell", "apply_patch"):
-        permissions.append(PermissionRequest(name, input, cwd=cwd))
-    if name == "apply_patch" or "*** Begin Patch" in text:
-        changes = [{"path": path.strip()} for path in PATCH_FILE_LINE.findall(text)]
-        patch_input = {"patch": text, "changes": changes}
-        permissions.append(
-            PermissionRequest("apply_patch", patch_input, cwd=cwd, names=TOOL_ALIASES["apply_patch"])
-        )
-    return permissions
-
-
-def is_same_call(request: PermissionRequest, allowed: PermissionRequest) -> bool:
-    """Return whether the request does not exceed the allowed one: same command and folder, in the sandbox."""
-    if request.tool != allowed.tool or request.reason:
-        return False
-    if request.tool == "apply_patch":
-        return "grantRoot" not in request.input
-    extra = request.input.keys() - {"command", "cwd", "kind"}
-    return (
-        not extra
-        and unwrap_shell_command(str(request.input.get("command")))
-        == unwrap_shell_command(str(allowed.input.get("command")))
-        and request.input.get("cwd") in (None, allowed.cwd)
-    )

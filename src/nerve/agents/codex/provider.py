@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, Self
 
+from nerve.agents.chunk_stream import AnswerTasks
 from nerve.agents.codex import executable
 from nerve.agents.codex.approvals import ApprovalRequest, read_approval_request
 from nerve.agents.codex.executable import CODEX_KEY_VARIABLES, NETWORK_VARIABLES
@@ -83,11 +84,15 @@ class CodexProvider:
     ) -> AsyncIterator[Chunk]:
         thread_id = ""
         try:
-            async with PermissionHook(options).serve() as hook, self._open_peer(cwd, options, hook) as peer:
+            answers = AnswerTasks()
+            async with (
+                PermissionHook(options, answers).serve() as hook,
+                self._open_peer(cwd, options, hook) as peer,
+            ):
                 thread = await self._open_thread(peer, cwd, resume, options, await hook.trust_settings(peer))
                 thread_id = thread["thread"]["id"]
                 yield ThreadStarted(thread_id)  # the caller records it before the prompt is sent
-                async with CodexTurn(peer, thread, prompt, options, hook) as turn:
+                async with CodexTurn(peer, thread, prompt, options, hook, answers) as turn:
                     while turn.reader.done is None:
                         for chunk in await turn.next_chunks():
                             yield chunk
@@ -99,9 +104,11 @@ class CodexProvider:
         self, cwd: str | None, options: QueryOptions, hook: PermissionHook
     ) -> AsyncIterator[JsonRpcPeer]:
         """Start the program and complete the handshake."""
-        hidden_settings = hidden_variable_settings(
-            {*self._env, *self._own_variables} - options.env.keys() - set(NETWORK_VARIABLES)
-        )
+        hidden_settings = {
+            "shell_environment_policy.exclude": sorted(
+                {*self._env, *self._own_variables} - options.env.keys() - set(NETWORK_VARIABLES)
+            )
+        }
         command = executable.app_server_command(
             executable.find_executable(self._program), hook.add_hook_settings(hidden_settings | self._config)
         )
@@ -167,12 +174,17 @@ class CodexTurn:
     """One prompt and its chunks; leaving the context early interrupts the turn."""
 
     def __init__(
-        self, peer: JsonRpcPeer, thread: RpcMessage, prompt: str, options: QueryOptions, hook: PermissionHook
+        self,
+        peer: JsonRpcPeer,
+        thread: RpcMessage,
+        prompt: str,
+        options: QueryOptions,
+        hook: PermissionHook,
+        answers: AnswerTasks,
     ) -> None:
         self._peer, self._options, self._prompt, self._hook = peer, options, prompt, hook
-        self._pending_approvals: dict[Any, asyncio.Task[None]] = {}
+        self._answers = answers
         self._model = thread.get("model")
-        self._steering_task: asyncio.Task[None] | None = None
         self.reader = NotificationReader(thread["thread"]["id"], "", self._model)
 
     async def __aenter__(self) -> Self:
@@ -184,18 +196,12 @@ class CodexTurn:
             params["input"].append({"type": "text", "text": schema_prompt(schema)})
         answer = await self._peer.request("turn/start", params)
         self.reader = NotificationReader(thread, answer["turn"]["id"], self._model, schema is not None)
-        self._steering_task = (
-            asyncio.create_task(self._forward_steering()) if self._options.steering is not None else None
-        )
+        if self._options.steering is not None:
+            self._answers.start(self._forward_steering(self._options.steering))
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._steering_task is not None:
-            self._steering_task.cancel()
-            await asyncio.wait({self._steering_task})
-        for task in self._pending_approvals.values():
-            task.cancel()
-        await asyncio.gather(*self._pending_approvals.values(), return_exceptions=True)
+        await self._answers.close()
         if self.reader.done is None:
             await self._interrupt()
 
@@ -212,49 +218,21 @@ class CodexTurn:
 
     async def next_chunks(self) -> list[Chunk]:
         """Return the chunks of the next message; permission requests are decided concurrently."""
-        message = await self._next_message()
+        message = await self._answers.run(self._peer.next_message())
         method, params = message["method"], message.get("params") or {}
         if "id" in message:
-            self._handle_request(message["id"], method, params)
+            match read_approval_request(method, params, self.reader.items):
+                case ApprovalRequest() as approval:
+                    id = str(params.get("itemId"))
+                    self._answers.start(self._ask_approval(message["id"], id, approval), message["id"])
+                case None:
+                    self._peer.reject_unknown_method(message["id"], method)
+                case answer:
+                    self._peer.respond(message["id"], answer)
             return []
-        if method == "serverRequest/resolved" and (
-            task := self._pending_approvals.pop(params["requestId"], None)
-        ):
-            task.cancel()
+        if method == "serverRequest/resolved":
+            self._answers.cancel(params["requestId"])
         return list(self.reader.read_notification(method, params))
-
-    async def _next_message(self) -> RpcMessage:
-        message = asyncio.create_task(self._peer.next_message())
-        try:
-            while not message.done():
-                others: set[asyncio.Future[Any]] = {
-                    message,
-                    self._hook.failure,
-                    *self._pending_approvals.values(),
-                }
-                await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
-                if self._hook.failure.done():
-                    self._hook.failure.result()
-                for number, task in list(self._pending_approvals.items()):
-                    if task.done():
-                        del self._pending_approvals[number]
-                        task.result()
-            return message.result()
-        finally:
-            message.cancel()
-            await asyncio.wait({message})
-
-    def _handle_request(self, number: Any, method: str, params: RpcMessage) -> None:
-        match read_approval_request(method, params, self.reader.items):
-            case ApprovalRequest() as approval:
-                id = str(params.get("itemId"))
-                self._pending_approvals[number] = asyncio.create_task(
-                    self._ask_approval(number, id, approval)
-                )
-            case None:
-                self._peer.reject_unknown_method(number, method)
-            case answer:
-                self._peer.respond(number, answer)
 
     async def _ask_approval(self, number: Any, id: str, approval: ApprovalRequest) -> None:
         decision = await self._hook.decide(id, approval.permission)
@@ -264,12 +242,11 @@ class CodexTurn:
             )  # the response itself has no field for a reason
         self._peer.respond(number, approval.respond(decision))
 
-    async def _forward_steering(self) -> None:
-        assert self._options.steering is not None
+    async def _forward_steering(self, messages: asyncio.Queue[str]) -> None:
         while True:
-            text = await self._options.steering.get()
+            text = await messages.get()
             if self.reader.done is not None:  # too late for this turn: leave it for the next one
-                self._options.steering.put_nowait(text)
+                messages.put_nowait(text)
                 return
             self._steer(text)
 
@@ -301,11 +278,6 @@ def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[st
         server["env_key"] = env_key
     settings = {f"model_providers.nerve.{name}": value for name, value in server.items()}
     return {"model_provider": "nerve", **settings}
-
-
-def hidden_variable_settings(names: Set[str]) -> dict[str, Any]:
-    """Return the settings that hide variables, such as the API key, from the commands that Codex runs."""
-    return {"shell_environment_policy.exclude": sorted(names)}
 
 
 def schema_prompt(schema: Mapping[str, Any]) -> str:

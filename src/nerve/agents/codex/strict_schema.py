@@ -20,7 +20,8 @@ def _is_strict_part(schema: Any) -> bool:
     if not isinstance(schema, Mapping) or not schema.keys() <= STRICT_KEYWORDS:
         return False
     properties = schema.get("properties", {})
-    if "object" in _schema_types(schema) and not (
+    kind = schema.get("type", "object" if "properties" in schema else [])
+    if "object" in ([kind] if isinstance(kind, str) else list(kind)) and not (
         schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
     ):
         return False
@@ -28,8 +29,3 @@ def _is_strict_part(schema: Any) -> bool:
     inner += [schema["items"]] if "items" in schema else []
     inner += [part for name in ("$defs", "definitions") for part in schema.get(name, {}).values()]
     return all(_is_strict_part(part) for part in inner)
-
-
-def _schema_types(schema: Mapping[str, Any]) -> list[str]:
-    kind = schema.get("type", "object" if "properties" in schema else [])
-    return [kind] if isinstance(kind, str) else list(kind)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from nerve.agents.rate_limit_text import parse_reset_time
+from nerve.agents.rate_limits import parse_reset_time
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC).timestamp()
 
