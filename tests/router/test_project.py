@@ -97,7 +97,7 @@ async def test_an_agent_that_is_not_installed_leaves_it_to_the_words_with_a_warn
 async def test_a_limited_provider_is_not_asked_and_the_words_decide(tmp_path) -> None:
     agent = robot()
     session = session_of(tmp_path, agent)
-    session.provider_slots.limited["robot"] = time.time() + 600
+    session.provider_slots.rate_limits.limited["robot"] = time.time() + 600
     decision = await project_router(session).route("ship version 3")
     assert (decision.by, agent.calls) == ("words", [])
     assert "The agent 'robot' could not decide: limited: until " in decision.warnings[0]
@@ -107,7 +107,7 @@ async def test_a_limit_that_routing_runs_into_holds_all_who_ask_the_provider(tmp
     until = time.time() + 600
     session = session_of(tmp_path, robot(TurnFinished("t", outcome="limited", error="429", resets_at=until)))
     assert (await project_router(session).route("ship version 3")).by == "words"
-    assert session.provider_slots.limited == {"robot": until}
+    assert session.provider_slots.rate_limits.limited == {"robot": until}
 
 
 async def test_routing_takes_a_slot_of_the_provider(tmp_path) -> None:

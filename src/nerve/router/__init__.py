@@ -3,6 +3,7 @@
 Callers pass in everything it uses: the workflows of one project, and optionally an agent.
 """
 
+from nerve.router.agent_answer import MarkerScanner, parse_router_response
 from nerve.router.chat_commands import answer_command
 from nerve.router.decision import (
     Candidate,
@@ -11,7 +12,7 @@ from nerve.router.decision import (
     QuestionDecision,
     WorkflowDecision,
 )
-from nerve.router.name_matching import AmbiguousMatch, match_name
+from nerve.router.keyword_router import AmbiguousMatch, match_name
 from nerve.router.project_routing import (
     Router,
     candidates_of,
@@ -23,7 +24,6 @@ from nerve.router.project_routing import (
 from nerve.router.prompt import build_router_prompt
 from nerve.router.routing import route, stream
 from nerve.router.run_messages import RunMessages, messages_of
-from nerve.router.workflow_marker import MarkerScanner, parse_router_response
 
 __all__ = [
     "AmbiguousMatch",

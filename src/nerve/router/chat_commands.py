@@ -34,16 +34,12 @@ def answer_command(text: str, offers: Callable[[], Sequence[Candidate]]) -> Chat
         return None
     match words[1:]:
         case ["list" | "ls"]:
-            return ChatCommandReply(True, format_workflow_list(offers()))
+            entries = list(map(format_workflow_entry, offers()))
+            text = "\n\n".join(["Available Workflows:", *entries]) if entries else NO_WORKFLOWS_TEXT
+            return ChatCommandReply(True, text)
         case ["reload"]:
             return ChatCommandReply(True, f"Reloaded {len(offers())} workflow(s).")
     return ChatCommandReply(False, USAGE_TEXT)
-
-
-def format_workflow_list(workflows: Sequence[Candidate]) -> str:
-    if not workflows:
-        return NO_WORKFLOWS_TEXT
-    return "\n\n".join(["Available Workflows:", *map(format_workflow_entry, workflows)])
 
 
 def format_workflow_entry(candidate: Candidate) -> str:

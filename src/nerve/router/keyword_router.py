@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from nerve.router.decision import (
@@ -20,7 +20,33 @@ from nerve.router.decision import (
     WorkflowDecision,
     join_quoted_names,
 )
-from nerve.router.name_matching import AmbiguousMatch, match_name
+
+
+@dataclass(frozen=True, slots=True)
+class AmbiguousMatch:
+    """Several names match equally well."""
+
+    candidates: tuple[str, ...]
+
+
+MATCH_TIERS: tuple[Callable[[str, str], bool], ...] = (
+    lambda typed, name: name == typed,
+    lambda typed, name: name.casefold() == typed.casefold(),
+    lambda typed, name: name.casefold().startswith(typed.casefold()),
+    lambda typed, name: typed.casefold() in name.casefold(),
+)
+"""Match rules, strictest first."""
+
+
+def match_name(typed: str, names: Iterable[str]) -> str | AmbiguousMatch | None:
+    """Return the matching name, or all matches of the first rule that matches any, or None."""
+    known = list(dict.fromkeys(names))
+    for matches_typed in MATCH_TIERS if typed else ():
+        matches = [name for name in known if matches_typed(typed, name)]
+        if matches:
+            return matches[0] if len(matches) == 1 else AmbiguousMatch(tuple(matches))
+    return None
+
 
 NAME_POINTS, DESCRIPTION_POINTS, CALLED_POINTS = 3.0, 1.0, 6.0
 MIN_POINTS = 4.0
@@ -77,7 +103,10 @@ def route_by_keywords(text: str, workflows: Sequence[Candidate]) -> Decision:
         return ConversationDecision(
             reply, text=text, by="words", reason="decided offline: the project has no workflows"
         )
-    best, *others = rank_workflows(text, workflows)
+    # A workflow that the message addresses precedes all others.
+    best, *others = sorted(
+        score_workflows(text, workflows), key=lambda score: not is_addressed_to(text, score.name)
+    )
     reason = f"decided offline, by words: {best}"
     reason += f"; next, {others[0]}" if others and others[0].points else ""
     likely, why = find_doubt(text, best, others)
@@ -109,11 +138,6 @@ def choose_by_prefix(text: str, workflows: Sequence[Candidate]) -> Decision | No
         case _:
             question = f"Unknown workflow '{name}'. The project has no workflows."
     return QuestionDecision(question, names, rest, text=text, by="words", reason=reason)
-
-
-def rank_workflows(text: str, workflows: Sequence[Candidate]) -> list[WorkflowScore]:
-    """Return the scores, best first; a workflow that the message addresses precedes all others."""
-    return sorted(score_workflows(text, workflows), key=lambda score: not is_addressed_to(text, score.name))
 
 
 def intent_after_name(name: str, text: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nerve.core.gates import APPROVE_WORDS, REJECT_WORDS
 from nerve.router.decision import Decision, QuestionDecision, WorkflowDecision
 from nerve.router.keyword_router import PREFIX_PATTERN
 
-YES_NO_WORDS = frozenset(
-    ["yes", "no", "y", "n", "ok", "approve", "approved", "accept", "reject", "rejected", "deny"]
-)
+YES_NO_WORDS = frozenset((*APPROVE_WORDS, *REJECT_WORDS))
 """Messages that answer any gate, whatever its choices."""
 MAX_GATES_SHOWN = 3
 """Maximum number of gates in one question."""

@@ -1,22 +1,24 @@
-"""Routing in a project: its candidates, its router, and starting the chosen workflow."""
+"""Routing in a project: its candidates, its router, its providers, and starting the chosen workflow."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.agents import registry
 from nerve.agents.agent_node import AgentNode
-from nerve.agents.provider import Provider, QueryOptions, Unavailable
+from nerve.agents.provider import Capabilities, Chunk, Provider, QueryOptions, TurnFinished, Unavailable
+from nerve.agents.provider_slots import ProviderSlots
 from nerve.core.suggest import did_you_mean_hint
 from nerve.notations.workflow_files import DiscoveredWorkflows
 from nerve.project.agent_files import discover_agents
 from nerve.project.config import Config
 from nerve.router import routing
 from nerve.router.decision import Candidate, ConversationDecision, Decision, WorkflowDecision
-from nerve.router.limited_provider import MissingProvider, RateLimitedProvider
+from nerve.router.routing import closing_chunks
 from nerve.router.run_messages import start_message
 from nerve.spec.defined_workflow import DefinedWorkflow, slugify
 from nerve.spec.validation import validate_document
@@ -27,6 +29,62 @@ if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
     from nerve.core.workflow.workflow import Workflow
     from nerve.session import Session
+
+
+class RateLimitedProvider:
+    """A provider that takes a slot for each turn; while it is rate-limited, turns end at once."""
+
+    def __init__(self, provider: Provider, provider_slots: ProviderSlots) -> None:
+        self.provider, self.provider_slots = provider, provider_slots
+        self.name, self.capabilities = provider.name, provider.capabilities
+
+    async def query(
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
+    ) -> AsyncIterator[Chunk]:
+        if not self.limited_until:
+            async with self.provider_slots.acquire(self.name, resume):
+                if (
+                    not self.limited_until
+                ):  # another turn may have hit the limit while this one waited for its slot
+                    refusal_count = self.provider_slots.rate_limits.refusals(self.name)
+                    async with closing_chunks(self.provider.query(prompt, cwd, resume, options)) as chunks:
+                        async for chunk in chunks:
+                            self.record_outcome(chunk, refusal_count)
+                            yield chunk
+                    return
+        yield TurnFinished(
+            resume or "", outcome="limited", error=f"until {format_reset_time(self.limited_until)}"
+        )
+
+    @property
+    def limited_until(self) -> float:
+        """When the rate limit of the provider ends; 0 if it is not limited."""
+        return self.provider_slots.rate_limits.limited_until(self.name)
+
+    def record_outcome(self, chunk: Chunk, refusal_count: int) -> None:
+        """Update the shared rate limit of the provider at the end of a turn."""
+        if isinstance(chunk, TurnFinished) and chunk.outcome == "limited":
+            self.provider_slots.rate_limits.mark_limited(self.name, chunk.resets_at, refusal_count)
+        elif isinstance(chunk, TurnFinished):
+            self.provider_slots.rate_limits.mark_available(self.name)
+
+
+class MissingProvider:
+    """Stands for a configured provider that is unavailable; a query raises the reason."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self.name, self.error = name, error
+
+    def query(
+        self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
+    ) -> AsyncIterator[Chunk]:
+        raise self.error
+
+
+def format_reset_time(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
 
 
 def candidates_of(session: Session) -> list[Candidate]:

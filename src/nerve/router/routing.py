@@ -8,11 +8,10 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
 from nerve.agents.provider import Chunk, Provider, QueryOptions
-from nerve.router.answer_parsing import validate_decision_inputs
+from nerve.router.agent_answer import ResponseReader, validate_decision_inputs
 from nerve.router.decision import Candidate, ConversationDecision, Decision, QuestionDecision
 from nerve.router.keyword_router import choose_by_prefix, route_by_keywords
 from nerve.router.prompt import answer_schema, build_router_prompt
-from nerve.router.response_reader import ResponseReader
 
 ROUTING_OPTIONS = QueryOptions(tools=())
 """The routing agent gets no tools."""

@@ -7,17 +7,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from nerve.core.events import WorkflowEvent
+from nerve.core.events import (
+    STEP_END_EVENTS,
+    STEP_FAILURE_EVENTS,
+    STEP_START_EVENTS,
+    WorkflowEvent,
+    WorkflowEventType,
+)
 from nerve.core.json_codec import encode_json
 
 MessageMode = Literal["stream", "batch"]
 """`stream` sends each agent message and tool call at once; `batch` joins the messages of a step."""
 MAX_TOOL_INPUT_CHARS = 300
 """Maximum length of a tool input in a message."""
-END_EVENTS = frozenset(
-    {"node_completed", "node_error", "node_timeout", "node_cancelled", "step_completed", "step_failed"}
-)
-FAILURE_EVENTS = frozenset({"node_error", "node_timeout", "step_failed"})
 
 
 class WorkflowDescription(Protocol):
@@ -56,47 +58,49 @@ class RunMessages:
     def of(self, event: WorkflowEvent) -> list[str]:
         """Return the messages for an event."""
         kind, data = event.event_type, event.data
-        if kind in ("node_started", "step_started"):
+        if kind in STEP_START_EVENTS:
             return self._announce_started(event)
-        if kind in END_EVENTS:
+        if kind in STEP_END_EVENTS:
             return self._finish_step(event)
-        if kind == "output_chunk" and data.get("stream") == "assistant" and not data.get("partial"):
+        if (
+            kind == WorkflowEventType.OUTPUT_CHUNK
+            and data.get("stream") == "assistant"
+            and not data.get("partial")
+        ):
             return self._assistant_messages(event)
-        if kind == "tool_call" and self.mode == "stream":
+        if kind == WorkflowEventType.TOOL_CALL and self.mode == "stream":
             return [format_tool_call(str(data.get("name")), data.get("input"))]
-        if kind == "gate_waiting":
+        if kind == WorkflowEventType.GATE_WAITING:
             return [*self._flush(), *self._announce_started(event), format_gate_message(data)]
-        if kind == "state_entered" and not event.path:
+        if kind == WorkflowEventType.STATE_ENTERED and not event.path:
             return [*self._flush(), *self._announce_state(str(data.get("state")))]
         return self._lifecycle_messages(event)
 
     def _lifecycle_messages(self, event: WorkflowEvent) -> list[str]:
         name, data = workflow_title(self.workflow), event.data
         match event.event_type:
-            case "workflow_started":
+            case WorkflowEventType.STARTED:
                 return [start_message(self.workflow)]
-            case "workflow_completed":
+            case WorkflowEventType.COMPLETED:
                 return [*self._flush(), f"**Workflow complete**: {name}"]
-            case "workflow_failed":
-                where = (
-                    f" at step: {step}"
-                    if (step := self._failed_step or self._last_step_name())
-                    else f": {name}"
-                )
+            case WorkflowEventType.FAILED:
+                last_step = step_name_of_path(self._started_steps[-1]) if self._started_steps else ""
+                step = self._failed_step or last_step
+                where = f" at step: {step}" if step else f": {name}"
                 return [
                     *self._flush(),
                     f"**Workflow failed**{where}\n\nError: {data.get('error') or 'failed'}",
                 ]
-            case "workflow_cancelled":
+            case WorkflowEventType.CANCELLED:
                 reason = f"\n\n{data['reason']}" if data.get("reason") else ""
                 return [*self._flush(), f"**Workflow cancelled**: {name}{reason}"]
-            case "workflow_held":
+            case WorkflowEventType.HELD:
                 return [*self._flush(), f"**Workflow held**: {name}\n\n{data.get('message') or ''}".rstrip()]
         return []
 
     def _announce_started(self, event: WorkflowEvent) -> list[str]:
         step = step_path_of(event.path, self.workflow.steps)
-        leaf = event.event_type != "gate_waiting" and not event.data.get("control")
+        leaf = event.event_type != WorkflowEventType.GATE_WAITING and not event.data.get("control")
         if step is None and not self.workflow.steps and leaf:
             step = event.path
         return self._announce_step(step) if step is not None else []
@@ -118,7 +122,7 @@ class RunMessages:
 
     def _finish_step(self, event: WorkflowEvent) -> list[str]:
         step = step_path_of(event.path, self.workflow.steps) or event.path
-        if event.event_type in FAILURE_EVENTS:
+        if event.event_type in STEP_FAILURE_EVENTS:
             self._failed_step = step_name_of_path(step)
         elif step == event.path:
             self._failed_step = ""
@@ -136,9 +140,6 @@ class RunMessages:
         """Return the unsent messages of one step or of all steps."""
         steps = list(self._unsent) if step is None else [step]
         return ["\n\n".join(texts) for path in steps if (texts := self._unsent.pop(path, None))]
-
-    def _last_step_name(self) -> str:
-        return step_name_of_path(self._started_steps[-1]) if self._started_steps else ""
 
 
 def workflow_title(workflow: WorkflowDescription) -> str:
