@@ -9,8 +9,7 @@ from typing import Any
 import quickjs
 
 from nerve.expr import EvalError, ExprError, compile
-from nerve.expr.frame import Frame
-from nerve.expr.limits import DEFAULT_LIMITS
+from nerve.expr.frame import DEFAULT_LIMITS, Frame
 from nerve.expr.numbers import number_to_text
 from nerve.expr.property_access import own_entries
 from nerve.expr.values import UNDEFINED, value_kind

@@ -9,7 +9,7 @@ import pytest
 from expr.generator import SCOPE, Generator
 from expr.oracle import Oracle, Refusal, ours
 from expr.soup import mutated, soup
-from nerve.expr.limits import DEFAULT_LIMITS
+from nerve.expr.frame import DEFAULT_LIMITS
 
 
 def compared(sources: Iterable[str]) -> Counter[str]:

@@ -78,6 +78,7 @@ def nodes(deep: int) -> st.SearchStrategy[Any]:
 @st.composite
 def fields(draw: st.DrawFn, model: type[models.SpecModel], deep: int) -> dict[str, Any]:
     """All required fields and some optional ones."""
+    model.model_rebuild()  # models are built on first use, and have strings as annotations before
     known = model.model_fields
     optional = [name for name, field in known.items() if not field.is_required()]
     some = draw(st.sets(st.sampled_from(optional), max_size=6)) if optional else set()

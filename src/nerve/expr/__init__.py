@@ -2,7 +2,7 @@
 
 from nerve.expr.errors import EvalError, ExprError
 from nerve.expr.expression import Expression, compile
-from nerve.expr.limits import EvaluationLimits
+from nerve.expr.frame import EvaluationLimits
 from nerve.expr.template import Template, compile_template
 
 __all__ = [

@@ -53,13 +53,8 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Logical:
+class Logical(Binary):
     """`&&`, `||` or `??`, which evaluates the right side only if needed."""
-
-    operator: str
-    left: Node
-    right: Node
-    offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,24 +206,27 @@ AnyNode: TypeAlias = Argument | ObjectEntry | Link
 
 
 def child_nodes(node: AnyNode) -> Iterator[AnyNode]:
-    """Yield the children of a node."""
-    match node:
-        case Unary(operand=child) | Spread(value=child) | IndexAccess(key=child) | Arrow(body=child):
-            yield child
-        case Binary(left=left, right=right) | Logical(left=left, right=right):
-            yield from (left, right)
-        case Conditional(test, then, other):
-            yield from (test, then, other)
-        case ObjectEntry(key, value):
-            yield from (key, value)
-        case ArrayLiteral(items=parts) | TemplateLiteral(parts=parts):
-            yield from parts
-        case ObjectLiteral(entries=entries):
-            yield from entries
-        case FunctionCall(arguments=arguments) | MethodCall(arguments=arguments):
-            yield from arguments
-        case Chain(base, links):
-            yield base
-            yield from links
-        case _:
-            pass
+    """Yield the children of a node, in source order."""
+    for field in CHILD_FIELDS.get(type(node), ()):
+        children = getattr(node, field)
+        if isinstance(children, tuple):
+            yield from children
+        else:
+            yield children
+
+
+CHILD_FIELDS: dict[type, tuple[str, ...]] = {
+    Unary: ("operand",),
+    Spread: ("value",),
+    IndexAccess: ("key",),
+    Arrow: ("body",),
+    **dict.fromkeys((Binary, Logical), ("left", "right")),
+    Conditional: ("test", "then", "other"),
+    ObjectEntry: ("key", "value"),
+    ArrayLiteral: ("items",),
+    TemplateLiteral: ("parts",),
+    ObjectLiteral: ("entries",),
+    **dict.fromkeys((FunctionCall, MethodCall), ("arguments",)),
+    Chain: ("base", "links"),
+}
+"""The fields of a node that hold its children; the other nodes are leaves."""

@@ -29,7 +29,12 @@ def to_string(frame: Frame, value: Value) -> str:
         case "array":
             return join_elements(frame, array_elements(frame, value), ",")
         case "object":
-            return object_to_string(value)
+            for name in STRING_CONVERSION_KEYS:
+                if name in value:
+                    raise EvaluationRefused(
+                        f"An object with the key `{name}` cannot be converted to a string"
+                    )
+            return "[object Object]"
         case kind:
             return kind
 
@@ -54,13 +59,6 @@ def join_elements(frame: Frame, values: list[Value], separator: str) -> str:
             if item is not None and item is not UNDEFINED:
                 pieces.append(to_string(frame, item))
     return utf16.join_pieces(frame, pieces)
-
-
-def object_to_string(value: Value) -> str:
-    for name in STRING_CONVERSION_KEYS:
-        if name in value:
-            raise EvaluationRefused(f"An object with the key `{name}` cannot be converted to a string")
-    return "[object Object]"
 
 
 def array_elements(frame: Frame, array: Value) -> list[Value]:
@@ -94,10 +92,6 @@ def to_number(frame: Frame, value: Value) -> Number:
 def to_integer(frame: Frame, value: Value) -> Number:
     """Return an index argument: an integer, or an infinity."""
     return numbers.integer_part(to_number(frame, value))
-
-
-def property_key(frame: Frame, value: Value) -> str:
-    return to_string(frame, value)
 
 
 def strict_equal(frame: Frame, left: Value, right: Value) -> bool:

@@ -2,21 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import Final
 
-from nerve.expr import ast, chain_compiler, utf16
+from nerve.expr import ast, utf16
 from nerve.expr.analysis import evaluation_cost
-from nerve.expr.chain_compiler import ArgumentsEvaluator, Evaluator, LinkEvaluator
 from nerve.expr.coercion import to_string
-from nerve.expr.errors import EvalError, EvaluationRefused
+from nerve.expr.errors import EvalError, EvaluationRefused, did_you_mean
 from nerve.expr.frame import Frame
-from nerve.expr.library import FUNCTIONS
+from nerve.expr.library import FUNCTIONS, METHODS_BY_KIND
 from nerve.expr.library.objects import set_object_key
 from nerve.expr.library.table import Callback
 from nerve.expr.operators import BINARY_OPERATORS, UNARY_OPERATORS
-from nerve.expr.property_access import own_entries, read_property, spread_elements
-from nerve.expr.values import UNDEFINED, ArrayValue, ObjectValue, Undefined, Value, is_truthy
+from nerve.expr.property_access import own_entries, read_index, read_property, spread_elements
+from nerve.expr.values import (
+    PASS_THROUGH_TYPES,
+    UNDEFINED,
+    ArrayValue,
+    ObjectValue,
+    Undefined,
+    Value,
+    describe_kind,
+    is_truthy,
+    value_from_host,
+    value_kind,
+)
+
+# -- chains of property reads and method calls ---------------------------------------------------
+
+
+Evaluator = Callable[[Frame], Value]
+LinkEvaluator = Callable[[Frame, Value], Value]
+ArgumentsEvaluator = Callable[[Frame], Sequence[Value]]
+
+CHAIN_ENDED: Final = object()
+"""The result of an optional link on null or undefined: the whole chain is undefined."""
+
+
+def compile_variable(source: str, name: str, offset: int) -> Evaluator:
+    """Compile a free name."""
+
+    def run(frame: Frame) -> Value:
+        try:
+            value = frame.scope[name]
+        except KeyError:
+            raise EvalError(f"`{name}` is not defined", source, offset, len(name)) from None
+        return (
+            value
+            if type(value) in PASS_THROUGH_TYPES
+            else apply_with_location(value_from_host, value, source, offset)
+        )
+
+    return run
+
+
+def apply_with_location(function: Callable[[Value], Value], value: Value, source: str, offset: int) -> Value:
+    try:
+        return function(value)
+    except EvaluationRefused as error:
+        raise EvalError(str(error), source, offset) from None
+
+
+def compile_path(source: str, name: str, keys: Sequence[tuple[str, int]], start: int) -> Evaluator:
+    """Compile consecutive properties of a free name."""
+    names = tuple(key for key, _ in keys)
+    base = compile_variable(source, name, start)
+    steps = [compile_member(source, key, start, offset) for key, offset in keys]
+
+    def run(frame: Frame) -> Value:
+        # Fast path for plain dictionaries; everything else takes the slow path.
+        try:
+            value = frame.scope[name]
+            for key in names:
+                if type(value) is not dict:
+                    return run_slow(frame)
+                value = value[key]
+        except KeyError:
+            return run_slow(frame)
+        return (
+            value
+            if type(value) in PASS_THROUGH_TYPES
+            else apply_with_location(value_from_host, value, source, start)
+        )
+
+    def run_slow(frame: Frame) -> Value:
+        value = base(frame)
+        for step in steps:
+            value = step(frame, value)
+        return value
+
+    return run
+
+
+def compile_chain(base: Evaluator, steps: Sequence[LinkEvaluator]) -> Evaluator:
+    """Compile consecutive links."""
+    if len(steps) == 1:
+        step = steps[0]
+
+        def run_one(frame: Frame) -> Value:
+            value = step(frame, base(frame))
+            return UNDEFINED if value is CHAIN_ENDED else value
+
+        return run_one
+
+    def run(frame: Frame) -> Value:
+        value = base(frame)
+        for step in steps:
+            value = step(frame, value)
+            if value is CHAIN_ENDED:
+                return UNDEFINED
+        return value
+
+    return run
+
+
+def compile_optional_link(step: LinkEvaluator) -> LinkEvaluator:
+    """Compile the link after a `?.`."""
+
+    def run(frame: Frame, value: Value) -> Value:
+        return CHAIN_ENDED if value is None or value is UNDEFINED else step(frame, value)
+
+    return run
+
+
+def compile_member(source: str, name: str, start: int, offset: int) -> LinkEvaluator:
+    """Compile a property."""
+
+    def run(frame: Frame, value: Value) -> Value:
+        if value is None or value is UNDEFINED:
+            holder = source[start:offset].rstrip()
+            message = f"`{holder}` is {value_kind(value)}; write `?.{name}` if it may be missing"
+            raise EvalError(message, source, offset, len(name) + 1)
+        return apply_with_location(lambda base: read_property(frame, base, name), value, source, offset)
+
+    return run
+
+
+def compile_index(source: str, key: Evaluator, offset: int) -> LinkEvaluator:
+    """Compile a computed property."""
+
+    def run(frame: Frame, value: Value) -> Value:
+        key_value = key(frame)
+        return apply_with_location(lambda base: read_index(frame, base, key_value), value, source, offset)
+
+    return run
+
+
+def compile_method(source: str, name: str, arguments: ArgumentsEvaluator, offset: int) -> LinkEvaluator:
+    """Compile a built-in method, which the kind of the value selects."""
+    entries = {kind: table[name] for kind, table in METHODS_BY_KIND.items() if name in table}
+
+    def run(frame: Frame, value: Value) -> Value:
+        try:
+            entry = entries.get(value_kind(value))
+            if entry is None:
+                raise EvaluationRefused(missing_method_message(value, name))
+            values = arguments(frame)
+            return entry.run(frame, value, *values[: entry.max_arguments])
+        except EvaluationRefused as error:
+            raise EvalError(str(error), source, offset, len(name)) from None
+
+    return run
+
+
+def missing_method_message(value: Value, name: str) -> str:
+    kind = value_kind(value)
+    if kind in ("null", "undefined"):
+        return f"`{name}` is called on {kind}; write `?.{name}(…)` if it may be missing"
+    owners = " and ".join(f"{other}s" for other, table in METHODS_BY_KIND.items() if name in table)
+    close = did_you_mean(name, METHODS_BY_KIND[kind])
+    return f"`{name}` is a method of {owners}, not of {describe_kind(value)}{close}"
+
+
+# -- nodes ---------------------------------------------------------------------------------------
 
 
 class Compiler:
@@ -31,15 +190,15 @@ class Compiler:
             case ast.Literal(value):
                 return lambda frame: value
             case ast.Name(name, offset):
-                return chain_compiler.compile_variable(self.source, name, offset)
+                return compile_variable(self.source, name, offset)
             case ast.Local(slot):
                 return lambda frame: frame.slots[slot]
             case ast.Unary():
                 return self.unary(node)
-            case ast.Binary():
-                return self.binary(node)
             case ast.Logical():
                 return self.logical(node)
+            case ast.Binary():
+                return self.binary(node)
             case ast.Conditional():
                 return self.conditional(node)
             case ast.ArrayLiteral(items, offset):
@@ -191,26 +350,22 @@ class Compiler:
         if isinstance(node.base, ast.Name) and keys:
             key_offsets = [(key.name, key.offset) for key in keys if isinstance(key, ast.PropertyAccess)]
             base, links = (
-                chain_compiler.compile_path(self.source, node.base.name, key_offsets, node.offset),
+                compile_path(self.source, node.base.name, key_offsets, node.offset),
                 node.links[len(keys) :],
             )
         else:
             base, links = self.compile(node.base), node.links
-        return (
-            chain_compiler.compile_chain(base, [self.link(link, node.offset) for link in links])
-            if links
-            else base
-        )
+        return compile_chain(base, [self.link(link, node.offset) for link in links]) if links else base
 
     def link(self, link: ast.Link, start: int) -> LinkEvaluator:
         match link:
             case ast.PropertyAccess(name, _, offset):
-                step = chain_compiler.compile_member(self.source, name, start, offset)
+                step = compile_member(self.source, name, start, offset)
             case ast.IndexAccess(key, _, offset):
-                step = chain_compiler.compile_index(self.source, self.compile(key), offset)
+                step = compile_index(self.source, self.compile(key), offset)
             case ast.MethodCall(name, arguments, _, offset):
-                step = chain_compiler.compile_method(self.source, name, self.values(arguments), offset)
-        return chain_compiler.compile_optional_link(step) if link.optional else step
+                step = compile_method(self.source, name, self.values(arguments), offset)
+        return compile_optional_link(step) if link.optional else step
 
     def call(self, node: ast.FunctionCall) -> Evaluator:
         entry, source, offset = FUNCTIONS[node.function], self.source, node.offset
@@ -236,7 +391,16 @@ class Compiler:
             case ast.Arrow():
                 return self.arrow(argument)
             case ast.FunctionName(name):
-                return function_value(name)
+                entry = FUNCTIONS[name]
+
+                def bind(frame: Frame) -> Callback:
+                    def call(*arguments: Value) -> Value:
+                        frame.charge(2)
+                        return entry.run(frame, *arguments[: entry.max_arguments])
+
+                    return call
+
+                return bind
             case ast.Spread():
                 raise AssertionError("A spread is not a single argument")
             case _:
@@ -288,17 +452,3 @@ def bind_parameter(frame: Frame, parameter: ast.Parameter, value: Value) -> None
             raise EvaluationRefused("null and undefined cannot be destructured")
         for key, slot in parameter.slots:
             slots[slot] = read_property(frame, value, key)
-
-
-def function_value(name: str) -> Evaluator:
-    """Return a built-in function as a callback for a method."""
-    entry = FUNCTIONS[name]
-
-    def bind(frame: Frame) -> Callback:
-        def call(*arguments: Value) -> Value:
-            frame.charge(2)
-            return entry.run(frame, *arguments[: entry.max_arguments])
-
-        return call
-
-    return bind

@@ -1,12 +1,34 @@
-"""The state of one evaluation: its scope and its remaining fuel."""
+"""The limits of expressions, and the state of one evaluation: its scope and its remaining fuel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from nerve.expr.errors import EvaluationRefused
-from nerve.expr.limits import EvaluationLimits
+
+
+@dataclass(frozen=True)
+class EvaluationLimits:
+    """The limits of the source of an expression and of one evaluation."""
+
+    source: int = 4_096
+    """Characters of one expression."""
+    template: int = 1 << 20
+    """Characters of a template's text."""
+    nesting: int = 64
+    """The maximum nesting of expressions and of the values they create."""
+    fuel: int = 100_000
+    """Steps of one evaluation; about 0.2 µs each."""
+    text: int = 1 << 20
+    """Characters of a string that an evaluation creates."""
+    items: int = 100_000
+    """Elements of an array that an evaluation creates."""
+
+
+DEFAULT_LIMITS = EvaluationLimits()
+
 
 COPIED_CHARS_PER_STEP = 16
 """Characters created per step: strings cost memory, not time."""

@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 
 from nerve.expr import numbers, utf16
 from nerve.expr.errors import ExprError
-from nerve.expr.limits import EvaluationLimits
+from nerve.expr.frame import EvaluationLimits
 from nerve.expr.values import Value
 
 TokenKind = Literal["number", "string", "template", "name", "operator", "end"]
@@ -68,7 +68,8 @@ class Lexer:
         braces = 0
         while True:
             self.skip_space()
-            self.check_length()
+            if self.offset - self.start > self.limits.source:
+                self.fail(f"An expression can have at most {self.limits.source:,} characters", self.start)
             if self.offset == len(self.source):
                 if self.closing:
                     self.fail(UNCLOSED_MESSAGES[self.closing], self.start - 2, 2)
@@ -86,10 +87,6 @@ class Lexer:
     def skip_space(self) -> None:
         if match := WHITESPACE_PATTERN.match(self.source, self.offset):
             self.offset = match.end()
-
-    def check_length(self) -> None:
-        if self.offset - self.start > self.limits.source:
-            self.fail(f"An expression can have at most {self.limits.source:,} characters", self.start)
 
     def token(self) -> Token:
         source, offset = self.source, self.offset
@@ -147,21 +144,19 @@ class Lexer:
         match = NUMBER_PATTERN.match(self.source, self.offset)
         if not match:
             self.fail(f"Unexpected character {self.source[self.offset]!r}", self.offset)
-        self.check_end_of_number(match[0], match.end())
+        end = match.end()
+        following = self.source[end : end + 1]
+        if following == "n":
+            self.fail("BigInt numbers are not supported; remove the `n`", self.offset, len(match[0]) + 1)
+        if match[0] == "0" and following.isdigit():
+            self.fail("A number cannot start with 0; write octal numbers as 0o17", self.offset)
+        if following.isalnum() or (following in ("_", "$") and following):
+            self.fail(f"`{following}` directly after a number", end)
         text = match[0].replace("_", "")
         return self.make_token("number", match[0], numbers.parse_number(text))
 
     def ends_operand(self, token: Token) -> bool:
         return token.kind in ("name", "string", "template") or token.text in OPERAND_ENDS
-
-    def check_end_of_number(self, text: str, end: int) -> None:
-        following = self.source[end : end + 1]
-        if following == "n":
-            self.fail("BigInt numbers are not supported; remove the `n`", self.offset, len(text) + 1)
-        if text == "0" and following.isdigit():
-            self.fail("A number cannot start with 0; write octal numbers as 0o17", self.offset)
-        if following.isalnum() or (following in ("_", "$") and following):
-            self.fail(f"`{following}` directly after a number", end)
 
     def string(self, quote: str) -> Token:
         start, pieces = self.offset, []
@@ -185,7 +180,10 @@ class Lexer:
         following = self.source[start + 1 : start + 2]
         if match := CODE_POINT_PATTERN.match(self.source, start + 1):
             self.offset = match.end()
-            return self.code_point(int(match[1] or match[2] or match[3], 16), start)
+            code = int(match[1] or match[2] or match[3], 16)
+            if code > 0x10FFFF:
+                self.fail("Code point out of range; the largest is \\u{10FFFF}", start, self.offset - start)
+            return chr(code)
         if following in ("x", "u"):
             self.fail("Invalid escape; write \\x41, \\u0041 or \\u{41}", start, 2)
         if following.isdigit() and (following != "0" or self.source[start + 2 : start + 3].isdigit()):
@@ -194,11 +192,6 @@ class Lexer:
             self.fail("A string must end on the line where it starts; write \\n for a line break", start)
         self.offset += 2
         return "\0" if following == "0" else ESCAPES.get(following, following)
-
-    def code_point(self, code: int, start: int) -> str:
-        if code > 0x10FFFF:
-            self.fail("Code point out of range; the largest is \\u{10FFFF}", start, self.offset - start)
-        return chr(code)
 
     def template(self) -> Token:
         """Read a template literal: its strings, and the tokens between `${` and `}`."""
@@ -218,7 +211,19 @@ class Lexer:
             if not following:
                 self.fail("The template literal is not closed; add `", start)
             if self.source.startswith("${", self.offset):
-                parts += [utf16.join_surrogates(text), self.inner_tokens()]
+                if self.nesting >= self.limits.nesting:
+                    self.fail(f"Nested deeper than {self.limits.nesting} levels", self.offset)
+                inner = Lexer(
+                    self.source,
+                    self.offset + 2,
+                    limits=self.limits,
+                    hyphens=self.hyphens,
+                    closing="}",
+                    nesting=self.nesting + 1,
+                )
+                tokens = inner.tokens_to_end()
+                self.offset = inner.offset + 1
+                parts += [utf16.join_surrogates(text), tokens]
                 text = ""
             else:
                 text += self.template_character(following)
@@ -230,21 +235,6 @@ class Lexer:
             self.fail("Carriage return in a template literal; write \\r", self.offset)
         self.offset += 1
         return following
-
-    def inner_tokens(self) -> list[Token]:
-        if self.nesting >= self.limits.nesting:
-            self.fail(f"Nested deeper than {self.limits.nesting} levels", self.offset)
-        inner = Lexer(
-            self.source,
-            self.offset + 2,
-            limits=self.limits,
-            hyphens=self.hyphens,
-            closing="}",
-            nesting=self.nesting + 1,
-        )
-        tokens = inner.tokens_to_end()
-        self.offset = inner.offset + 1
-        return tokens
 
     def fail(self, message: str, offset: int, length: int = 1) -> NoReturn:
         raise ExprError(message, self.source, offset, length)

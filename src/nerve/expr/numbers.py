@@ -100,6 +100,10 @@ def quotient(left: Number, right: Number) -> Number:
     return math.copysign(INFINITY, math.copysign(1, left) * math.copysign(1, right))
 
 
+def difference(left: Number, right: Number) -> Number:
+    return int_if_safe(float(left) - float(right))
+
+
 def product(left: Number, right: Number) -> Number:
     return int_if_safe(float(left) * float(right))
 

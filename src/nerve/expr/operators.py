@@ -38,65 +38,33 @@ def exact_sum(result: int, left: int, right: int) -> Number:
     return result if -MAX_EXACT_INTEGER <= result <= MAX_EXACT_INTEGER else float(left) + float(right)
 
 
-def subtract_values(frame: Frame, left: Value, right: Value) -> Number:
-    first, second = to_number(frame, left), to_number(frame, right)
-    return numbers.int_if_safe(float(first) - float(second))
-
-
-def multiply_values(frame: Frame, left: Value, right: Value) -> Number:
-    return numbers.product(to_number(frame, left), to_number(frame, right))
-
-
-def divide_values(frame: Frame, left: Value, right: Value) -> Number:
-    return numbers.quotient(to_number(frame, left), to_number(frame, right))
-
-
-def modulo_values(frame: Frame, left: Value, right: Value) -> Number:
-    return numbers.remainder(to_number(frame, left), to_number(frame, right))
-
-
-def power_values(frame: Frame, left: Value, right: Value) -> Number:
-    return numbers.raise_to_power(to_number(frame, left), to_number(frame, right))
-
-
-def is_strictly_different(frame: Frame, left: Value, right: Value) -> bool:
-    return not strict_equal(frame, left, right)
-
-
-def is_loosely_different(frame: Frame, left: Value, right: Value) -> bool:
-    return not loosely_equal(frame, left, right)
-
-
-def is_key_in(frame: Frame, left: Value, right: Value) -> bool:
-    return has_property(frame, right, left)
+def numeric_operator(compute: Callable[[Number, Number], Number]) -> BinaryOperator:
+    """Return the operator that computes a number from both operands as numbers."""
+    return lambda frame, left, right: compute(to_number(frame, left), to_number(frame, right))
 
 
 BINARY_OPERATORS: Final[dict[str, BinaryOperator]] = {
     "+": add_values,
-    "-": subtract_values,
-    "*": multiply_values,
-    "/": divide_values,
-    "%": modulo_values,
-    "**": power_values,
+    "-": numeric_operator(numbers.difference),
+    "*": numeric_operator(numbers.product),
+    "/": numeric_operator(numbers.quotient),
+    "%": numeric_operator(numbers.remainder),
+    "**": numeric_operator(numbers.raise_to_power),
     "===": strict_equal,
-    "!==": is_strictly_different,
+    "!==": lambda frame, left, right: not strict_equal(frame, left, right),
     "==": loosely_equal,
-    "!=": is_loosely_different,
+    "!=": lambda frame, left, right: not loosely_equal(frame, left, right),
     "<": partial(compare_values, operator="<"),
     ">": partial(compare_values, operator=">"),
     "<=": partial(compare_values, operator="<="),
     ">=": partial(compare_values, operator=">="),
-    "in": is_key_in,
+    "in": lambda frame, left, right: has_property(frame, right, left),
 }
-
-
-def negate_value(frame: Frame, value: Value) -> Number:
-    return numbers.negate_number(to_number(frame, value))
 
 
 UNARY_OPERATORS: Final[dict[str, Callable[[Frame, Value], Value]]] = {
     "!": lambda frame, value: not is_truthy(value),
-    "-": negate_value,
+    "-": lambda frame, value: numbers.negate_number(to_number(frame, value)),
     "+": to_number,
     "typeof": lambda frame, value: typeof(value),
 }

@@ -11,11 +11,10 @@ from nerve.expr import utf16
 from nerve.expr.analysis import NamePath
 from nerve.expr.errors import EvaluationRefused, ExprError
 from nerve.expr.expression import Expression, build_expression
-from nerve.expr.frame import Frame
+from nerve.expr.frame import DEFAULT_LIMITS, EvaluationLimits, Frame
 from nerve.expr.lexer import Lexer
 from nerve.expr.library.json_functions import json_stringify
-from nerve.expr.limits import DEFAULT_LIMITS, EvaluationLimits
-from nerve.expr.values import UNDEFINED, Value
+from nerve.expr.values import UNDEFINED
 
 OPENING_PATTERN = re.compile(r"\\?\{\{")
 
@@ -54,18 +53,15 @@ def render_expression(frame: Frame, expression: Expression) -> str:
     """Return the text of an expression in a template."""
     try:
         frame.charge(expression.cost)
-        return value_as_text(frame, expression.evaluate(frame))
+        value = expression.evaluate(frame)
+        if value is None or value is UNDEFINED or (type(value) is float and value - value != 0):
+            return ""
+        if type(value) is str:
+            frame.charge_text(len(value))
+            return utf16.require_whole_characters(value)
+        return str(json_stringify(frame, value))
     except EvaluationRefused as error:
         raise expression.error(str(error)) from None
-
-
-def value_as_text(frame: Frame, value: Value) -> str:
-    if value is None or value is UNDEFINED or (type(value) is float and value - value != 0):
-        return ""
-    if type(value) is str:
-        frame.charge_text(len(value))
-        return utf16.require_whole_characters(value)
-    return str(json_stringify(frame, value))
 
 
 def compile_template(

@@ -31,13 +31,13 @@ from nerve.spec.expectations import WithExpectations
 from nerve.spec.inline_nodes import (
     ComputeNode,
     Iteration,
-    Iterations,
     MapItemBody,
     PreparedCall,
     ScopedStep,
     SequenceNode,
     StateBody,
     WithResult,
+    WithSetup,
     WithTimeout,
     limits_policy,
 )
@@ -54,9 +54,12 @@ from nerve.spec.transitions import MachineTransitions
 from nerve.spec.walk import filled_variables
 
 ControlNodeT = TypeVar("ControlNodeT", bound=ControlNode)
+Value = TypeVar("Value")
 
 NodeMaker = Callable[["NodeBuilder", Any, str], Callable[[ScopeView], PreparedCall]]
 
+DRY_RUN_TIMES: int | None = 1
+"""The number of iterations of a loop whose number a dry run cannot compute."""
 NO_SESSION_NAMES = cast("NodeRegistry", None)
 """Nodes built from a spec are not registered in a session: two files may both have a step `test`."""
 
@@ -136,24 +139,55 @@ class NodeBuilder:
         on_timeout = spec.on_timeout if isinstance(spec.on_timeout, str) else self.step(spec.on_timeout)
         return replace(policy, on_timeout=on_timeout)
 
+    # -- what a dry run changes ----------------------------------------------------------------
+
+    def evaluate(self, name: str, compute: Callable[[], Value], default: Value) -> Value:
+        """Return a value that the step `name` computes; a dry run has the default if that fails."""
+        return compute()
+
+    def find_target(self, target: str, is_workflow: bool = False) -> Node:
+        """Return what a step calls; a dry run has a stub for everything except declarative workflows."""
+        node: Node | None = self.names.get_workflow(target) if is_workflow else self.names.find(target)
+        if node is None:
+            raise ValueError(
+                f"Workflow '{target}' not found" if is_workflow else f"Agent not found: {target}"
+            )
+        return node
+
+    def should_repeat(self, description: str) -> bool:
+        """Return whether a loop whose condition says so runs again."""
+        return True
+
+    def choose_gate_answer(self, spec: models.GateSpec, name: str) -> str | None:
+        """Return the answer of a gate that asks no person."""
+        return None
+
+    def evaluate_items(self, over: str, name: str, view: ScopeView) -> list[dict[str, Any]]:
+        """Return the items of a list with their positions."""
+        return [{"index": n, "item": item} for n, item in enumerate(evaluate_list(over, view))]
+
+    def select_case(self, spec: models.SwitchSpec, name: str, view: ScopeView) -> str:
+        """Return the key of the case that a switch selects."""
+        return render_text(f"{{{{ {spec.key} }}}}", view)
+
     # -- leaves and waits ----------------------------------------------------------------------
 
     def call(self, spec: models.CallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         def make(view: ScopeView) -> PreparedCall:
-            node = resolve_target(self.names, spec.target)
+            node = self.find_target(spec.target)
             if spec.output_schema is not None and getattr(node, "takes_request", False):
                 node = copy.copy(node)
                 node.output_schema = spec.output_schema  # type: ignore[attr-defined]
-            return PreparedCall(node, fill_templates(spec.input, view), policy=limits_policy(spec))
+            input_value = self.evaluate(name, lambda: fill_templates(spec.input, view), None)
+            return PreparedCall(node, input_value, policy=limits_policy(spec))
 
         return make
 
     def workflow(self, spec: models.WorkflowCallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         def make(view: ScopeView) -> PreparedCall:
-            workflow = self.names.get_workflow(spec.workflow)
-            if workflow is None:
-                raise ValueError(f"Workflow '{spec.workflow}' not found")
-            input_value, params = fill_templates(spec.input, view), fill_templates(spec.params, view)
+            workflow = self.find_target(spec.workflow, is_workflow=True)
+            input_value = self.evaluate(name, lambda: fill_templates(spec.input, view), None)
+            params: dict[str, Any] = self.evaluate(name, lambda: fill_templates(spec.params, view), {})
             return PreparedCall(workflow, input_value, params, policy=limits_policy(spec))
 
         return make
@@ -174,15 +208,16 @@ class NodeBuilder:
 
     def gate(self, spec: models.GateSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         def make(view: ScopeView) -> PreparedCall:
-            prompt = render_text(spec.prompt, view)
+            answer = self.choose_gate_answer(spec, name)
             gate = GateNode(
                 name,
                 NO_SESSION_NAMES,
-                prompt,
+                self.evaluate(name, lambda: render_text(spec.prompt, view), spec.prompt),
                 spec.options,
                 spec.timeout,
+                auto_answer=answer,
                 choices=spec.choices,
-                form=spec.form,
+                form=spec.form if answer is None else None,
                 reject=spec.reject,
             )
             return PreparedCall(WithResult(gate, lambda result: gate_result(spec, result)), view["given"])
@@ -226,7 +261,7 @@ class NodeBuilder:
 
     def reduce(self, spec: models.ReduceSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
         def make(view: ScopeView) -> PreparedCall:
-            items = [{"index": n, "item": item} for n, item in enumerate(evaluate_list(spec.over, view))]
+            items = self.evaluate_items(spec.over, name, view)
 
             def fold(acc: Any, pair: dict[str, Any]) -> Any:
                 return evaluate_expression(spec.expression, view.with_values(acc=acc, **pair))
@@ -248,7 +283,8 @@ class NodeBuilder:
         for part in spec.steps:
             scope = conversation_scopes.scope_for(part.id or kind_of_spec(part), part.depends_on)
             step = self.with_scope(scope).step(part)
-            node.add_step(conversation_scopes.with_handover(step, scope), step.id, part.depends_on)
+            inherit = partial(conversation_scopes.inherit_threads, step.id or "")
+            node.add_step(WithSetup(step, inherit), step.id, part.depends_on)
 
         def make(view: ScopeView) -> PreparedCall:
             conversation_scopes.clear()
@@ -266,11 +302,15 @@ class NodeBuilder:
         def should_continue(state: WhileState) -> bool:
             current_output = getattr(state.current_value, "output", state.current_value)
             view = self.scope.view(given=current_output, iteration=state.iteration)
-            return not self.scope.pending_goto.is_leaving and is_condition_true(spec.condition, view)
+            if self.scope.pending_goto.is_leaving or not self.evaluate(
+                name, lambda: is_condition_true(spec.condition, view), True
+            ):
+                return False
+            return state.iteration == 0 or self.should_repeat(f"the loop '{name}'")
 
         def make(view: ScopeView) -> PreparedCall:
             node = WhileNode(name, NO_SESSION_NAMES, should_continue, body, spec.max_iterations, spec.on_max)
-            return PreparedCall(Iterations(mark_inline(node), body), view["given"])
+            return PreparedCall(WithSetup(mark_inline(node), body.reset), view["given"])
 
         return make
 
@@ -280,16 +320,18 @@ class NodeBuilder:
         def is_finished(state: LoopState) -> bool:
             if self.scope.pending_goto.is_leaving:
                 return True
-            view = self.scope.view(given=state.result.output, iteration=state.iteration)
-            return spec.until is not None and is_condition_true(spec.until, view)
+            view, until = self.scope.view(given=state.result.output, iteration=state.iteration), spec.until
+            if until is not None and self.evaluate(name, lambda: is_condition_true(until, view), True):
+                return True
+            return not self.should_repeat(f"the loop '{name}'")
 
         def make(view: ScopeView) -> PreparedCall:
-            times = evaluate_times(spec.times, view)
+            times: int | None = self.evaluate(name, lambda: evaluate_times(spec.times, view), DRY_RUN_TIMES)
             bound = spec.max_iterations if times is None else None
             node = LoopNode(
                 name, NO_SESSION_NAMES, body, times, is_finished, bound, spec.accumulate, spec.on_max
             )
-            return PreparedCall(Iterations(mark_inline(node), body), view["given"])
+            return PreparedCall(WithSetup(mark_inline(node), body.reset), view["given"])
 
         return make
 
@@ -298,9 +340,10 @@ class NodeBuilder:
         otherwise = self.step(spec.otherwise) if spec.otherwise else None
 
         def make(view: ScopeView) -> PreparedCall:
-            node = BranchNode(
-                name, NO_SESSION_NAMES, lambda _: is_condition_true(spec.condition, view), then, otherwise
-            )
+            def is_true(_: Any) -> bool:
+                return self.evaluate(name, lambda: is_condition_true(spec.condition, view), True)
+
+            node = BranchNode(name, NO_SESSION_NAMES, is_true, then, otherwise)
             return PreparedCall(mark_inline(node), view["given"])
 
         return make
@@ -311,7 +354,7 @@ class NodeBuilder:
 
         def make(view: ScopeView) -> PreparedCall:
             node = SwitchNode(
-                name, NO_SESSION_NAMES, lambda _: render_text(f"{{{{ {spec.key} }}}}", view), cases, default
+                name, NO_SESSION_NAMES, lambda _: self.select_case(spec, name, view), cases, default
             )
             return PreparedCall(mark_inline(node), view["given"])
 
@@ -321,10 +364,8 @@ class NodeBuilder:
         body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body))
 
         def make(view: ScopeView) -> PreparedCall:
-            items = [{"index": n, "item": item} for n, item in enumerate(evaluate_list(spec.over, view))]
-            return PreparedCall(
-                mark_inline(MapNode(name, NO_SESSION_NAMES, body, spec.max_parallel, spec.require)), items
-            )
+            node = MapNode(name, NO_SESSION_NAMES, body, spec.max_parallel, spec.require)
+            return PreparedCall(mark_inline(node), self.evaluate_items(spec.over, name, view))
 
         return make
 
@@ -357,7 +398,8 @@ class NodeBuilder:
 
         def make(view: ScopeView) -> PreparedCall:
             node = MachineNode(name, NO_SESSION_NAMES, states, spec.start, max(1, spec.max_transitions))
-            return PreparedCall(transitions.wrap_machine(mark_inline(node)), view["given"])
+            transitions.reset()
+            return PreparedCall(WithResult(mark_inline(node), transitions.outcome), view["given"])
 
         return make
 
@@ -399,14 +441,6 @@ def kind_of_spec(spec: models.NodeBase) -> str:
 
 def mark_inline(node: ControlNodeT) -> ControlNodeT:
     node.inline = True
-    return node
-
-
-def resolve_target(names: NodeRegistry, target: str) -> Node:
-    """Return the node, graph, workflow or agent with this name, or raise ValueError."""
-    node: Node | None = names.find(target)
-    if node is None:
-        raise ValueError(f"Agent not found: {target}")
     return node
 
 
@@ -462,11 +496,6 @@ def gate_result(spec: models.GateSpec, result: Result) -> Result:
         result = answer_result(spec.default, spec.reject, {"timed_out": True})
     if not result.success and not is_rejected(result):
         return result
-    approved = is_approval(spec, result.output)
+    approved = result.output not in (spec.reject or ("reject", "no"))
     output = {"approved": approved} if spec.output == "approved" else result.output
     return Result({**result, "output": output, "attributes": {**result.attributes, "approved": approved}})
-
-
-def is_approval(spec: models.GateSpec, answer: Any) -> bool:
-    """Whether an answer approves; without a `reject` list, `reject` and `no` do not."""
-    return answer not in (spec.reject or ("reject", "no"))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
-from nerve.spec.inline_nodes import InlineNode, ScopedStep
 from nerve.spec.scope import Scope
 
 
@@ -26,9 +24,6 @@ class ConversationScopes:
         self._dependencies[name] = list(depends_on)
         scope = self._scopes[name] = self._outer_scope.for_branch()
         return scope
-
-    def with_handover(self, step: ScopedStep, scope: Scope) -> ThreadHandover:
-        return ThreadHandover(step, scope, self)
 
     def clear(self) -> None:
         """Forget the conversations of the previous execution of these steps."""
@@ -55,15 +50,3 @@ class ConversationScopes:
                 self._outer_scope.threads.update(scope.threads)
                 self._outer_scope.detached_tasks.update(scope.detached_tasks)
         return result
-
-
-class ThreadHandover(InlineNode):
-    """A step of a graph that inherits conversations before it runs."""
-
-    def __init__(self, step: ScopedStep, scope: Scope, conversation_scopes: ConversationScopes) -> None:
-        super().__init__(step.id)
-        self.step, self.scope, self.conversation_scopes = step, scope, conversation_scopes
-
-    async def execute(self, context: ExecutionContext) -> Result:
-        self.conversation_scopes.inherit_threads(self.step.id or "")
-        return await self.step.execute(context)

@@ -160,19 +160,17 @@ class FactWait(InlineNode):
             self._mark_overdue()
             raise
         except TimeoutError:
-            return self._timeout_result(timeout)
-        value = captured_value(fact_match)
+            if self.spec.test:
+                return Result.ok(False)
+            self._mark_overdue()
+            if self.spec.on_timeout is not None:
+                return Result.ok(None, {"which": self.spec.on_timeout})
+            return Result.failed(f"No matching fact within {timeout:g} s", "TimeoutError")
+        captured = fact_match["captures"]
+        value = captured["value"] if captured.keys() == {"value"} else captured
         if self.spec.test:
             return remember_role_answer(Result.ok(True, {**fact_match, "value": value}), self.scope)
         return remember_role_answer(fact_result(fact_match, value), self.scope)
-
-    def _timeout_result(self, timeout: float | None) -> Result:
-        if self.spec.test:
-            return Result.ok(False)
-        self._mark_overdue()
-        if self.spec.on_timeout is not None:
-            return Result.ok(None, {"which": self.spec.on_timeout})
-        return Result.failed(f"No matching fact within {timeout:g} s", "TimeoutError")
 
     def _mark_overdue(self) -> None:
         """Mark the prompts whose answers did not arrive in time."""
@@ -180,12 +178,6 @@ class FactWait(InlineNode):
             pending_prompt = self.scope.pending_prompts.get(f"{condition.response}{self.scope.item_path}")
             if condition.response is not None and pending_prompt is not None:
                 pending_prompt.is_overdue = True
-
-
-def captured_value(fact_match: dict[str, Any]) -> Any:
-    """Return the value of a signal or an answer; for other facts, all captures."""
-    captured = fact_match["captures"]
-    return captured["value"] if captured.keys() == {"value"} else captured
 
 
 def fact_result(fact_match: dict[str, Any], value: Any) -> Result:

@@ -125,7 +125,7 @@ class FileCheck(Node):
         file, schema = (request["file"], request["schema"]) if isinstance(request, dict) else (request, None)
         try:
             size = await asyncio.to_thread(project_file_size, project_directory(context), file)
-            problem = file_size_problem(size)
+            problem = "" if size else "is empty" if size == 0 else "does not exist"
             if not problem and schema is not None:
                 problem = await asyncio.to_thread(
                     file_schema_problem, project_directory(context), file, schema
@@ -148,10 +148,6 @@ def project_file_size(project: Path, file: str) -> int | None:
         return path.stat().st_size if path.is_file() else None
     except OSError:
         return None
-
-
-def file_size_problem(size: int | None) -> str:
-    return "" if size else "is empty" if size == 0 else "does not exist"
 
 
 def file_schema_problem(project: Path, file: str, schema: dict[str, Any]) -> str:

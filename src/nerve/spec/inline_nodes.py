@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import is_same_or_below
 from nerve.core.nodes.base import ControlNode, Node, effective_policy
 from nerve.core.nodes.context import ExecutionContext, apply_fallback
@@ -84,7 +85,9 @@ class ScopedStep(InlineNode):
         return self.when is None or is_condition_true(self.when, view)
 
     def _skip(self, context: ExecutionContext, view: ScopeView) -> Result:
-        context.emit("skipped", {"step_id": self.id, "path": context.path, "because": self.when})
+        context.emit(
+            WorkflowEventType.SKIPPED, {"step_id": self.id, "path": context.path, "because": self.when}
+        )
         return Result.ok(view["given"], {"skipped": self.when})
 
     async def _perform(self, context: ExecutionContext, view: ScopeView) -> Result:
@@ -168,22 +171,26 @@ class Iteration(InlineNode):
         self.scope, self.body = scope, body
         self.count = 0
 
+    def reset(self) -> None:
+        """Count from 0 again, before another execution of the loop."""
+        self.count = 0
+
     async def execute(self, context: ExecutionContext) -> Result:
         self.scope.local_values["iteration"] = self.count
         self.count += 1
         return await self.body.execute(context)
 
 
-class Iterations(InlineNode):
-    """A loop that resets its iteration count each time it is executed."""
+class WithSetup(InlineNode):
+    """A node with an action that precedes each of its executions."""
 
-    def __init__(self, loop: Node, iteration: Iteration) -> None:
-        super().__init__(loop.id)
-        self.loop, self.iteration = loop, iteration
+    def __init__(self, node: Node, set_up: Callable[[], None]) -> None:
+        super().__init__(node.id)
+        self.node, self.set_up = node, set_up
 
     async def execute(self, context: ExecutionContext) -> Result:
-        self.iteration.count = 0
-        return await self.loop.execute(context)
+        self.set_up()
+        return await self.node.execute(context)
 
 
 class StateBody(InlineNode):

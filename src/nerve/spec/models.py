@@ -23,7 +23,7 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class SpecModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class RetrySpec(SpecModel):
@@ -413,7 +413,7 @@ class WorkflowSpec(SpecModel):
     name: Name
     description: str = ""
     inputs: dict[str, InputSpec] = {}
-    limits: LimitsSpec = LimitsSpec()
+    limits: LimitsSpec = Field(default_factory=LimitsSpec)
     provider: Name | None = None
     """The provider of prompts that name neither an agent nor a provider."""
     model: str | None = None
@@ -424,10 +424,6 @@ class WorkflowSpec(SpecModel):
     """The project folder of its artifacts and logs: `.nerve`, `.archon` …"""
     body: Node
 
-
-for model in list(globals().values()):
-    if isinstance(model, type) and issubclass(model, SpecModel):
-        model.model_rebuild()
 
 KINDS: dict[str, type[NodeBase]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model for model in get_args(get_args(Node)[0])

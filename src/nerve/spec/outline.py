@@ -87,18 +87,6 @@ def inner_items(node: models.NodeBase) -> Iterator[OutlineItem]:
 
 
 def state_item(state: models.StateSpec, loc: Loc) -> OutlineItem:
-    arrow_text = transition_arrows(state)
-    if state.body is None:
-        return OutlineItem(state.name, "state", arrow_text)
-    body = outline_item(state.body, state.name)
-    if is_condition_state(state):
-        body.kind = "condition"
-    body.detail = "  ".join(filter(None, (body.detail, arrow_text)))
-    return body
-
-
-def transition_arrows(state: models.StateSpec) -> str:
-    """Return the transitions of a state as short text with arrows."""
     when = {"given": "true"} if is_condition_state(state) else {}
     arrow_texts = [
         f"→ {transition.to or 'end'}"
@@ -107,7 +95,14 @@ def transition_arrows(state: models.StateSpec) -> str:
     ]
     if state.on_error:
         arrow_texts.append(f"✗→ {state.on_error}")
-    return ", ".join(arrow_texts) or "→ end"
+    arrow_text = ", ".join(arrow_texts) or "→ end"
+    if state.body is None:
+        return OutlineItem(state.name, "state", arrow_text)
+    body = outline_item(state.body, state.name)
+    if is_condition_state(state):
+        body.kind = "condition"
+    body.detail = "  ".join(filter(None, (body.detail, arrow_text)))
+    return body
 
 
 def is_condition_state(state: models.StateSpec) -> bool:
@@ -189,13 +184,6 @@ def shorten_first_line(text: str | None) -> str:
     return line if len(line) <= 60 else line[:57] + "..."
 
 
-def build_diagram(spec: models.WorkflowSpec) -> Diagram:
-    """Return the workflow as boxes and edges."""
-    workflow_diagram = Diagram()
-    draw_node(workflow_diagram, spec.body, "", gotos_by_state(list(walk_spec(spec.body))), ("body",))
-    return workflow_diagram
-
-
 def draw_node(
     workflow_diagram: Diagram, node: models.NodeBase, prefix: str, gotos: GotosByState, loc: Loc
 ) -> list[str]:
@@ -252,7 +240,8 @@ def edge_label(state: models.StateSpec, where: Loc) -> str:
 
 def format_mermaid(spec: models.WorkflowSpec) -> str:
     """Return the diagram as Mermaid text."""
-    workflow_diagram = build_diagram(spec)
+    workflow_diagram = Diagram()
+    draw_node(workflow_diagram, spec.body, "", gotos_by_state(list(walk_spec(spec.body))), ("body",))
     names = {key: f"n{n}" for n, key in enumerate([*workflow_diagram.boxes, END_KEY])}
     lines = ["flowchart TD"]
     for key, box_item in workflow_diagram.boxes.items():

@@ -45,23 +45,15 @@ class PromptTemplate:
 
     __slots__ = ("names", "opaque_names", "parts", "paths", "source", "variables")
 
-    def __init__(self, source: str, parts: list[str | PromptVariable | Expression]) -> None:
-        self.source, self.parts = source, parts
+    def __init__(self, template: Template, parts: list[str | PromptVariable | Expression]) -> None:
+        self.source, self.parts = template.source, parts
+        self.names, self.opaque_names = template.names, template.opaque_names
         used_variables = [part for part in parts if isinstance(part, PromptVariable)]
-        expressions = [part for part in parts if isinstance(part, Expression)]
-        inputs = frozenset(
-            ("inputs", variable.input) for variable in used_variables if variable.input is not None
-        )
         self.variables = frozenset(variable.name for variable in used_variables)
         """The variables it uses, named as in variable_values()."""
-        self.names: frozenset[str] = frozenset().union(*(expression.names for expression in expressions))
-        self.paths: frozenset[tuple[str, ...]] = inputs.union(
-            *(expression.paths for expression in expressions)
-        )
+        inputs = (variable.input for variable in used_variables if variable.input is not None)
+        self.paths = template.paths | {("inputs", name) for name in inputs}
         """The paths that its expressions read; `$INPUTS.x` counts as `inputs.x`."""
-        self.opaque_names: frozenset[str] = frozenset().union(
-            *(expression.opaque_names for expression in expressions)
-        )
 
     def fill(self, variables: Mapping[str, str], scope: Mapping[str, Any]) -> str:
         """Return the expanded prompt, or raise EvalError for a failed expression or an unknown input."""
@@ -115,7 +107,7 @@ def _compile_prompt(text: str, names: frozenset[str] | None, hyphens: frozenset[
         parts.append(expression)
         start = text.index("}}", expression.offset + len(expression.source)) + 2
     parts.extend(_literal_parts(text, start, len(text)))
-    return PromptTemplate(text, parts)
+    return PromptTemplate(template, parts)
 
 
 def _literal_parts(text: str, start: int, end: int) -> Iterator[str | PromptVariable]:

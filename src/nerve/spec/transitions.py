@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.machine_node import MachineNode
 from nerve.core.result import Result, is_final_rejection, is_rejected
 from nerve.spec import models
-from nerve.spec.inline_nodes import InlineNode
 from nerve.spec.scope import Scope
 from nerve.spec.template_values import is_condition_true
 
@@ -36,7 +33,12 @@ class MachineTransitions:
             if state.after_failure == "remember":
                 if is_rejected(result):
                     return None
-                self._remembered_failure = state_failure(state.name, result)
+                self._remembered_failure = Result.failed(
+                    f"state '{state.name}' failed: {result.error}",
+                    result.error_type,
+                    result.output,
+                    result.attributes,
+                )
         view = scope.view(given=result.output)
         targets = (
             transition.to
@@ -45,27 +47,10 @@ class MachineTransitions:
         )
         return next(targets, None)
 
-    def wrap_machine(self, machine: MachineNode) -> InlineNode:
-        """Wrap a machine so that a remembered failure becomes its result when it ends."""
+    def reset(self) -> None:
+        """Forget the failure of the previous execution of the machine."""
         self._remembered_failure = None
-        return MachineWithOutcome(machine, self)
 
     def outcome(self, result: Result) -> Result:
+        """Return the result of the machine: a remembered failure, if there is one."""
         return self._remembered_failure if self._remembered_failure is not None and result.success else result
-
-
-class MachineWithOutcome(InlineNode):
-    """A machine whose result is a remembered failure, if there is one."""
-
-    def __init__(self, machine: MachineNode, transitions: MachineTransitions) -> None:
-        super().__init__(machine.id)
-        self.machine, self.transitions = machine, transitions
-
-    async def execute(self, context: ExecutionContext) -> Result:
-        return self.transitions.outcome(await self.machine.execute(context))
-
-
-def state_failure(name: str, result: Result) -> Result:
-    return Result.failed(
-        f"state '{name}' failed: {result.error}", result.error_type, result.output, result.attributes
-    )

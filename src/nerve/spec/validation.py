@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,75 @@ from nerve.core.json_codec import encode_json
 from nerve.core.suggest import closest_name, did_you_mean_hint
 from nerve.spec import models
 from nerve.spec.key_suggestions import describe_unknown_key, suggest_keys
-from nerve.spec.type_messages import describe_type_error
 from nerve.text.source import Document, Loc, Problem
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+A_STRING, A_NUMBER, AN_INTEGER = "a string", "a number", "an integer"
+A_BOOLEAN, A_LIST, AN_OBJECT = "true or false", "a list", "an object"
+EXPECTED_BY_ERROR_TYPE = {
+    "string_type": A_STRING,
+    "float_type": A_NUMBER,
+    "finite_number": A_NUMBER,
+    "bool_type": A_BOOLEAN,
+    "list_type": A_LIST,
+    **dict.fromkeys(("int_type", "int_from_float"), AN_INTEGER),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), AN_OBJECT),
+}
+"""The expected type, by the error type of pydantic."""
+FIX_BY_EXPECTED = {
+    A_STRING: "Put it in double quotes.",
+    A_NUMBER: "Write a number such as 30 or 1.5.",
+    AN_INTEGER: "Write a number such as 3.",
+    A_BOOLEAN: "Write true or false, without quotes.",
+    A_LIST: "Put it in brackets: […].",
+    AN_OBJECT: "Write keys and values.",
+}
+UNQUOTED_VALUE_PATTERN = re.compile(r"-?[0-9]+(?:\.[0-9]+)?|true|false")
+QUOTED_WORD_PATTERN = re.compile(r"'(\w+)'")
+
+
+def expected_type(detail: ErrorDetails) -> str:
+    """Return the type or value that pydantic expected."""
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "literal_error":
+            return str(context["expected"])
+        case "greater_than_equal":
+            return f"at least {context['ge']:g}"
+        case "string_too_short":
+            return "a non-empty string"
+        case "string_too_long":
+            return f"a string of at most {context['max_length']} characters"
+        case kind:
+            return EXPECTED_BY_ERROR_TYPE.get(kind) or detail["msg"]
+
+
+def describe_type_error(name: str, details: Sequence[ErrorDetails], keys: Sequence[str]) -> tuple[str, str]:
+    """Return the message and the fix for an invalid value; `keys` are the keys of the expected object."""
+    value = details[0]["input"]
+    words = list(dict.fromkeys(map(expected_type, details)))
+    return f"{name} must be {' or '.join(words)}, got {format_json_excerpt(value)}", suggest_type_fix(
+        words, value, keys
+    )
+
+
+def suggest_type_fix(words: Sequence[str], value: Any, keys: Sequence[str]) -> str:
+    if isinstance(value, str):
+        if close := did_you_mean_hint(value, QUOTED_WORD_PATTERN.findall(" ".join(words))):
+            return close.removeprefix(". ")
+        if UNQUOTED_VALUE_PATTERN.fullmatch(value):
+            return "Write it without quotes."
+    if words == [AN_OBJECT] and keys:
+        return f"Keys: {', '.join(keys)}."
+    return FIX_BY_EXPECTED.get(words[0], "Change the value.")
+
+
+def format_json_excerpt(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def validate_document(document: Document) -> tuple[models.WorkflowSpec | None, list[Problem]]:
@@ -44,16 +110,11 @@ def problems_from_errors(document: Document, details: list[ErrorDetails]) -> Ite
                 loc, *describe_unknown_key(str(loc[-1]), sibling_keys(document, loc)), key=True
             )
         elif "missing" in kinds:
-            yield from missing_key_problems(document, loc)
+            parent = value_at_loc(document.data, loc[:-1])
+            if loc[-1] not in suggest_keys(parent, sibling_keys(document, loc)):
+                yield document.problem(loc[:-1], f"'{loc[-1]}' is missing", f"Add {loc[-1]}.")
         elif loc not in parent_locs:
             yield document.problem(loc, *describe_type_error(value_label(loc), loc_errors, child_keys(loc)))
-
-
-def missing_key_problems(document: Document, loc: Loc) -> Iterator[Problem]:
-    """Yield a problem for a missing key, unless a misspelled key already has one."""
-    parent = value_at_loc(document.data, loc[:-1])
-    if loc[-1] not in suggest_keys(parent, sibling_keys(document, loc)):
-        yield document.problem(loc[:-1], f"'{loc[-1]}' is missing", f"Add {loc[-1]}.")
 
 
 def unknown_kind_problem(document: Document, loc: Loc) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from nerve.spec import models
@@ -59,31 +60,30 @@ def hyphenated_names(spec: models.WorkflowSpec, spec_nodes: Iterable[SpecNode]) 
     return frozenset(name for name in names if name and "-" in name)
 
 
+CHILD_KEYS = (
+    *("steps", "branches", "body", "then", "otherwise", "cases", "default", "states"),
+    *("on_timeout", "on_error"),
+)
+"""The fields of a node that can contain other nodes, in the order of a walk."""
+
+
+@cache
+def child_keys_of(kind: type[models.NodeBase]) -> tuple[str, ...]:
+    return tuple(key for key in CHILD_KEYS if key in kind.model_fields)
+
+
 def child_specs(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
     """Yield the children of a node with their relative locations."""
-    match node:
-        case models.GraphSpec() | models.SequenceSpec():
-            yield from ((("steps", n), step) for n, step in enumerate(node.steps))
-        case models.ParallelSpec():
-            yield from ((("branches", n), part) for n, part in enumerate(node.branches))
-        case models.WhileSpec() | models.LoopSpec() | models.MapSpec():
-            yield ("body",), node.body
-        case models.BranchSpec():
-            yield ("then",), node.then
-            if node.otherwise is not None:
-                yield ("otherwise",), node.otherwise
-        case models.SwitchSpec():
-            yield from ((("cases", key), case) for key, case in node.cases.items())
-            if node.default is not None:
-                yield ("default",), node.default
-        case models.MachineSpec():
-            for n, state in enumerate(node.states):
-                if state.body is not None:
-                    yield ("states", n, "body"), state.body
-    if isinstance(node, models.SequenceSpec) and isinstance(node.on_timeout, models.NodeBase):
-        yield ("on_timeout",), node.on_timeout
-    if isinstance(node.on_error, models.NodeBase):
-        yield ("on_error",), node.on_error
+    for key in child_keys_of(type(node)):
+        value = getattr(node, key)
+        if isinstance(value, models.NodeBase):
+            yield (key,), value
+        elif isinstance(value, list | dict):
+            for index, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if isinstance(item, models.NodeBase):
+                    yield (key, index), item
+                elif item.body is not None:
+                    yield (key, index, "body"), item.body
 
 
 TextKind = Literal["expression", "template", "command", "prompt"]
@@ -116,57 +116,54 @@ def embedded_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
     yield from _own_texts(node)
 
 
+EXPRESSION_KEYS = {
+    "wait": ("seconds",),
+    "while": ("condition",),
+    "loop": ("until", "times"),
+    "branch": ("condition",),
+    "switch": ("key",),
+    "map": ("over",),
+    "reduce": ("over", "expression"),
+    "transform": ("expression",),
+}
+"""The fields of each kind that are expressions, if they are strings."""
+TEMPLATE_KEYS = {
+    "call": ("input",),
+    "workflow": ("input", "params"),
+    "prompt": ("args",),
+    "bash": ("input", "env", "cwd"),
+    "gate": ("prompt",),
+    "reduce": ("initial",),
+    "emit": ("data",),
+    "assert": ("fact", "signal", "key", "value"),
+    "retract": ("fact", "signal", "key"),
+}
+"""The fields of each kind whose strings are templates."""
+NAMES_IN_EXPRESSION = {
+    ("while", "condition"): NAMES_IN_BODY["while"],
+    ("loop", "until"): NAMES_IN_BODY["loop"],
+    ("reduce", "expression"): ITEM_NAMES | {"acc"},
+}
+"""The additional names that an expression of a node can read."""
+
+
 def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
+    kind: str = node.kind  # type: ignore[attr-defined]
+    for key in EXPRESSION_KEYS.get(kind, ()):
+        if isinstance(source := getattr(node, key), str):
+            names = NAMES_IN_EXPRESSION.get((kind, key), frozenset())
+            yield EmbeddedText((key,), source, extra_names=names)
+    for key in TEMPLATE_KEYS.get(kind, ()):
+        yield from find_templates((key,), getattr(node, key))
     match node:
-        case models.CallSpec():
-            yield from find_templates(("input",), node.input)
-        case models.WorkflowCallSpec():
-            yield from find_templates(("input",), node.input)
-            yield from find_templates(("params",), node.params)
-        case models.PromptSpec():
-            yield from find_templates(("args",), node.args)
-            if node.text is not None:
-                yield EmbeddedText(("text",), node.text, "prompt", frozenset({"args"}))
+        case models.PromptSpec(text=str() as text):
+            yield EmbeddedText(("text",), text, "prompt", frozenset({"args"}))
         case models.BashSpec():
             yield EmbeddedText(("command",), node.command, "command", variables=filled_variables(node))
-            yield from find_templates(("input",), node.input)
-            yield from find_templates(("env",), node.env)
-            yield from find_templates(("cwd",), node.cwd)
-        case models.GateSpec():
-            yield EmbeddedText(("prompt",), node.prompt, "template")
         case models.WaitSpec():
-            if isinstance(node.seconds, str):
-                yield EmbeddedText(("seconds",), node.seconds)
             for n, condition in enumerate(node.any):
                 for key in ("signal", "key", "fact"):
                     yield from find_templates(("any", n, key), getattr(condition, key))
-        case models.WhileSpec():
-            yield EmbeddedText(("condition",), node.condition, extra_names=frozenset({"iteration"}))
-        case models.LoopSpec():
-            if node.until is not None:
-                yield EmbeddedText(("until",), node.until, extra_names=frozenset({"iteration"}))
-            if isinstance(node.times, str):
-                yield EmbeddedText(("times",), node.times)
-        case models.BranchSpec():
-            yield EmbeddedText(("condition",), node.condition)
-        case models.SwitchSpec():
-            yield EmbeddedText(("key",), node.key)
-        case models.MapSpec():
-            yield EmbeddedText(("over",), node.over)
-        case models.ReduceSpec():
-            yield EmbeddedText(("over",), node.over)
-            yield EmbeddedText(("expression",), node.expression, extra_names=frozenset({"acc"}) | ITEM_NAMES)
-            yield from find_templates(("initial",), node.initial)
-        case models.TransformSpec():
-            yield EmbeddedText(("expression",), node.expression)
-        case models.EmitSpec():
-            yield from find_templates(("data",), node.data)
-        case models.AssertSpec():
-            for key in ("fact", "signal", "key", "value"):
-                yield from find_templates((key,), getattr(node, key))
-        case models.RetractSpec():
-            for key in ("fact", "signal", "key"):
-                yield from find_templates((key,), getattr(node, key))
         case models.MachineSpec():
             for n, state in enumerate(node.states):
                 for m, transition in enumerate(state.next):

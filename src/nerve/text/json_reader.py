@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable
 from json import JSONDecodeError
 from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, NoReturn
 
-from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, TextDiagnostics
 
 MAX_JSON_BYTES = 1 << 20
 """Maximum size of a document in bytes."""
@@ -44,17 +43,12 @@ def parse_located_json(text: str, file: str = "<text>") -> Any:
     return JsonReader(text, file).read_document()
 
 
-class ParseStopped(Exception):
-    """Stops the parser; the problem has already been recorded."""
-
-
-class JsonReader:
+class JsonReader(TextDiagnostics):
     """Parser for one document."""
 
     def __init__(self, text: str, file: str) -> None:
-        self.text, self.file, self.end = text, file, len(text)
-        self.problems: list[Problem] = []
-        self.line_starts: list[int] = []
+        super().__init__(text, file, MAX_JSON_PROBLEMS)
+        self.end = len(text)
         self.readers_by_character: dict[str, Callable[[int, int], tuple[Any, int]]] = {
             "{": self.read_object,
             "[": self.read_array,
@@ -63,16 +57,10 @@ class JsonReader:
         }
 
     def read_document(self) -> Any:
-        value = None
-        try:
-            self.check_text()
-            value, at = self.read_value(self.skip_space(0), 1)
-            if self.skip_space(at) < self.end:
-                raise self.fail(
-                    self.skip_space(at), "Unexpected text after the end of the JSON value", "Remove it."
-                )
-        except ParseStopped:
-            pass
+        self.check_text()
+        value, at = self.read_value(self.skip_space(0), 1)
+        if self.skip_space(at) < self.end:
+            self.fail_at(self.skip_space(at), "Unexpected text after the end of the JSON value", "Remove it.")
         if self.problems:
             raise InvalidDefinition(self.problems)
         return value
@@ -82,18 +70,18 @@ class JsonReader:
         text = self.text
         size = self.end if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_JSON_BYTES:
-            raise self.fail(0, f"The file is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
+            self.fail_at(0, f"The file is larger than {MAX_JSON_BYTES // 1024} KiB", "Split the workflow.")
         if text.startswith("\ufeff"):
-            raise self.fail(0, "The text starts with a byte order mark", "Save it as UTF-8 without one.")
+            self.fail_at(0, "The text starts with a byte order mark", "Save it as UTF-8 without one.")
         if (at := text.find("\0")) >= 0:
-            raise self.fail(at, "A NUL character", "Save the file as UTF-8 text.")
+            self.fail_at(at, "A NUL character", "Save the file as UTF-8 text.")
         if not text.isascii() and (match := SURROGATE_PATTERN.search(text)):
-            raise self.fail(match.start(), *HALF_SURROGATE_PROBLEM)
+            self.fail_at(match.start(), *HALF_SURROGATE_PROBLEM)
         if (
             max_value_count(text) > MAX_JSON_VALUES
             and max_value_count(STRING_PATTERN.sub("", text)) > MAX_JSON_VALUES
         ):
-            raise self.fail(0, f"More than {MAX_JSON_VALUES:,} values", "Split the workflow.")
+            self.fail_at(0, f"More than {MAX_JSON_VALUES:,} values", "Split the workflow.")
 
     # -- values --------------------------------------------------------------------------------
 
@@ -108,16 +96,22 @@ class JsonReader:
         if text[at : at + 1] == "}":
             return result, at + 1
         while True:
-            key, after = self.read_key(at)
+            if word := WORD_PATTERN.match(self.text, at):
+                self.fail_at(
+                    at, f"The key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".'
+                )
+            if self.text[at : at + 1] != '"':
+                self.fail_unexpected(at, "expected a key in double quotes")
+            key, after = self.read_string(at, 0)
             position = self.position_at(at)
             if key in result:
                 first = keys_at[key]
-                self.add_problem(
+                self.add(
                     position, f"The key {key!r} is duplicated; it is also on line {first.line}", "Keep one."
                 )
             after = self.skip_space(after)
             if text[after : after + 1] != ":":
-                raise self.fail(after, f"Expected ':' after the key {key!r}", 'Write "key": value.')
+                self.fail_at(after, f"Expected ':' after the key {key!r}", 'Write "key": value.')
             start = self.skip_space(after + 1)
             result[key], after = self.read_value(start, depth + 1)
             keys_at[key], values_at[key] = position, self.position_at(start)
@@ -143,61 +137,50 @@ class JsonReader:
 
     def check_depth(self, at: int, depth: int) -> int:
         if depth > MAX_JSON_DEPTH:
-            raise self.fail(at, f"Nested deeper than {MAX_JSON_DEPTH} levels", "Split the workflow.")
+            self.fail_at(at, f"Nested deeper than {MAX_JSON_DEPTH} levels", "Split the workflow.")
         return at
 
     def skip_comma(self, at: int, opened: LocatedMap | LocatedList, brackets: str) -> int:
         """Skip the comma and return the offset of the next item."""
         close = brackets[1]
         if self.text[at : at + 1] != ",":
-            raise self.missing_comma(at, opened.position or Position(), brackets)
+            self.fail_comma(at, opened.position or Position(), brackets)
         following = self.skip_space(at + 1)
         if self.text[following : following + 1] == close:
-            raise self.fail(at, f"A comma before '{close}'", "Remove it.")
+            self.fail_at(at, f"A comma before '{close}'", "Remove it.")
         return following
 
-    def missing_comma(self, at: int, opened: Position, brackets: str) -> ParseStopped:
+    def fail_comma(self, at: int, opened: Position, brackets: str) -> NoReturn:
         """Report an item that neither a comma nor a closing bracket follows."""
         open, close = brackets[0], brackets[1]
         if at >= self.end:
-            self.add_problem(opened, f"This '{open}' is never closed", f"Add a '{close}'.")
-            return ParseStopped()
+            self.fail(opened, f"This '{open}' is never closed", f"Add a '{close}'.")
         character = self.text[at]
         if character in "]}":
             opened_at = f"{opened.line}:{opened.column}"
-            return self.fail(
+            self.fail_at(
                 at, f"Expected '{close}' for the '{open}' at {opened_at}, found '{character}'", "Change it."
             )
         if character in '"[{' or character.isalnum():
-            return self.fail(at, "A comma is missing before this", "Put a ',' after the previous item.")
-        return self.fail_unexpected(at, f"expected ',' or '{close}'")
-
-    def read_key(self, at: int) -> tuple[str, int]:
-        if word := WORD_PATTERN.match(self.text, at):
-            raise self.fail(at, f"The key {word[0][:40]} is not in double quotes", f'Write "{word[0][:40]}".')
-        if self.text[at : at + 1] != '"':
-            raise self.fail_unexpected(at, "expected a key in double quotes")
-        return self.read_string(at, 0)
+            self.fail_at(at, "A comma is missing before this", "Put a ',' after the previous item.")
+        self.fail_unexpected(at, f"expected ',' or '{close}'")
 
     def read_string(self, at: int, depth: int) -> tuple[str, int]:
         try:
             value, after = scanstring(self.text, at + 1, True)
         except JSONDecodeError as error:
-            raise self.string_error(at, error) from None
+            if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
+                self.fail_at(at, "The string does not end on its line", "Add a '\"', or write \\n inside it.")
+            if error.msg.startswith("Invalid control"):
+                self.fail_at(error.pos, "A control character in a string", "Write a tab as \\t.")
+            if error.msg.startswith("Unterminated"):
+                self.fail_at(at, "The string does not end", "Add a '\"'.")
+            self.fail_at(error.pos, "Invalid escape in a JSON string", "Write a backslash as \\\\.")
         if not value.isascii() and SURROGATE_PATTERN.search(value):
-            self.add_problem(self.position_at(at), *HALF_SURROGATE_PROBLEM)
+            self.add(self.position_at(at), *HALF_SURROGATE_PROBLEM)
         if "\0" in value:
-            self.add_problem(self.position_at(at), "A NUL character in a string", "Remove it.")
+            self.add(self.position_at(at), "A NUL character in a string", "Remove it.")
         return value, after
-
-    def string_error(self, at: int, error: JSONDecodeError) -> ParseStopped:
-        if self.text[error.pos : error.pos + 1] in ("\n", "\r"):
-            return self.fail(at, "The string does not end on its line", "Add a '\"', or write \\n inside it.")
-        if error.msg.startswith("Invalid control"):
-            return self.fail(error.pos, "A control character in a string", "Write a tab as \\t.")
-        if error.msg.startswith("Unterminated"):
-            return self.fail(at, "The string does not end", "Add a '\"'.")
-        return self.fail(error.pos, "Invalid escape in a JSON string", "Write a backslash as \\\\.")
 
     def read_number(self, at: int, depth: int) -> tuple[int | float | None, int]:
         match = NUMBER_PATTERN.match(self.text, at)
@@ -205,9 +188,9 @@ class JsonReader:
             return self.read_word(at, depth)
         after = match.end()
         if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
-            raise self.fail(at, "Invalid number", "Write numbers like 12, -3.5 or 1e6.")
+            self.fail_at(at, "Invalid number", "Write numbers like 12, -3.5 or 1e6.")
         if after - at > MAX_NUMBER_CHARS:
-            self.add_problem(
+            self.add(
                 self.position_at(at),
                 f"A number of more than {MAX_NUMBER_CHARS} characters",
                 "Write it shorter.",
@@ -216,13 +199,11 @@ class JsonReader:
         if match[1] is None and match[2] is None:
             integer = int(match[0])
             if abs(integer) > MAX_EXACT_INTEGER:
-                self.add_problem(
-                    self.position_at(at), f"{integer} is beyond ±2^53", 'Write it as a string: "…".'
-                )
+                self.add(self.position_at(at), f"{integer} is beyond ±2^53", 'Write it as a string: "…".')
             return integer, after
         value = float(match[0])
         if value in (float("inf"), float("-inf")):
-            self.add_problem(
+            self.add(
                 self.position_at(at), f"{match[0]} is too large for a number", 'Write it as a string: "…".'
             )
         return value, after
@@ -230,15 +211,15 @@ class JsonReader:
     def read_word(self, at: int, depth: int) -> tuple[Any, int]:
         match = WORD_PATTERN.match(self.text, at)
         if match is None:
-            raise self.fail_unexpected(at, "expected a value")
+            self.fail_unexpected(at, "expected a value")
         if (word := match[0]) in LITERALS:
             return LITERALS[word], match.end()
         if word in NOT_FINITE:
-            self.add_problem(self.position_at(at), f"{word} is not a number in JSON", "Use null.")
+            self.add(self.position_at(at), f"{word} is not a number in JSON", "Use null.")
             return None, match.end()
         literal = FOREIGN_LITERALS.get(word)
         fix = f"Write {literal}." if literal else "Put strings in double quotes."
-        raise self.fail(at, f"'{word[:40]}' is not a JSON value", fix)
+        return self.fail_at(at, f"'{word[:40]}' is not a JSON value", fix)
 
     # -- positions and problems -----------------------------------------------------------------
 
@@ -246,37 +227,23 @@ class JsonReader:
         """Return the offset of the first character after the whitespace."""
         return WHITESPACE_PATTERN.match(self.text, at).end()  # type: ignore[union-attr]
 
-    def position_at(self, at: int) -> Position:
-        if not self.line_starts:
-            self.line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
-        line = bisect_right(self.line_starts, at)
-        return Position(line, at - self.line_starts[line - 1] + 1)
+    def fail_at(self, at: int, message: str, fix: str = "") -> NoReturn:
+        self.fail(self.position_at(min(at, self.end)), message, fix)
 
-    def add_problem(self, position: Position, message: str, fix: str = "") -> None:
-        """Record a problem; parsing continues."""
-        self.problems.append(Problem(self.file, position, message, fix))
-        if len(self.problems) >= MAX_JSON_PROBLEMS:
-            raise ParseStopped
-
-    def fail(self, at: int, message: str, fix: str = "") -> ParseStopped:
-        """Record a problem that stops parsing."""
-        self.add_problem(self.position_at(min(at, self.end)), message, fix)
-        return ParseStopped()
-
-    def fail_unexpected(self, at: int, expectation: str) -> ParseStopped:
+    def fail_unexpected(self, at: int, expectation: str) -> NoReturn:
         rest = self.text[at : at + 2]
         if not rest:
             if not self.text.strip():
-                return self.fail(at, "The file is empty", """Start with '{"id": …, "steps": […]}'.""")
-            return self.fail(at, f"The text ends here; {expectation}", "Close the open brackets.")
+                self.fail_at(at, "The file is empty", """Start with '{"id": …, "steps": […]}'.""")
+            self.fail_at(at, f"The text ends here; {expectation}", "Close the open brackets.")
         if self.text.startswith("```", at):
-            return self.fail(at, "This is a block of Markdown", "Remove the lines with ```.")
+            self.fail_at(at, "This is a block of Markdown", "Remove the lines with ```.")
         if rest in ("//", "/*") or rest[0] == "#":
-            return self.fail(at, "JSON has no comments", "Use a `description`.")
+            self.fail_at(at, "JSON has no comments", "Use a `description`.")
         if rest[0] == "'":
-            return self.fail(at, "A string in single quotes", "Use double quotes.")
+            self.fail_at(at, "A string in single quotes", "Use double quotes.")
         fix = """Use plain double quotes: "…".""" if rest[0] in "“”„‘’" else "Change it."
-        return self.fail(at, f"{expectation.capitalize()}, found {rest[0]!r}", fix)
+        self.fail_at(at, f"{expectation.capitalize()}, found {rest[0]!r}", fix)
 
 
 def max_value_count(text: str) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import cached_property
+from typing import Any, NoReturn, Protocol, cast
 
 from nerve.errors import NerveError
 
@@ -80,6 +83,64 @@ class InvalidDefinition(NerveError, ValueError):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class HasPosition(Protocol):
+    """A form, map or list that knows where it starts."""
+
+    @property
+    def position(self) -> Position | None: ...
+
+
+class Diagnostics:
+    """Collects the problems and notes of one file; raises all problems at once if there are too many."""
+
+    def __init__(self, file: str, max_problems: int = 50) -> None:
+        self.file, self.max_problems = file, max_problems
+        self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
+
+    def add(self, at: Position | HasPosition | None, message: str, fix: str = "") -> None:
+        """Record a problem; the caller continues after it."""
+        self.problems.append(Problem(self.file, position_of(at), message, fix))
+        if len(self.problems) >= self.max_problems:
+            raise InvalidDefinition(self.problems)
+
+    def fail(self, at: Position | HasPosition | None, message: str, fix: str = "") -> NoReturn:
+        """Record a problem after which nothing more can be read."""
+        self.problems.append(Problem(self.file, position_of(at), message, fix))
+        raise InvalidDefinition(self.problems) from None
+
+    def add_note(
+        self, at: Position | HasPosition | None, message: str, fix: str = "", severity: str = "note"
+    ) -> None:
+        self.notes.append(Problem(self.file, position_of(at), message, fix, severity))
+
+    def raise_if_any(self) -> None:
+        if self.problems:
+            raise InvalidDefinition(sorted(self.problems))
+
+
+def position_of(at: Position | HasPosition | None) -> Position:
+    return (at if isinstance(at, Position) or at is None else at.position) or Position()
+
+
+class TextDiagnostics(Diagnostics):
+    """The diagnostics of a reader that knows offsets in a text."""
+
+    def __init__(self, text: str, file: str, max_problems: int) -> None:
+        super().__init__(file, max_problems)
+        self.text = text
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """The offsets at which the lines start; a text that is too long is rejected without them."""
+        return [0, *(match.end() for match in re.finditer("\n", self.text))]
+
+    def position_at(self, offset: int) -> Position:
+        """Return the line and column of an offset."""
+        line = bisect_right(self.line_starts, offset)
+        return Position(line, offset - self.line_starts[line - 1] + 1)
+
+
 class LocatedMap(dict[str, Any]):
     """A mapping that records its own position and those of its keys and values."""
 
@@ -98,6 +159,26 @@ class LocatedMap(dict[str, Any]):
             self.value_positions[key] = position
         return self
 
+    def position_of_value(self, key: str) -> Position | None:
+        """Return the position of the value of a key, or of the map without that key."""
+        return getattr(self.get(key), "position", None) or self.value_positions.get(key) or self.position
+
+    def set_from(self, key: str, value: Any, source: LocatedMap, origin: str) -> LocatedMap:
+        """Set a value at the position of the key of another map from which it derives."""
+        if origin in source.key_positions:
+            self.key_positions[key] = source.key_positions[origin]
+        return self.set_at(key, value, source.value_positions.get(origin) or source.position_of_value(origin))
+
+    def copy_from(self, source: LocatedMap, *keys: str, **origins: str) -> LocatedMap:
+        """Copy the values that are set in another map, with their positions.
+
+        `origins` are the keys of the other map whose values have another key here.
+        """
+        for key, origin in {**dict(zip(keys, keys, strict=True)), **origins}.items():
+            if source.get(origin) is not None:
+                self.set_from(key, source[origin], source, origin)
+        return self
+
 
 class LocatedList(list[Any]):
     """A list that records its own position and those of its items."""
@@ -106,6 +187,16 @@ class LocatedList(list[Any]):
         super().__init__(items)
         self.position = position
         self.value_positions: dict[int, Position] = {}
+
+    @classmethod
+    def of(
+        cls, items: Iterable[tuple[Any, Position | None]], position: Position | None = None
+    ) -> LocatedList:
+        """Return a list of items, each given with its position."""
+        result = cls((), position)
+        for value, at in items:
+            result.append_at(value, at)
+        return result
 
     def append_at(self, value: Any, position: Position | None) -> LocatedList:
         self.append(value)

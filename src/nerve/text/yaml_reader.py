@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 
-from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, TextDiagnostics
 from nerve.text.yaml_errors import DEFAULT_FIX, explain_yaml_syntax_error
 
 try:
@@ -44,27 +43,7 @@ _NON_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 def load_yaml(text: str, file: str = "<text>") -> Any:
     """Return the value of a YAML document; raises `InvalidDefinition` with every problem in it."""
-    refuse_characters(text, file, MAX_YAML_BYTES, "YAML")
-    return _YamlComposer(text, file).compose()
-
-
-def refuse_characters(text: str, file: str, limit: int, what: str) -> None:
-    """Reject a text that is too long or contains control characters."""
-    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
-        message = f"The file has more than {limit // 1024} KiB, the limit for a workflow in {what}"
-        fix = "Split it, or move long texts to separate files."
-        raise InvalidDefinition([Problem(file, Position(), message, fix)])
-    if match := _FORBIDDEN_CHARACTER.search(text):
-        position = Position().at_offset(text, match.start())
-        raise InvalidDefinition([Problem(file, position, *_explain_forbidden_character(text, match.start()))])
-
-
-def _explain_forbidden_character(text: str, at: int) -> tuple[str, str]:
-    if text[at] == "\ufeff" and at == 0:
-        return "The file starts with a byte order mark", "Save it as UTF-8 without a byte order mark."
-    if text[at] == "\0" and at < 4:
-        return "This is not UTF-8 text (it looks like UTF-16)", "Save the file as UTF-8."
-    return f"The character U+{ord(text[at]):04X} is not allowed", "Remove it, or escape it in quotes."
+    return _YamlComposer(text, file, MAX_PROBLEMS).compose()
 
 
 def parse_scalar(text: str) -> Any:
@@ -95,29 +74,48 @@ def _parse_integer(text: str) -> int:
     return number
 
 
-class _YamlComposer:
-    """Builds located values from the events of a YAML parser, with a nesting limit of its own."""
+def _explain_forbidden_character(text: str, at: int) -> tuple[str, str]:
+    if text[at] == "\ufeff" and at == 0:
+        return "The file starts with a byte order mark", "Save it as UTF-8 without a byte order mark."
+    if text[at] == "\0" and at < 4:
+        return "This is not UTF-8 text (it looks like UTF-16)", "Save the file as UTF-8."
+    return f"The character U+{ord(text[at]):04X} is not allowed", "Remove it, or escape it in quotes."
 
-    def __init__(self, text: str, file: str) -> None:
-        self.text, self.file = text, file
-        self.problems: list[Problem] = []
-        self.value_count = 0
-        self.line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+class _YamlComposer(TextDiagnostics):
+    """Builds located values from the events of a YAML parser.
+
+    `yaml.compose` would build the nodes itself, but its C code recurses without a limit: a text of brackets
+    or dashes ends the process.
+    """
+
+    value_count = 0
 
     def compose(self) -> Any:
-        if match := _DIRECTIVE.match(self.text):
-            self.fail(match.end() - 1, "A YAML directive is not allowed", "Remove the line.")
+        self.check_text()
         try:
-            events = yaml.parse(self.text, Loader=_Loader)
-            value = self.compose_document(events)
+            value = self.compose_document(yaml.parse(self.text, Loader=_Loader))
         except yaml.MarkedYAMLError as error:
-            raise InvalidDefinition([*self.problems, self.syntax_problem(error)]) from None
+            at, message, fix = explain_yaml_syntax_error(self.text, error)
+            self.fail(self.position_at(min(at, len(self.text))), f"This is not YAML: {message}", fix)
         except yaml.YAMLError as error:
-            problem = Problem(self.file, Position(), f"This is not YAML: {error}", DEFAULT_FIX)
-            raise InvalidDefinition([*self.problems, problem]) from None
+            self.fail(None, f"This is not YAML: {error}", DEFAULT_FIX)
         if self.problems:
             raise InvalidDefinition(self.problems)
         return value
+
+    def check_text(self) -> None:
+        """Reject a text that is too long, contains control characters or starts with a directive."""
+        text = self.text
+        if max(len(text), len(text.encode("utf-8", "surrogatepass"))) > MAX_YAML_BYTES:
+            message = f"The file has more than {MAX_YAML_BYTES // 1024} KiB, the limit for a workflow in YAML"
+            self.fail(None, message, "Split it, or move long texts to separate files.")
+        if match := _FORBIDDEN_CHARACTER.search(text):
+            at = match.start()
+            self.fail(self.position_at(at), *_explain_forbidden_character(text, at))
+        if match := _DIRECTIVE.match(text):
+            position = self.position_at(match.end() - 1)
+            self.fail(position, "A YAML directive is not allowed", "Remove the line.")
 
     def compose_document(self, events: Iterator[yaml.Event]) -> Any:
         value = None
@@ -126,7 +124,8 @@ class _YamlComposer:
                 # Checked before the parser sees it: a hostile second document could keep the parser busy.
                 rest = _DOCUMENT_REST.match(self.text, event_index(event))
                 if rest and rest.end() < len(self.text):
-                    self.fail(rest.end(), "A second document is not allowed", "Keep one workflow in a file.")
+                    position = self.position_at(rest.end())
+                    self.fail(position, "A second document is not allowed", "Keep one workflow in a file.")
                 return value
             if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent | yaml.StreamEndEvent):
                 value = self.compose_value(event, events, 1)
@@ -135,7 +134,15 @@ class _YamlComposer:
     def compose_value(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
         self.check_event(event, depth)
         if isinstance(event, yaml.ScalarEvent):
-            return self.compose_scalar(event)
+            if event.style:
+                return event.value
+            try:
+                return parse_scalar(event.value)
+            except ValueError:
+                excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
+                fix = "Put quotes around it if it is a string."
+                self.add(self.start_of(event), f"The number {excerpt} cannot be represented exactly", fix)
+                return None
         if isinstance(event, yaml.SequenceStartEvent):
             return self.compose_sequence(event, events, depth)
         if isinstance(event, yaml.MappingStartEvent):
@@ -146,30 +153,27 @@ class _YamlComposer:
         """Reject everything that is not plain data."""
         self.value_count += 1
         if self.value_count > MAX_VALUES:
-            self.fail(event, f"More than {MAX_VALUES} values", "Split the workflow.")
+            self.fail(self.start_of(event), f"More than {MAX_VALUES} values", "Split the workflow.")
         if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
-            self.fail(event, f"Nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
+            self.fail(self.start_of(event), f"Nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
         if isinstance(event, yaml.AliasEvent):
-            self.add_problem(event, f"The alias *{event.anchor} is not allowed", "Write the value out.")
+            self.add(
+                self.start_of(event), f"The alias *{event.anchor} is not allowed", "Write the value out."
+            )
         elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            self.add_problem(event, f"The anchor &{event.anchor} is not allowed", "Write the value out.")
+            self.add(
+                self.start_of(event), f"The anchor &{event.anchor} is not allowed", "Write the value out."
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.add_problem(event, f"The tag {tag} is not allowed", "Remove it; put quotes around a string.")
-
-    def compose_scalar(self, event: yaml.ScalarEvent) -> Any:
-        if event.style:
-            return event.value
-        try:
-            return parse_scalar(event.value)
-        except ValueError:
-            excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
-            fix = "Put quotes around it if it is a string."
-            self.add_problem(event, f"The number {excerpt} cannot be represented exactly", fix)
-            return None
+            self.add(
+                self.start_of(event),
+                f"The tag {tag} is not allowed",
+                "Remove it; put quotes around a string.",
+            )
 
     def compose_sequence(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedList:
-        result = LocatedList((), self.position_of(start))
+        result = LocatedList((), self.start_of(start))
         for event in events:
             if isinstance(event, yaml.SequenceEndEvent):
                 break
@@ -177,7 +181,7 @@ class _YamlComposer:
         return result
 
     def compose_mapping(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedMap:
-        result = LocatedMap((), self.position_of(start))
+        result = LocatedMap((), self.start_of(start))
         for event in events:
             if isinstance(event, yaml.MappingEndEvent):
                 break
@@ -188,9 +192,11 @@ class _YamlComposer:
                 continue
             if key in result:
                 line = result.key_positions[key].line
-                self.add_problem(event, f"The key '{key}' is duplicated (first on line {line})", "Keep one.")
+                self.add(
+                    self.start_of(event), f"The key '{key}' is duplicated (first on line {line})", "Keep one."
+                )
                 continue
-            result.set_at(key, value, self.content_position(following)).key_positions[key] = self.position_of(
+            result.set_at(key, value, self.content_position(following)).key_positions[key] = self.start_of(
                 event
             )
         return result
@@ -199,54 +205,42 @@ class _YamlComposer:
         """Return a key as written: `on`, `1` and `true` are strings here."""
         if not isinstance(event, yaml.ScalarEvent):
             self.compose_value(event, events, depth + 1)
-            self.add_problem(
-                event, "A key must be a string", "Put quotes around '{{ … }}' and around braces."
+            self.add(
+                self.start_of(event),
+                "A key must be a string",
+                "Put quotes around '{{ … }}' and around braces.",
             )
             return None
         self.check_event(event, depth)
         if not event.style and event.value.startswith("\xa0"):
-            self.add_problem(
-                event, "A no-break space (U+00A0) in the indentation", "Indent with plain spaces."
+            self.add(
+                self.start_of(event),
+                "A no-break space (U+00A0) in the indentation",
+                "Indent with plain spaces.",
             )
             return None
         if not event.style and event.value == "<<":
-            self.add_problem(event, "The merge key << is not allowed", "Write the keys out.")
+            self.add(self.start_of(event), "The merge key << is not allowed", "Write the keys out.")
             return None
         if not event.style and not event.value:
-            self.add_problem(event, "A key is missing before ':'", "Write 'key: value'.")
+            self.add(self.start_of(event), "A key is missing before ':'", "Write 'key: value'.")
             return None
         return event.value
 
-    def position_of(self, event: yaml.Event | int) -> Position:
-        at = event if isinstance(event, int) else event_index(event)
-        line = bisect_right(self.line_starts, at)
-        return Position(line, at - self.line_starts[line - 1] + 1)
+    def start_of(self, event: yaml.Event) -> Position:
+        return self.position_at(event_index(event))
 
     def content_position(self, event: yaml.Event) -> Position:
         """Return where the text of a scalar starts: after its quote, or on the line below `|`."""
         at = event_index(event)
         if not isinstance(event, yaml.ScalarEvent) or not event.style:
-            return self.position_of(at)
+            return self.position_at(at)
         style = event.style
         if style in ("'", '"'):
-            return self.position_of(at + 1)
+            return self.position_at(at + 1)
         if style in ("|", ">") and (below := re.compile(r"[^\n]*\n *").match(self.text, at)):
-            return self.position_of(min(below.end(), len(self.text)))
-        return self.position_of(at)
-
-    def add_problem(self, event: yaml.Event | int, message: str, fix: str) -> None:
-        self.problems.append(Problem(self.file, self.position_of(event), message, fix))
-        if len(self.problems) >= MAX_PROBLEMS:
-            raise InvalidDefinition(self.problems)
-
-    def fail(self, event: yaml.Event | int, message: str, fix: str) -> NoReturn:
-        raise InvalidDefinition([*self.problems, Problem(self.file, self.position_of(event), message, fix)])
-
-    def syntax_problem(self, error: yaml.MarkedYAMLError) -> Problem:
-        at, message, fix = explain_yaml_syntax_error(self.text, error)
-        return Problem(
-            self.file, self.position_of(min(at, len(self.text))), f"This is not YAML: {message}", fix
-        )
+            return self.position_at(min(below.end(), len(self.text)))
+        return self.position_at(at)
 
 
 def event_index(event: yaml.Event) -> int:

@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable
 
 from nerve.notations.lisp.bodies import BLOCK_FORMS, MISPLACED_CLAUSE_FIXES
-from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.sections import SECTIONS
+from nerve.notations.lisp.expressions import FUNCTIONS
 from nerve.notations.lisp.steps import STEPS
+from nerve.notations.lisp.workflow import SECTIONS
 
 WORDS = [
     "planner",

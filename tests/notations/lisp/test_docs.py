@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from nerve.notations.lisp.bodies import BLOCK_FORMS
-from nerve.notations.lisp.expressions import SPECIAL_FORMS
-from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.sections import LIMIT_OPTIONS, SECTIONS
+from nerve.notations.lisp.expressions import FUNCTIONS, SPECIAL_FORMS
 from nerve.notations.lisp.steps import STEPS
+from nerve.notations.lisp.workflow import LIMIT_OPTIONS, SECTIONS
 from notations.lisp.reading import checked
 
 PAGE = (Path(__file__).parents[3] / "docs/guides/lisp.md").read_text()

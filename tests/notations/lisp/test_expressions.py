@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 
 from nerve.expr import compile, compile_template
 from nerve.notations.lisp import read_document
-from nerve.notations.lisp.full_form import literal_form
-from nerve.notations.lisp.templates import Hole, escape_template, fill_template, render_template
+from nerve.notations.lisp.expressions import (
+    Hole,
+    escape_template,
+    fill_template,
+    literal_form,
+    render_template,
+)
 from nerve.spec.prompt_variables import compile_prompt
 from nerve.text.sexpr import print_form
 from notations.lisp.reading import refused_body, steps

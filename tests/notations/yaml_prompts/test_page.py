@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from nerve.notations.yaml_prompts import read_document
-from nerve.notations.yaml_prompts.chain_form import STEP_KEYS
-from nerve.notations.yaml_prompts.graph_form import ACTIONS, BASH_KEYS, GATE_KEYS
-from nerve.notations.yaml_prompts.parsing import WORKFLOW_KEYS
+from nerve.notations.yaml_prompts.forms import ACTIONS, BASH_KEYS, GATE_KEYS, STEP_KEYS, WORKFLOW_KEYS
 from nerve.spec.checker import check_document
 from nerve.spec.prompt_variables import VARIABLE_NAMES
 from nerve.text import yaml_reader

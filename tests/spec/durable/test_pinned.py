@@ -195,7 +195,7 @@ async def test_an_answer_in_reject_cancels_the_run_and_its_caller(
         run: Any = await session.start(name)
         await run.next_gate()
         await run.answer("no")
-        await run._wait_until_ended()
+        await run.wait_until_ended()
         assert (run.state, run.to_info().error) == (WorkflowState.CANCELLED, "rejected: no")
     async with rejecting(tmp_path / "nerve.db", body) as session:
         again: Any = session.get_workflow_run(run.run_id)

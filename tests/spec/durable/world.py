@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from nerve import FunctionNode, Session
-from nerve.core.json_codec import decode_json
-from nerve.engine.open_waits import find_open_waits
+from nerve.journal.events import SignalWaiting
+from nerve.journal.index import JournalIndex
 from nerve.store.port import Append, EventRow, Store
 from nerve.store.sqlite import SqliteStore
 from nerve.testing import ScriptedProvider
@@ -118,8 +118,9 @@ async def finish(session: Session, run: Any) -> tuple[str, Any]:
 
 def wanted(rows: list[EventRow]) -> list[str]:
     """The awaited signals from outside."""
-    waits = [decode_json(row.data) for row in find_open_waits(rows).values() if row.type == "signal_waiting"]
-    return [asked["patterns"]["came"][1] for asked in waits if "came" in asked.get("patterns", {})]
+    requests = [recorded.event for recorded in JournalIndex(rows).open_waits.values()]
+    patterns = [request.patterns or {} for request in requests if isinstance(request, SignalWaiting)]
+    return [named["came"][1] for named in patterns if "came" in named]
 
 
 def settled(rows: list[EventRow]) -> set[str]:

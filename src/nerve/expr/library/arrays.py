@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cmp_to_key
+from itertools import accumulate, pairwise
 
-from nerve.expr import coercion
+from nerve.expr import coercion, utf16
 from nerve.expr.coercion import array_elements, same_value, strict_equal, to_integer, to_number, to_string
 from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
-from nerve.expr.library.sorting import sort_values
 from nerve.expr.library.table import Callback, new_function_table, new_method_table
 from nerve.expr.property_access import clamp_index, spread_elements
 from nerve.expr.values import (
@@ -21,6 +22,44 @@ from nerve.expr.values import (
     value_from_host,
     value_kind,
 )
+
+MAX_ALL_PAIRS_ITEMS = 24
+"""Up to this length, every pair is compared to verify the order."""
+
+
+def sort_values(frame: Frame, values: list[Value], compare: Callback | None) -> list[Value]:
+    """Return the sorted values; an inconsistent compare function raises, because engines would differ."""
+    defined = [item for item in values if item is not UNDEFINED]
+    missing = [UNDEFINED] * (len(values) - len(defined))
+    frame.charge(len(defined) * len(defined).bit_length())
+    if compare is None:
+        keys = [utf16.utf16_sort_key(frame, to_string(frame, item)) for item in defined]
+        indexes = sorted(range(len(defined)), key=keys.__getitem__)
+        return [defined[index] for index in indexes] + missing
+
+    def compare_sign(left: Value, right: Value) -> int:
+        answer = to_number(frame, compare(left, right))
+        if answer != answer:
+            raise EvaluationRefused("The compare function returned NaN; compare numbers with numbers")
+        return (answer > 0) - (answer < 0)
+
+    ordered = sorted(defined, key=cmp_to_key(compare_sign))
+    # Verify the order: all pairs of a short list, neighbours of a long one.
+    steps = [compare_sign(earlier, later) for earlier, later in pairwise(ordered)]
+    levels = [0, *accumulate(abs(step) for step in steps)]
+    farthest = 1 if len(ordered) > MAX_ALL_PAIRS_ITEMS else len(ordered)
+    for index, later in enumerate(ordered):
+        for before in range(max(0, index - farthest), index):
+            expected = -1 if levels[before] < levels[index] else 0
+            if (compare_sign(ordered[before], later), compare_sign(later, ordered[before])) != (
+                expected,
+                -expected,
+            ):
+                raise EvaluationRefused(
+                    "Inconsistent compare function: return a negative number, 0, or a positive number"
+                )
+    return ordered + missing
+
 
 ARRAY_METHODS = new_method_table()
 ARRAY_FUNCTIONS = new_function_table()
@@ -44,11 +83,6 @@ def array_concat(frame: Frame, array: list[Value], *others: Value) -> ArrayValue
     return result
 
 
-@ARRAY_METHODS.add("every", callback=0)
-def array_every(frame: Frame, array: list[Value], test: Callback) -> bool:
-    return all(is_truthy(test(item, index, array)) for index, item in enumerate(array_elements(frame, array)))
-
-
 @ARRAY_METHODS.add("filter", callback=0)
 def array_filter(frame: Frame, array: list[Value], test: Callback) -> ArrayValue:
     values = array_elements(frame, array)
@@ -66,26 +100,6 @@ def find_matches(
             yield index, values[index]
 
 
-@ARRAY_METHODS.add("find", callback=0)
-def array_find(frame: Frame, array: list[Value], test: Callback) -> Value:
-    return next(find_matches(frame, array, test, False), (-1, UNDEFINED))[1]
-
-
-@ARRAY_METHODS.add("findIndex", callback=0)
-def array_find_index(frame: Frame, array: list[Value], test: Callback) -> int:
-    return next(find_matches(frame, array, test, False), (-1, UNDEFINED))[0]
-
-
-@ARRAY_METHODS.add("findLast", callback=0)
-def array_find_last(frame: Frame, array: list[Value], test: Callback) -> Value:
-    return next(find_matches(frame, array, test, True), (-1, UNDEFINED))[1]
-
-
-@ARRAY_METHODS.add("findLastIndex", callback=0)
-def array_find_last_index(frame: Frame, array: list[Value], test: Callback) -> int:
-    return next(find_matches(frame, array, test, True), (-1, UNDEFINED))[0]
-
-
 @ARRAY_METHODS.add("flat")
 def array_flat(frame: Frame, array: list[Value], depth: Value = UNDEFINED) -> ArrayValue:
     levels = 1 if depth is UNDEFINED else to_integer(frame, depth)
@@ -101,11 +115,6 @@ def flatten_into(frame: Frame, array: list[Value], levels: float, result: ArrayV
             flatten_into(frame, item, levels - 1, result, depth + 1)
         else:
             result.append(item)
-
-
-@ARRAY_METHODS.add("flatMap", callback=0)
-def array_flat_map(frame: Frame, array: list[Value], change: Callback) -> ArrayValue:
-    return array_flat(frame, array_map(frame, array, change))
 
 
 @ARRAY_METHODS.add("includes")
@@ -147,16 +156,6 @@ def array_map(frame: Frame, array: list[Value], change: Callback) -> ArrayValue:
     return ArrayValue([change(item, index, array) for index, item in enumerate(values)])
 
 
-@ARRAY_METHODS.add("reduce", callback=0)
-def array_reduce(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
-    return fold_items(array, list(enumerate(array_elements(frame, array))), step, start)
-
-
-@ARRAY_METHODS.add("reduceRight", callback=0)
-def array_reduce_right(frame: Frame, array: list[Value], step: Callback, *start: Value) -> Value:
-    return fold_items(array, list(enumerate(array_elements(frame, array)))[::-1], step, start)
-
-
 def fold_items(
     array: list[Value], items: list[tuple[int, Value]], step: Callback, start: tuple[Value, ...]
 ) -> Value:
@@ -185,21 +184,11 @@ def array_slice(
     return ArrayValue(array_elements(frame, array[first:last]))
 
 
-@ARRAY_METHODS.add("some", callback=0)
-def array_some(frame: Frame, array: list[Value], test: Callback) -> bool:
-    return any(is_truthy(test(item, index, array)) for index, item in enumerate(array_elements(frame, array)))
-
-
 @ARRAY_METHODS.add("sort", callback=0)
 @ARRAY_METHODS.add("toSorted", callback=0)
 def array_to_sorted(frame: Frame, array: list[Value], compare: Callback | None = None) -> ArrayValue:
     frame.charge_items(len(array))
     return ArrayValue(sort_values(frame, array_elements(frame, array), compare))
-
-
-@ARRAY_METHODS.add("toString")
-def array_to_string(frame: Frame, array: list[Value]) -> str:
-    return to_string(frame, array)
 
 
 @ARRAY_METHODS.add("with")
@@ -242,12 +231,38 @@ def array_like_elements(frame: Frame, source: Value) -> list[Value]:
     ]
 
 
-@ARRAY_FUNCTIONS.add("Array.isArray")
-def is_array(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return value_kind(value) == "array"
-
-
 @ARRAY_FUNCTIONS.add("Array.of")
 def array_of(frame: Frame, *values: Value) -> ArrayValue:
     frame.charge_items(len(values))
     return ArrayValue(values)
+
+
+def first_match(
+    frame: Frame, array: list[Value], test: Callback, backwards: bool = False
+) -> tuple[int, Value]:
+    """Return the index and value of the first element that passes a test; -1 and undefined without one."""
+    return next(find_matches(frame, array, test, backwards), (-1, UNDEFINED))
+
+
+ARRAY_METHODS.add_all(
+    {
+        "every": lambda frame, array, test: all(
+            is_truthy(test(item, index, array)) for index, item in enumerate(array_elements(frame, array))
+        ),
+        "some": lambda frame, array, test: first_match(frame, array, test)[0] >= 0,
+        "find": lambda frame, array, test: first_match(frame, array, test)[1],
+        "findIndex": lambda frame, array, test: first_match(frame, array, test)[0],
+        "findLast": lambda frame, array, test: first_match(frame, array, test, True)[1],
+        "findLastIndex": lambda frame, array, test: first_match(frame, array, test, True)[0],
+        "flatMap": lambda frame, array, change: array_flat(frame, array_map(frame, array, change)),
+        "reduce": lambda frame, array, step, *start: fold_items(
+            array, list(enumerate(array_elements(frame, array))), step, start
+        ),
+        "reduceRight": lambda frame, array, step, *start: fold_items(
+            array, list(enumerate(array_elements(frame, array)))[::-1], step, start
+        ),
+    },
+    callback=0,
+)
+ARRAY_METHODS.add_all({"toString": to_string})
+ARRAY_FUNCTIONS.add_all({"Array.isArray": lambda frame, value=UNDEFINED: value_kind(value) == "array"})

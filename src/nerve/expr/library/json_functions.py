@@ -60,18 +60,16 @@ class JsonWriter:
             case "boolean":
                 self.add("true" if value else "false")
             case "array":
-                self.write_array(array_elements(self.frame, value), depth)
+                values = array_elements(self.frame, value)
+                self.add("[")
+                for index, item in enumerate(values):
+                    self.write_separator(index, depth)
+                    self.write(item, depth + 1)
+                self.close_bracket("]", len(values), depth)
             case "object":
                 self.write_object(value, depth)
             case _:
                 self.add("null")
-
-    def write_array(self, values: list[Value], depth: int) -> None:
-        self.add("[")
-        for index, item in enumerate(values):
-            self.write_separator(index, depth)
-            self.write(item, depth + 1)
-        self.close_bracket("]", len(values), depth)
 
     def write_object(self, value: Value, depth: int) -> None:
         self.add("{")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from nerve.expr import numbers
 from nerve.expr.coercion import to_number
@@ -14,68 +15,29 @@ from nerve.expr.values import UNDEFINED, Value
 MATH_FUNCTIONS = new_function_table()
 
 
-@MATH_FUNCTIONS.add("Math.abs")
-def math_abs(frame: Frame, value: Value = UNDEFINED) -> Number:
-    return abs(to_number(frame, value))
+def rounded_by(round_number: Callable[[Number], int]) -> Callable[..., Number]:
+    """Return a function that rounds a finite number; zero keeps the sign of the original."""
+
+    def round_value(frame: Frame, value: Value = UNDEFINED) -> Number:
+        number = to_number(frame, value)
+        if not math.isfinite(number):
+            return number
+        return int_if_safe(float(round_number(number)) or math.copysign(0.0, number))
+
+    return round_value
 
 
-def keep_zero_sign(result: float, like: Number) -> Number:
-    """Return a rounded number; zero keeps the sign of the original."""
-    return int_if_safe(float(result) or math.copysign(0.0, like))
-
-
-@MATH_FUNCTIONS.add("Math.ceil")
-def math_ceil(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
-    return keep_zero_sign(math.ceil(number), number) if math.isfinite(number) else number
-
-
-@MATH_FUNCTIONS.add("Math.floor")
-def math_floor(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
-    return keep_zero_sign(math.floor(number), number) if math.isfinite(number) else number
-
-
-@MATH_FUNCTIONS.add("Math.round")
-def math_round(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
-    if not math.isfinite(number):
-        return number
+def round_half_up(number: Number) -> int:
     below = math.floor(number)
-    return keep_zero_sign(below + (number - below >= 0.5), number)
+    return below + (number - below >= 0.5)
 
 
-@MATH_FUNCTIONS.add("Math.trunc")
-def math_trunc(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
-    return keep_zero_sign(math.trunc(number), number) if math.isfinite(number) else number
-
-
-@MATH_FUNCTIONS.add("Math.sign")
-def math_sign(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
+def number_sign(number: Number) -> Number:
     return int_if_safe(math.copysign(1.0, number)) if number and number == number else number
 
 
-@MATH_FUNCTIONS.add("Math.sqrt")
-def math_sqrt(frame: Frame, value: Value = UNDEFINED) -> Number:
-    number = to_number(frame, value)
+def square_root(number: Number) -> Number:
     return int_if_safe(math.sqrt(number)) if number >= 0 else NAN
-
-
-@MATH_FUNCTIONS.add("Math.pow")
-def math_pow(frame: Frame, base: Value = UNDEFINED, exponent: Value = UNDEFINED) -> Number:
-    return numbers.raise_to_power(to_number(frame, base), to_number(frame, exponent))
-
-
-@MATH_FUNCTIONS.add("Math.max")
-def math_max(frame: Frame, *values: Value) -> Number:
-    return extreme_number(frame, values, 1)
-
-
-@MATH_FUNCTIONS.add("Math.min")
-def math_min(frame: Frame, *values: Value) -> Number:
-    return extreme_number(frame, values, -1)
 
 
 def extreme_number(frame: Frame, values: tuple[Value, ...], direction: int) -> Number:
@@ -89,3 +51,21 @@ def extreme_number(frame: Frame, values: tuple[Value, ...], direction: int) -> N
 
 def number_rank(number: Number, direction: int) -> tuple[Number, float]:
     return number * direction, direction * math.copysign(1, number) * (number == 0)
+
+
+MATH_FUNCTIONS.add_all(
+    {
+        "Math.abs": lambda frame, value=UNDEFINED: abs(to_number(frame, value)),
+        "Math.ceil": rounded_by(math.ceil),
+        "Math.floor": rounded_by(math.floor),
+        "Math.round": rounded_by(round_half_up),
+        "Math.trunc": rounded_by(math.trunc),
+        "Math.sign": lambda frame, value=UNDEFINED: number_sign(to_number(frame, value)),
+        "Math.sqrt": lambda frame, value=UNDEFINED: square_root(to_number(frame, value)),
+        "Math.pow": lambda frame, base=UNDEFINED, exponent=UNDEFINED: numbers.raise_to_power(
+            to_number(frame, base), to_number(frame, exponent)
+        ),
+        "Math.max": lambda frame, *values: extreme_number(frame, values, 1),
+        "Math.min": lambda frame, *values: extreme_number(frame, values, -1),
+    }
+)

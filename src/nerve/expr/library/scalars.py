@@ -63,54 +63,28 @@ def format_in_base(number: int, base: int) -> str:
     return f"{'-' if number < 0 else ''}{digits}"
 
 
-@BOOLEAN_METHODS.add("toString")
-def boolean_to_string(frame: Frame, value: bool) -> str:
-    return "true" if value else "false"
-
-
-@SCALAR_FUNCTIONS.add("Boolean")
-def convert_to_boolean(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return is_truthy(value)
-
-
-@SCALAR_FUNCTIONS.add("Number")
-def convert_to_number(frame: Frame, *value: Value) -> Number:
-    return to_number(frame, value[0]) if value else 0
-
-
-@SCALAR_FUNCTIONS.add("String")
-def convert_to_string(frame: Frame, *value: Value) -> str:
-    return to_string(frame, value[0]) if value else ""
-
-
-@SCALAR_FUNCTIONS.add("isFinite")
-def is_finite(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return math.isfinite(to_number(frame, value))
-
-
-@SCALAR_FUNCTIONS.add("isNaN")
-def is_nan(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return math.isnan(to_number(frame, value))
-
-
-@SCALAR_FUNCTIONS.add("Number.isFinite")
-def is_finite_number(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-@SCALAR_FUNCTIONS.add("Number.isInteger")
-def is_integer(frame: Frame, value: Value = UNDEFINED) -> bool:
+def is_integer(value: Value) -> bool:
     return type(value) is int or (type(value) is float and value.is_integer())
 
 
-@SCALAR_FUNCTIONS.add("Number.isNaN")
-def is_nan_number(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return type(value) is float and math.isnan(value)
-
-
-@SCALAR_FUNCTIONS.add("Number.isSafeInteger")
-def is_safe_integer(frame: Frame, value: Value = UNDEFINED) -> bool:
-    return is_integer(frame, value) and abs(value) < MAX_EXACT_INTEGER
+BOOLEAN_METHODS.add_all({"toString": lambda frame, value: "true" if value else "false"})
+SCALAR_FUNCTIONS.add_all(
+    {
+        "Boolean": lambda frame, value=UNDEFINED: is_truthy(value),
+        "Number": lambda frame, *value: to_number(frame, value[0]) if value else 0,
+        "String": lambda frame, *value: to_string(frame, value[0]) if value else "",
+        "isFinite": lambda frame, value=UNDEFINED: math.isfinite(to_number(frame, value)),
+        "isNaN": lambda frame, value=UNDEFINED: math.isnan(to_number(frame, value)),
+        "Number.isFinite": lambda frame, value=UNDEFINED: (
+            type(value) in (int, float) and math.isfinite(value)
+        ),
+        "Number.isInteger": lambda frame, value=UNDEFINED: is_integer(value),
+        "Number.isNaN": lambda frame, value=UNDEFINED: type(value) is float and math.isnan(value),
+        "Number.isSafeInteger": lambda frame, value=UNDEFINED: (
+            is_integer(value) and abs(value) < MAX_EXACT_INTEGER
+        ),
+    }
+)
 
 
 @SCALAR_FUNCTIONS.add("Number.parseFloat")

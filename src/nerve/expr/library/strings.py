@@ -117,14 +117,9 @@ def make_padding(frame: Frame, text: str, width: Value, fill: Value) -> str:
     unit = " " if fill is UNDEFINED else utf16_units(frame, to_string(frame, fill))
     if missing <= 0 or not unit:
         return ""
-    width = finite_length(missing)
+    width = int(min(missing, 2**53))
     frame.charge_text(len(text))
     return utf16.repeat_text(frame, unit, width // len(unit) + 1)[:width]
-
-
-def finite_length(length: Number) -> int:
-    """Return a possibly infinite length as an integer; an infinite one exceeds every limit."""
-    return int(min(length, 2**53))
 
 
 @STRING_METHODS.add("repeat")
@@ -242,21 +237,11 @@ def check_letters(frame: Frame, text: str) -> None:
             raise EvaluationRefused(f"The letter case of the character U+{ord(character):04X} is not known")
 
 
-@STRING_METHODS.add("toString")
-def string_to_string(frame: Frame, text: str) -> str:
-    return text
-
-
-@STRING_METHODS.add("trim")
-def trim(frame: Frame, text: str) -> str:
-    return join_units(frame, text.strip(WHITESPACE_CHARS))
-
-
-@STRING_METHODS.add("trimEnd")
-def trim_end(frame: Frame, text: str) -> str:
-    return join_units(frame, text.rstrip(WHITESPACE_CHARS))
-
-
-@STRING_METHODS.add("trimStart")
-def trim_start(frame: Frame, text: str) -> str:
-    return join_units(frame, text.lstrip(WHITESPACE_CHARS))
+STRING_METHODS.add_all(
+    {
+        "toString": lambda frame, text: text,
+        "trim": lambda frame, text: join_units(frame, text.strip(WHITESPACE_CHARS)),
+        "trimEnd": lambda frame, text: join_units(frame, text.rstrip(WHITESPACE_CHARS)),
+        "trimStart": lambda frame, text: join_units(frame, text.lstrip(WHITESPACE_CHARS)),
+    }
+)

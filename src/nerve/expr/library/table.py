@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,6 +43,11 @@ class FunctionTable(dict[str, LibraryFunction]):
             return run
 
         return register
+
+    def add_all(self, functions: Mapping[str, Callable[..., Value]], callback: int | None = None) -> None:
+        """Register functions of one expression, by their JavaScript names."""
+        for name, run in functions.items():
+            self.add(name, callback)(run)
 
 
 def new_method_table() -> FunctionTable:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
-from nerve.notations.json_steps.step_schema import StepDiagnostics, StepSource, input_step_ids
-from nerve.text.source import LocatedList, LocatedMap, Position
+from nerve.notations.json_steps.step_schema import StepSource, input_step_ids
+from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 
 DEFAULT_MAX_ITERATIONS = 100
 DEFAULT_MAX_DURATION_MS = 300_000
@@ -49,25 +49,23 @@ class LoweringPlan:
 
 
 def lower_workflow(
-    source: LocatedMap, units: list[StepSource | StepGroup], diagnostics: StepDiagnostics
+    source: LocatedMap, units: list[StepSource | StepGroup], diagnostics: Diagnostics
 ) -> LocatedMap:
     """Return the spec of a workflow."""
     spec = LocatedMap((), source.position)
-    copy_source_value(spec, "name", source, "id")
-    copy_source_value(spec, "description", source)
+    spec.copy_from(source, name="id", description="description")
     limits = LocatedMap((), source.position)
     max_iterations = source.get("max_iterations", DEFAULT_MAX_ITERATIONS)
-    put_from_source(limits, "iterations", max_iterations, source, "max_iterations")
+    limits.set_from("iterations", max_iterations, source, "max_iterations")
     limits.set_at("errors", MAX_FAILED_STEPS, None)
-    put_from_source(
-        limits,
+    limits.set_from(
         "wall_time",
         seconds_from_ms(source.get("max_duration_ms", DEFAULT_MAX_DURATION_MS)),
         source,
         "max_duration_ms",
     )
     spec.set_at("limits", limits, source.position)
-    copy_source_value(spec, "context", source, "initial_context")
+    spec.copy_from(source, context="initial_context")
     steps = source["steps"]
     machine = LocatedMap({"kind": "machine"}, steps.position)
     machine.set_at("states", LocatedList((), steps.position), steps.position)
@@ -85,7 +83,7 @@ def steps_in_unit(unit: StepSource | StepGroup) -> tuple[StepSource, ...]:
     return unit.steps if isinstance(unit, StepGroup) else (unit,)
 
 
-def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics: StepDiagnostics) -> None:
+def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics: Diagnostics) -> None:
     """Add notes about the limits that apply by default."""
     if "max_iterations" not in source:
         diagnostics.add_note(
@@ -122,14 +120,12 @@ def uses_default_timeout(step: StepSource) -> bool:
 
 def lower_state(step: StepSource, plan: LoweringPlan) -> LocatedMap:
     state_map = LocatedMap((), step.position)
-    put_from_source(state_map, "name", step.id, step.source, "id")
+    state_map.set_from("name", step.id, step.source, "id")
     state_map.set_at("body", lower_step_body(step, plan), step.position)
     state_map.set_at("next", lower_routes(step, plan), step.position)
     on_error = step.get("on_error")
     if on_error is not None and not plan.skips_on_error(step):
-        put_from_source(
-            state_map, "on_error", plan.state_by_step.get(on_error, on_error), step.source, "on_error"
-        )
+        state_map.set_from("on_error", plan.state_by_step.get(on_error, on_error), step.source, "on_error")
     elif (after := choose_after_failure(step, plan)) != "fail":
         state_map.set_at("after_failure", after, step.position)
     return state_map
@@ -199,21 +195,21 @@ def add_route(
 def lower_step_body(step: StepSource, plan: LoweringPlan | None = None) -> LocatedMap:
     """Return the node of a step, with the policies that every step may have."""
     node = STEP_LOWERINGS[step.type](step)
-    put_from_source(node, "id", step.id, step.source, "id")
-    copy_source_value(node, "description", step.source)
+    node.set_from("id", step.id, step.source, "id")
+    node.copy_from(step.source, "description")
     retries = step.get("max_retries", 1)
     if retries > 1:
         delay = seconds_from_ms(step.get("retry_delay_ms", 0))
         retry = {"attempts": retries, "delay": delay, "factor": 2.0, "cap": MAX_RETRY_DELAY_S}
-        put_from_source(
-            node, "retry", locate_value(retry, step.position_of("max_retries")), step.source, "max_retries"
+        node.set_from(
+            "retry", locate_value(retry, step.position_of("max_retries")), step.source, "max_retries"
         )
     if "timeout_ms" in step.source:
-        put_from_source(node, "timeout", seconds_from_ms(step.get("timeout_ms")), step.source, "timeout_ms")
+        node.set_from("timeout", seconds_from_ms(step.get("timeout_ms")), step.source, "timeout_ms")
     elif uses_default_timeout(step):
         node.set_at("timeout", seconds_from_ms(DEFAULT_TIMEOUT_MS), None)
     if plan is not None and plan.skips_on_error(step):
-        copy_source_value(node, "on_error", step.source)
+        node.copy_from(step.source, "on_error")
     return node
 
 
@@ -221,46 +217,35 @@ def lower_agent(step: StepSource) -> LocatedMap:
     name: str = step.get("agent")
     if name.startswith(WORKFLOW_PREFIX):
         node = LocatedMap({"kind": "workflow"}, step.position)
-        put_from_source(node, "workflow", name.removeprefix(WORKFLOW_PREFIX), step.source, "agent")
-        copy_source_value(node, "limits", step.source)
-        copy_source_value(node, "params", step.source)
-        return node.set_at(
-            "input",
-            locate_value(child_input_template(step), step.position_of("input")),
-            step.position_of("input"),
-        )
-    node = LocatedMap({"kind": "call"}, step.position)
-    copy_source_value(node, "target", step.source, "agent")
-    copy_source_value(node, "limits", step.source)
-    copy_source_value(node, "output_schema", step.source)
-    return node.set_at(
-        "input",
-        locate_value(agent_input_template(step), step.position_of("input")),
-        step.position_of("input"),
-    )
-
-
-def agent_input_template(step: StepSource) -> Any:
-    """Return the input of an agent: the input of the workflow, all results, and the requested results by id.
-
-    A step with a list of inputs only sees those results.
-    """
-    results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
-    context = dict(results_by_name) if isinstance(step.get("input"), list) else "{{ results }}"
-    return {"input": "{{ input }}", "context": context, **results_by_name}
+        node.set_from("workflow", name.removeprefix(WORKFLOW_PREFIX), step.source, "agent")
+        node.copy_from(step.source, "limits", "params")
+        template = child_input_template(step)
+    else:
+        node = LocatedMap({"kind": "call"}, step.position)
+        node.copy_from(step.source, target="agent", limits="limits", output_schema="output_schema")
+        results_by_name = result_templates(step)
+        context = dict(results_by_name) if isinstance(step.get("input"), list) else "{{ results }}"
+        template = {"input": "{{ input }}", "context": context, **results_by_name}
+    position = step.position_of("input")
+    return node.set_at("input", locate_value(template, position), position)
 
 
 def child_input_template(step: StepSource) -> Any:
     """Return the input of a called workflow: the requested results, else the input of this workflow."""
-    results_by_name = {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
+    results_by_name = result_templates(step)
     if isinstance(step.get("input"), str):
         return results_by_name[step.get("input")]
     return results_by_name or "{{ input }}"
 
 
+def result_templates(step: StepSource) -> dict[str, str]:
+    """Return a template for the result of each step that `input` names."""
+    return {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
+
+
 def lower_approval(step: StepSource) -> LocatedMap:
     node = LocatedMap({"kind": "gate"}, step.position)
-    copy_source_value(node, "prompt", step.source, "message")
+    node.copy_from(step.source, prompt="message")
     node.set_at("choices", locate_value(["approve", REJECT_CHOICE], step.position), step.position)
     node.set_at("output", "approved", step.position)
     if step.get("on_reject") is None:
@@ -275,48 +260,24 @@ def lower_parallel(step: StepSource) -> LocatedMap:
         branches.append_at(lower_step_body(nested), nested.position)
     node = LocatedMap({"kind": "parallel", "outputs": "list"}, step.position)
     node.set_at("branches", branches, step.position_of("steps"))
-    return copy_source_value(node, "require", step.source, "min_success")
+    return node.copy_from(step.source, require="min_success")
 
 
-def lower_condition(step: StepSource) -> LocatedMap:
-    return copy_source_value(
-        LocatedMap({"kind": "transform"}, step.position), "expression", step.source, "condition"
-    )
-
-
-def lower_transform(step: StepSource) -> LocatedMap:
-    return copy_source_value(
-        LocatedMap({"kind": "transform"}, step.position), "expression", step.source, "transform"
-    )
+def lower_expression(step: StepSource) -> LocatedMap:
+    """Lower a condition or a transform: the key of its expression is its type."""
+    return LocatedMap({"kind": "transform"}, step.position).copy_from(step.source, expression=step.type)
 
 
 STEP_LOWERINGS: dict[str, Callable[[StepSource], LocatedMap]] = {
     "agent": lower_agent,
     "approval": lower_approval,
     "parallel": lower_parallel,
-    "condition": lower_condition,
-    "transform": lower_transform,
+    "condition": lower_expression,
+    "transform": lower_expression,
 }
 
 
 # -- values and positions ---------------------------------------------------------------------
-
-
-def copy_source_value(
-    target: LocatedMap, key: str, source: LocatedMap, from_key: str | None = None
-) -> LocatedMap:
-    """Copy a value of the source with its position, if it is set."""
-    from_key = from_key or key
-    return put_from_source(target, key, source[from_key], source, from_key) if from_key in source else target
-
-
-def put_from_source(
-    target: LocatedMap, key: str, value: Any, source: LocatedMap, from_key: str
-) -> LocatedMap:
-    """Set a value with the position of the source value it derives from."""
-    if from_key in source.key_positions:
-        target.key_positions[key] = source.key_positions[from_key]
-    return target.set_at(key, value, source.value_positions.get(from_key))
 
 
 def locate_value(value: Any, position: Position | None) -> Any:

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from nerve.notations.json_steps.lowering import WORKFLOW_PREFIX, StepGroup
-from nerve.notations.json_steps.step_schema import ROUTE_KEYS, StepDiagnostics, StepSource, input_step_ids
-from nerve.text.source import Position
+from nerve.notations.json_steps.step_schema import ROUTE_KEYS, StepSource, input_step_ids
+from nerve.text.source import Diagnostics, Position
 
 GROUP_NAME = "auto-parallel"
 MAX_GROUP_STEPS = 100
@@ -30,7 +30,7 @@ NAMED_RESULT_PATTERN = re.compile(
 
 
 def group_parallel(
-    steps: tuple[StepSource, ...], ids: Iterable[str], diagnostics: StepDiagnostics, position: Position | None
+    steps: tuple[StepSource, ...], ids: Iterable[str], diagnostics: Diagnostics, position: Position | None
 ) -> list[StepSource | StepGroup]:
     """Return the steps with provably independent steps grouped, and add a note for each group."""
     used_names = set(ids)
@@ -76,29 +76,21 @@ def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSourc
     entered[steps[0].id] += 1
     used: set[str] = set()
     for first in steps:
-        group = longest_chain(first, known, entered, used)
+        group: dict[str, StepSource] = {}
+        step: StepSource | None = first
+        while (
+            step is not None
+            and step.id not in used
+            and len(group) < MAX_GROUP_STEPS
+            and can_join_group(step, group, known)
+        ):
+            if group and entered[step.id] > 1:
+                break
+            group[step.id] = step
+            step = known.get(step.get("next") or "")
         if len(group) > 1:
             used.update(group)
             yield list(group.values())
-
-
-def longest_chain(
-    first: StepSource, known: dict[str, StepSource], entered: Counter[str], used: set[str]
-) -> dict[str, StepSource]:
-    """Return the longest independent chain that starts with a step."""
-    group: dict[str, StepSource] = {}
-    step: StepSource | None = first
-    while (
-        step is not None
-        and step.id not in used
-        and len(group) < MAX_GROUP_STEPS
-        and can_join_group(step, group, known)
-    ):
-        if group and entered[step.id] > 1:
-            break
-        group[step.id] = step
-        step = known.get(step.get("next") or "")
-    return group
 
 
 def can_join_group(step: StepSource, group: dict[str, StepSource], known: dict[str, StepSource]) -> bool:

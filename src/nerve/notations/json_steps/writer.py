@@ -139,7 +139,17 @@ def step_of_node(
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} cannot be written as a step")
     step |= {key: node[key] for key in ("params", "output_schema", "limits") if key in node}
-    return step | step_policy(node)
+    policy: dict[str, Any] = {}
+    if retry := node.get("retry"):
+        policy["max_retries"] = retry.get("attempts", 3)
+        if delay := ms_from_seconds(retry.get("delay", 0.5)):
+            policy["retry_delay_ms"] = delay
+    timeout = node.get("timeout")
+    if timeout is not None and not (node["kind"] == "call" and timeout * 1000 == DEFAULT_TIMEOUT_MS):
+        policy["timeout_ms"] = ms_from_seconds(timeout)
+    if node.get("on_error") == "skip":
+        policy["on_error"] = "skip"
+    return step | (policy | ({"description": node["description"]} if "description" in node else {}))
 
 
 def step_input(node_input: Any) -> dict[str, Any]:
@@ -153,20 +163,6 @@ def step_input(node_input: Any) -> dict[str, Any]:
     if not names and isinstance(context, str) and context.startswith("{{ results["):
         names = [context[len("{{ results['") : -len("'] }}")]]
     return {"input": names[0]} if names else {}
-
-
-def step_policy(node: dict[str, Any]) -> dict[str, Any]:
-    policy: dict[str, Any] = {}
-    if retry := node.get("retry"):
-        policy["max_retries"] = retry.get("attempts", 3)
-        if delay := ms_from_seconds(retry.get("delay", 0.5)):
-            policy["retry_delay_ms"] = delay
-    timeout = node.get("timeout")
-    if timeout is not None and not (node["kind"] == "call" and timeout * 1000 == DEFAULT_TIMEOUT_MS):
-        policy["timeout_ms"] = ms_from_seconds(timeout)
-    if node.get("on_error") == "skip":
-        policy["on_error"] = "skip"
-    return policy | ({"description": node["description"]} if "description" in node else {})
 
 
 def group_members(node: dict[str, Any]) -> list[dict[str, Any]]:

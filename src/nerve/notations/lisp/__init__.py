@@ -1,7 +1,7 @@
 """Lisp: state machines with roles, signals and prompts, or the spec itself as literals."""
 
-from nerve.notations.lisp.document import read_document
-from nerve.notations.lisp.full_form import write_document
+from nerve.notations.lisp.expressions import write_document
+from nerve.notations.lisp.workflow import read_document
 
 __all__ = ["STARTER_TEXT", "read_document", "write_document"]
 

@@ -6,20 +6,24 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from nerve.notations.lisp.compile_context import Env, LispProgram, Names, join_steps, located_steps, make_node
-from nerve.notations.lisp.conditions import CONDITION_FORMS, compile_condition
-from nerve.notations.lisp.diagnostics import FormRejected
-from nerve.notations.lisp.expressions import SPECIAL_FORMS, compile_expression
-from nerve.notations.lisp.form_parsing import (
+from nerve.notations.lisp.expressions import SPECIAL_FORMS, compile_expression, quote_expression_string
+from nerve.notations.lisp.program import (
+    Env,
+    FormRejected,
+    LispProgram,
+    Names,
+    join_steps,
+    located_steps,
+    make_node,
     preview_form,
-    require_count,
-    require_form_seconds,
-    require_items,
-    require_symbol,
-    split_form,
 )
-from nerve.notations.lisp.steps import STEPS, VALUE_STEPS, compile_transform
-from nerve.notations.lisp.templates import quote_expression_string
+from nerve.notations.lisp.steps import (
+    CONDITION_FORMS,
+    STEPS,
+    VALUE_STEPS,
+    compile_condition,
+    compile_transform,
+)
 from nerve.text.sexpr import Form, Keyword, ListForm, Number, VectorForm
 from nerve.text.source import LocatedList, LocatedMap, Position
 
@@ -34,9 +38,7 @@ def compile_body(program: LispProgram, forms: Sequence[Form], names: Names) -> l
     compile_forms(program, forms, Env(names, steps))
     for step, following in pairwise(steps):
         if step.get("kind") == "goto":
-            program.diagnostics.add_warning(
-                following, "This form is unreachable", "Remove the forms after a goto."
-            )
+            program.add_warning(following, "This form is unreachable", "Remove the forms after a goto.")
     return steps
 
 
@@ -49,39 +51,33 @@ def compile_body_node(
 def compile_forms(program: LispProgram, forms: Sequence[Form], env: Env) -> None:
     for form in forms:
         try:
-            compile_form(program, form, env)
+            if not isinstance(form, ListForm) or not form.head:
+                fix = "Write a body as forms in parentheses."
+                program.fail_expected(form, "a form such as (log …)", fix)
+            if form.head in STEPS:
+                env.add_step(STEPS[form.head](program, form, env))
+            elif form.head in BLOCK_FORMS:
+                BLOCK_FORMS[form.head](program, form, env)
+            else:
+                hint = MISPLACED_CLAUSE_FIXES.get(form.head)
+                if hint:
+                    program.fail(form, f"({form.head} …) is not allowed here", hint)
+                program.add_unknown_name(form, "form", form.head, [*STEPS, *BLOCK_FORMS])
         except FormRejected:
             continue
 
 
-def compile_form(program: LispProgram, form: Form, env: Env) -> None:
-    if not isinstance(form, ListForm) or not form.head:
-        fix = "Write a body as forms in parentheses."
-        program.diagnostics.fail(form, f"Expected a form such as (log …), found {preview_form(form)}", fix)
-    if form.head in STEPS:
-        env.add_step(STEPS[form.head](program, form, env))
-    elif form.head in BLOCK_FORMS:
-        BLOCK_FORMS[form.head](program, form, env)
-    else:
-        hint = MISPLACED_CLAUSE_FIXES.get(form.head)
-        if hint:
-            program.diagnostics.fail(form, f"({form.head} …) is not allowed here", hint)
-        program.diagnostics.add_unknown_name(form, "form", form.head, [*STEPS, *BLOCK_FORMS])
-
-
 def compile_action(program: LispProgram, form: ListForm, env: Env) -> None:
-    split_form(program.diagnostics, form)
+    program.split_form(form)
     compile_forms(program, form.items[1:], env)
 
 
 def compile_let(program: LispProgram, form: ListForm, env: Env) -> None:
     """Compile a let; each value can use the names before it."""
     if len(form.items) < 2:
-        program.diagnostics.fail(
-            form, "The names of (let …) are missing", "Write (let ((name EXPR) …) BODY …)."
-        )
+        program.fail(form, "The names of (let …) are missing", "Write (let ((name EXPR) …) BODY …).")
     inner = Env(env.names.new_child(), env.steps)
-    for pair in let_pairs(program, require_items(program.diagnostics, form.items[1], "the names of a let")):
+    for pair in let_pairs(program, program.require_items(form.items[1], "the names of a let")):
         try:
             bind_let_name(program, pair, inner)
         except FormRejected:
@@ -95,17 +91,15 @@ def let_pairs(program: LispProgram, items: Sequence[Form]) -> Sequence[Form]:
     if flat is None or len(items) % 2:
         return items
     fix = "Put each name and its value in parentheses: ((x 1) (y 2))."
-    program.diagnostics.add(flat, f"Expected (name EXPR), found {preview_form(flat)}", fix)
+    program.add(flat, f"Expected (name EXPR), found {preview_form(flat)}", fix)
     return [ListForm(pair, pair[0].position) for pair in zip(items[::2], items[1::2], strict=True)]
 
 
 def bind_let_name(program: LispProgram, pair: Form, env: Env) -> None:
-    items = require_items(program.diagnostics, pair, "(name EXPR)")
+    items = program.require_items(pair, "(name EXPR)")
     if len(items) != 2:
-        program.diagnostics.fail(
-            pair, f"Expected (name EXPR), found {preview_form(pair)}", "Give each name one value."
-        )
-    name = require_symbol(program.diagnostics, items[0], "a name")
+        program.fail_expected(pair, "(name EXPR)", "Give each name one value.")
+    name = program.require_symbol(items[0], "a name")
     is_gate = isinstance(items[1], ListForm) and items[1].head == "gate"
     id = program.claim_id(name) if is_gate else program.new_id(name)
     reference = f"steps[{quote_expression_string(id)}].output"
@@ -130,7 +124,7 @@ def add_value_step(program: LispProgram, form: Form, id: str, env: Env) -> str:
 
 
 def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
-    form_parts = split_form(program.diagnostics, form, ["max", "until", "times"])
+    form_parts = program.split_form(form, ["max", "until", "times"])
     steps = compile_body(program, form_parts.rest, env.names)
     loop_node = make_node("loop", form.position)
     until, times, max_iterations = (
@@ -145,15 +139,13 @@ def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
     elif times is None:
         loop_node.set_at("until", "false", form.position)
         if not any(map(contains_goto, steps)):
-            program.diagnostics.add_warning(
+            program.add_warning(
                 loop_node, "This loop only ends by failing", "Add :until, :times or a (goto …)."
             )
     if times is not None:
         put_repetitions(program, loop_node, times, env)
     if max_iterations is not None:
-        loop_node.set_at(
-            "max_iterations", require_count(program.diagnostics, max_iterations), max_iterations.position
-        )
+        loop_node.set_at("max_iterations", program.require_count(max_iterations), max_iterations.position)
     env.add_step(loop_node.set_at("body", join_steps(steps, form.position), form.position))
 
 
@@ -169,7 +161,7 @@ def put_repetitions(program: LispProgram, loop_node: LocatedMap, times: Form, en
     if not isinstance(times, Number):
         loop_node.set_at("times", compile_expression(program, times, env), times.position)
         return
-    count = require_count(program.diagnostics, times, least=0)
+    count = program.require_count(times, least=0)
     loop_node.set_at("times", count, times.position)
     if count > MAX_ITERATIONS:
         loop_node.set_at("max_iterations", count, times.position)
@@ -219,26 +211,24 @@ def split_clauses(program: LispProgram, form: ListForm, last: str) -> tuple[list
     """Return the `on` and `when` clauses, and the final clause if there is one."""
     clauses: list[Clause] = []
     final: ListForm | None = None
-    problem_count = len(program.diagnostics.problems)
+    problem_count = len(program.problems)
     for item in form.items[1:]:
         head = item.head if isinstance(item, ListForm) else ""
         if final is not None:
-            program.diagnostics.add(item, f"({last} …) must be the last clause", "Move it to the end.")
+            program.add(item, f"({last} …) must be the last clause", "Move it to the end.")
         if isinstance(item, ListForm) and head in ("on", "when") and len(item.items) > 1:
             clauses.append((item.items[1], (item.items[0], *item.items[2:])))
         elif isinstance(item, ListForm) and head == last:
             final = item
-        elif len(program.diagnostics.problems) == problem_count:
+        elif len(program.problems) == problem_count:
             fix = f"Write (on CONDITION BODY …) or ({last} …)."
-            program.diagnostics.add(
-                item, f"Expected a clause of ({form.head} …), found {preview_form(item)}", fix
-            )
-    if not clauses and len(program.diagnostics.problems) > problem_count:
+            program.add(item, f"Expected a clause of ({form.head} …), found {preview_form(item)}", fix)
+    if not clauses and len(program.problems) > problem_count:
         raise FormRejected
     if not 0 < len(clauses) <= MAX_CLAUSES:
         expected = f"1 to {MAX_CLAUSES} (on …) clauses"
         message = f"({form.head} …) takes {expected}, got {len(clauses)}"
-        program.diagnostics.fail(form, message, "Write (on CONDITION BODY …).")
+        program.fail(form, message, "Write (on CONDITION BODY …).")
     return clauses, final
 
 
@@ -252,13 +242,22 @@ def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
     cases: dict[str, LocatedMap] = {}
     for test, forms in clauses:
         condition_map = compile_condition(program, test, env)
-        name = condition_name(condition_map, {*cases, TIMEOUT_CLAUSE})
+        used = {*cases, TIMEOUT_CLAUSE}
+        label = condition_map.get("signal") or condition_map.get("response") or condition_map["fact"][0]
+        name, number = str(label)[:100], 1
+        while name in used:
+            number += 1
+            name = f"{str(label)[:100]}-{number}"
         conditions.append_at(condition_map.set_at("name", name, test.position), test.position)
         names, rest = clause_names(program, forms, id, env)
         cases[name] = compile_body_node(program, rest, names, forms[0].position)
     wait.set_at("any", conditions, position)
     if late is not None:
-        cases[TIMEOUT_CLAUSE] = compile_timeout_clause(program, wait, late, env)
+        if len(late.items) < 2:
+            program.fail(late, "The seconds of (timeout …) are missing", "Write (timeout SECONDS BODY …).")
+        wait.set_at("timeout", program.require_seconds(late.items[1]), late.items[1].position)
+        wait.set_at("on_timeout", TIMEOUT_CLAUSE, late.position)
+        cases[TIMEOUT_CLAUSE] = compile_body_node(program, late.items[2:], env.names, late.position)
     env.add_step(switch_node(position, f"steps.{id}.attributes.which", cases))
 
 
@@ -268,35 +267,15 @@ def clause_names(
     """Return the names of a clause, with `:as NAME` bound to the value of its condition, and its body."""
     if len(forms) < 3 or not isinstance(forms[1], Keyword) or forms[1].name != "as":
         return env.names, forms[1:]
-    name = require_symbol(program.diagnostics, forms[2], "a name")
+    name = program.require_symbol(forms[2], "a name")
     return env.names.new_child({name: f"steps.{id}.output"}), forms[3:]
-
-
-def compile_timeout_clause(program: LispProgram, wait: LocatedMap, form: ListForm, env: Env) -> LocatedMap:
-    if len(form.items) < 2:
-        program.diagnostics.fail(
-            form, "The seconds of (timeout …) are missing", "Write (timeout SECONDS BODY …)."
-        )
-    wait.set_at("timeout", require_form_seconds(program.diagnostics, form.items[1]), form.items[1].position)
-    wait.set_at("on_timeout", TIMEOUT_CLAUSE, form.position)
-    return compile_body_node(program, form.items[2:], env.names, form.position)
-
-
-def condition_name(condition_map: LocatedMap, used: set[str]) -> str:
-    """Return a unique name for a condition, from the label it waits for."""
-    label = condition_map.get("signal") or condition_map.get("response") or condition_map["fact"][0]
-    name, number = str(label)[:100], 1
-    while name in used:
-        number += 1
-        name = f"{str(label)[:100]}-{number}"
-    return name
 
 
 def compile_with_timeout(program: LispProgram, form: ListForm, env: Env) -> None:
     if len(form.items) < 3:
         fix = "Write (with-timeout SECONDS BODY … (on-timeout BODY …))."
-        program.diagnostics.fail(form, "The seconds or the body of (with-timeout …) are missing", fix)
-    seconds = require_form_seconds(program.diagnostics, form.items[1])
+        program.fail(form, "The seconds or the body of (with-timeout …) are missing", fix)
+    seconds = program.require_seconds(form.items[1])
     rest, last = form.items[2:], form.items[-1]
     late = last if isinstance(last, ListForm) and last.head == "on-timeout" else None
     steps = compile_body(program, rest[:-1] if late else rest, env.names)

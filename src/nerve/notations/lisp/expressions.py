@@ -1,31 +1,292 @@
-"""Compile forms to the expression language, and to values of the spec."""
+"""Compile forms to expressions, templates and values of the spec."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
-from nerve.notations.lisp.compile_context import Env, Helper, LispProgram
-from nerve.notations.lisp.diagnostics import suggest_form_names, truncate_name
-from nerve.notations.lisp.form_parsing import (
-    check_argument_count,
+from nerve.notations.lisp.program import (
+    Env,
+    LispDiagnostics,
+    LispProgram,
     preview_form,
-    require_form_name,
-    split_form,
+    suggest_form_names,
+    truncate_name,
 )
-from nerve.notations.lisp.functions import FUNCTIONS
-from nerve.notations.lisp.templates import (
-    Hole,
-    Piece,
-    escape_template,
-    quote_expression_string,
-    render_hole,
-    render_template,
+from nerve.spec.prompt_variables import VARIABLE_PATTERN
+from nerve.text.sexpr import (
+    Constant,
+    Form,
+    Keyword,
+    ListForm,
+    MapForm,
+    Number,
+    String,
+    Symbol,
+    VectorForm,
+    print_form,
 )
-from nerve.text.sexpr import Constant, Form, Keyword, ListForm, MapForm, Number, String, Symbol, VectorForm
-from nerve.text.sexpr.forms import map_key_text
+from nerve.text.sexpr.forms import MAX_SEXPR_DEPTH, map_key_text
 from nerve.text.source import LocatedList, LocatedMap
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+Texts = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionFunction:
+    """A function: its number of arguments, and the renderer of a call."""
+
+    min_arguments: int
+    max_arguments: int | None
+    render: Callable[[Texts], str]
+
+
+def infix_operator(operator: str, least: int = 2, most: int | None = None) -> ExpressionFunction:
+    return ExpressionFunction(least, most, lambda arguments: f"({f' {operator} '.join(arguments)})")
+
+
+def method_call(name: str, count: int = 1) -> ExpressionFunction:
+    return ExpressionFunction(
+        count, count, lambda arguments: f"({arguments[0]}).{name}({', '.join(arguments[1:])})"
+    )
+
+
+def render_minus(arguments: Texts) -> str:
+    return f"(-{arguments[0]})" if len(arguments) == 1 else f"({' - '.join(arguments)})"
+
+
+def render_conditional(arguments: Texts) -> str:
+    return f"({arguments[0]} ? {arguments[1]} : {arguments[2] if len(arguments) > 2 else 'null'})"
+
+
+def render_get(arguments: Texts) -> str:
+    return f"({arguments[0]}?.[{arguments[1]}] ?? {arguments[2] if len(arguments) > 2 else 'null'})"
+
+
+def chain_operator(operator: str) -> ExpressionFunction:
+    """Return a function that compares each argument with the next."""
+
+    def render(arguments: Texts) -> str:
+        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(arguments))})"
+
+    return ExpressionFunction(2, None, render)
+
+
+def join_texts(arguments: Texts) -> str:
+    """Concatenate values as `~a` formats them: nil as nothing, lists and objects as JSON."""
+    value_text = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
+    return f'[{", ".join(arguments)}].map((v) => {value_text}).join("")'
+
+
+FUNCTIONS: Final = {
+    "str": ExpressionFunction(0, None, join_texts),
+    "+": infix_operator("+", 1),
+    "-": ExpressionFunction(1, None, render_minus),
+    "*": infix_operator("*"),
+    "/": infix_operator("/"),
+    "mod": ExpressionFunction(
+        2, 2, lambda args: f"((({args[0]}) % ({args[1]}) + ({args[1]})) % ({args[1]}))"
+    ),
+    "=": chain_operator("==="),
+    "!=": infix_operator("!==", 2, 2),
+    "<": chain_operator("<"),
+    ">": chain_operator(">"),
+    "<=": chain_operator("<="),
+    ">=": chain_operator(">="),
+    "not": ExpressionFunction(1, 1, lambda args: f"(!{args[0]})"),
+    "and": infix_operator("&&", 1),
+    "or": infix_operator("||", 1),
+    "if": ExpressionFunction(2, 3, render_conditional),
+    "get": ExpressionFunction(2, 3, render_get),
+    "count": ExpressionFunction(1, 1, lambda args: f"Object.keys({args[0]}).length"),
+    "concat": ExpressionFunction(0, None, lambda args: f"[{', '.join(f'...{item}' for item in args)}]"),
+    "join": method_call("join", 2),
+    "contains": method_call("includes", 2),
+    "lower": method_call("toLowerCase"),
+    "upper": method_call("toUpperCase"),
+    "trim": method_call("trim"),
+    "json": ExpressionFunction(1, 1, lambda args: f"JSON.stringify({args[0]})"),
+    "parse-json": ExpressionFunction(1, 1, lambda args: f"JSON.parse({args[0]})"),
+}
+
+
+# -- strings and templates -----------------------------------------------------------------------
+
+
+UNSAFE_BEFORE_HOLE: Final = re.compile(r"[\\{]{1,100}(?=[\\{]*\Z)")
+DIRECTIVE_PATTERN: Final = re.compile(r"~(.?)", re.DOTALL)
+
+
+class TemplateMismatch(ValueError):
+    """A template does not match its arguments."""
+
+    def __init__(self, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.message, self.fix = message, fix
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A hole of a template that an expression fills."""
+
+    expression: str
+
+    def __str__(self) -> str:
+        return f"{{{{ {self.expression} }}}}"
+
+
+Piece = str | Hole
+"""Plain text or a hole."""
+
+
+def render_hole(expression: str) -> str:
+    return str(Hole(expression))
+
+
+def quote_expression_string(text: str) -> str:
+    """Return a string literal of the expression language."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def escape_template(text: str) -> str:
+    """Return a template that renders to a text."""
+    return text.replace("{{", "\\{{")
+
+
+def escape_before_hole(text: str) -> str:
+    """Escape text before a hole, so that its last characters do not merge with the braces of the hole."""
+    ending = UNSAFE_BEFORE_HOLE.search(text)
+    if ending is None:
+        return escape_template(text)
+    start = ending.start()
+    return escape_template(text[:start]) + UNSAFE_BEFORE_HOLE.sub(
+        lambda match: render_hole(quote_expression_string(match[0])), text[start:]
+    )
+
+
+def render_template(pieces: Sequence[Piece]) -> str:
+    """Return the template of some pieces."""
+    parts, text = [], ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+        else:
+            parts += [escape_before_hole(text), str(piece)]
+            text = ""
+    return "".join([*parts, escape_template(text)])
+
+
+def escape_prompt_variables(template: str) -> str:
+    """Escape `$1` and `$ARGUMENTS` in a prompt template, so that they stay literal text."""
+    return VARIABLE_PATTERN.sub(lambda match: escape_variable(match) if match["name"] else match[0], template)
+
+
+def escape_variable(match: re.Match[str]) -> str:
+    return f"{match['escape'] or ''}\\${match['name']}"
+
+
+def fill_template(source: str, arguments: Sequence[Piece]) -> str:
+    """Fill a `~a` template with its arguments; `~~` is a tilde."""
+    texts = DIRECTIVE_PATTERN.split(source)
+    directives = texts[1::2]
+    for directive in directives:
+        if directive not in ("a", "~"):
+            raise TemplateMismatch(
+                f"Unknown directive '~{directive}' in a template", "Write ~a for a value, ~~ for a tilde."
+            )
+    if (placeholder_count := directives.count("a")) != len(arguments):
+        message = f"The template has {placeholder_count} ~a, got {len(arguments)} arguments"
+        raise TemplateMismatch(message, "Pass one argument for each ~a.")
+    rest, pieces = iter(arguments), list[Piece](texts)
+    pieces[1::2] = ["~" if directive == "~" else next(rest) for directive in directives]
+    return render_template(pieces)
+
+
+# -- the spec as literals ------------------------------------------------------------------------
+
+
+PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,127}", re.ASCII)
+
+
+NameResolver = Callable[[Form], str | None]
+"""Returns the template of a visible name or a call; None for another form."""
+
+
+def literal_value(
+    diagnostics: LispDiagnostics, form: Form, resolve_name: NameResolver = lambda form: None
+) -> Any:
+    """Return the JSON value of a literal, with positions."""
+
+    def convert(form: Form) -> Any:
+        if (template := resolve_name(form)) is not None:
+            return template
+        match form:
+            case String(value) | Number(value) | Constant(value):
+                return value
+            case Symbol(name):
+                diagnostics.add(form, f"'{name}' is not a value", "Put strings in double quotes.")
+            case _:
+                fix = "Write a list as [a b c] and an object as {:key value}."
+                diagnostics.add(form, f"Expected a value, found {preview_form(form)}", fix)
+        return None
+
+    return convert_literal(form, convert)
+
+
+def convert_literal(form: Form, convert: Callable[[Form], Any]) -> Any:
+    """Return a vector or map with its items converted, however deep; any other form is converted itself."""
+    if isinstance(form, VectorForm):
+        items = ((convert_literal(item, convert), item.position) for item in form.items)
+        return LocatedList.of(items, form.position)
+    if not isinstance(form, MapForm):
+        return convert(form)
+    result = LocatedMap((), form.position)
+    for key, item in form.items:
+        result.set_at(map_key_text(key), convert_literal(item, convert), item.position)
+        result.key_positions[map_key_text(key)] = key.position
+    return result
+
+
+def write_document(data: Mapping[str, Any]) -> str:
+    """Return the full form of a spec."""
+    return print_form(ListForm((Symbol("spec"), literal_form(data)))) + "\n"
+
+
+def literal_form(value: Any, depth: int = 1) -> Form:
+    """Return the literal of a JSON value."""
+    if depth > MAX_SEXPR_DEPTH + 1:
+        raise ValueError(f"Cannot write Lisp: nested deeper than {MAX_SEXPR_DEPTH} levels")
+    match value:
+        case None | bool():
+            return Constant(value)
+        case int() | float():
+            return Number(value)
+        case str():
+            return String(value)
+        case Mapping():
+            return MapForm(
+                tuple((literal_key(key), literal_form(item, depth + 1)) for key, item in value.items())
+            )
+        case list() | tuple():
+            return VectorForm(tuple(literal_form(item, depth + 1) for item in value))
+    raise ValueError(f"Cannot write Lisp: unsupported type {type(value).__name__}")
+
+
+def literal_key(key: object) -> Keyword | String:
+    if not isinstance(key, str):
+        raise ValueError(f"Cannot write Lisp: a key must be a string, got {key!r}")
+    return Keyword(key) if PLAIN_KEY.fullmatch(key) else String(key)
+
+
+# -- expressions ---------------------------------------------------------------------------------
+
 
 MAX_EXPRESSION_CHARS: Final = 4_000
 """Maximum length of an expression, slightly below that of the expression language."""
@@ -54,7 +315,7 @@ def compile_expression(program: LispProgram, form: Form, env: Env) -> str:
     compiled = compile_expression_text(program, form, env)
     program.expression_chars += len(compiled)
     if program.expression_chars > MAX_TOTAL_EXPRESSION_CHARS:
-        program.diagnostics.fail(
+        program.fail(
             form, "The expressions of the workflow are too long in total", "Use let instead of helpers."
         )
     return compiled
@@ -64,9 +325,7 @@ def compile_expression_text(program: LispProgram, form: Form, env: Env) -> str:
     compiled = compile_form_text(program, form, env)
     if len(compiled) > MAX_EXPRESSION_CHARS:
         fix = "Use let, or a template with ~a."
-        program.diagnostics.fail(
-            form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", fix
-        )
+        program.fail(form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", fix)
     return compiled
 
 
@@ -93,7 +352,7 @@ def compile_form_text(program: LispProgram, form: Form, env: Env) -> str:
             return f"({{{', '.join(pairs)}}})"
         case ListForm():
             return compile_call(program, form, env)
-    return program.diagnostics.fail(form, f"':{form.name}' is not a value", f'Write "{form.name}".')
+    return program.fail(form, f"':{form.name}' is not a value", f'Write "{form.name}".')
 
 
 def compile_name(program: LispProgram, form: Symbol, env: Env) -> str:
@@ -105,7 +364,7 @@ def compile_name(program: LispProgram, form: Symbol, env: Env) -> str:
         )
         if form.name in ("input", "iteration"):
             fix = f"Write ({form.name}), and in :args (({form.name}))."
-        program.diagnostics.fail(form, f"Unknown name '{truncate_name(form.name)}'", fix)
+        program.fail(form, f"Unknown name '{truncate_name(form.name)}'", fix)
     reference = env.names[form.name]
     return (
         SLOT_PATTERN.sub("\0\\1=\0", reference) if env.compared and reference.startswith("\0") else reference
@@ -117,17 +376,36 @@ def compile_call(program: LispProgram, form: ListForm, env: Env) -> str:
     if name in SPECIAL_FORMS:
         return SPECIAL_FORMS[name](program, form, env)
     if name in program.helpers:
-        return inline_helper(program, form, program.helpers[name], env)
+        helper = program.helpers[name]
+        if helper is None:
+            fix = "A helper can only call helpers above it."
+            program.fail(form, f"The helper '{form.head}' is not defined yet", fix)
+        program.check_argument_count(
+            form, len(form.items) - 1, helper.parameter_count, helper.parameter_count
+        )
+        slots = SLOT_PATTERN.findall(helper.text)
+        unused = {(str(n), "") for n in range(helper.parameter_count) if str(n) not in dict(slots)}
+        argument_texts = {
+            (number, compared): compile_expression_text(
+                program, form.items[int(number) + 1], env.for_comparison(bool(compared))
+            )
+            for number, compared in sorted({*slots, *unused}, key=lambda slot: (int(slot[0]), slot[1]))
+        }
+        size = len(helper.text) + sum(len(argument_texts[slot]) for slot in slots)
+        if size > 2 * MAX_EXPRESSION_CHARS:
+            program.fail(form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", "Use let.")
+        return SLOT_PATTERN.sub(lambda match: argument_texts[match[1], match[2]], helper.text)
     if name not in FUNCTIONS:
-        program.diagnostics.add_unknown_name(
+        program.add_unknown_name(
             form, "function", name or preview_form(form), [*FUNCTIONS, *SPECIAL_FORMS, *program.helpers]
         )
         return "null"
     function = FUNCTIONS[name]
-    check_argument_count(
-        program.diagnostics, form, len(form.items) - 1, function.min_arguments, function.max_arguments
-    )
-    numbered_arguments = enumerate(call_arguments(form))
+    program.check_argument_count(form, len(form.items) - 1, function.min_arguments, function.max_arguments)
+    forms = list(form.items[1:])
+    if form.head == "get" and len(forms) > 1 and isinstance(forms[1], Keyword):
+        forms[1] = String(forms[1].name, forms[1].position)
+    numbered_arguments = enumerate(forms)
     return function.render(
         [compile_expression_text(program, item, argument_env(env, name, n)) for n, item in numbered_arguments]
     )
@@ -140,97 +418,52 @@ def argument_env(env: Env, function: str, number: int) -> Env:
     return env.for_comparison(function not in ("not", "if"))
 
 
-def call_arguments(form: ListForm) -> list[Form]:
-    """Return the arguments of a call; `(get x :key)` becomes `(get x "key")`."""
-    forms = list(form.items[1:])
-    if form.head == "get" and len(forms) > 1 and isinstance(forms[1], Keyword):
-        forms[1] = String(forms[1].name, forms[1].position)
-    return forms
-
-
-def inline_helper(program: LispProgram, form: ListForm, helper: Helper | None, env: Env) -> str:
-    if helper is None:
-        fix = "A helper can only call helpers above it."
-        program.diagnostics.fail(form, f"The helper '{form.head}' is not defined yet", fix)
-    check_argument_count(
-        program.diagnostics, form, len(form.items) - 1, helper.parameter_count, helper.parameter_count
-    )
-    slots = SLOT_PATTERN.findall(helper.text)
-    unused = {(str(n), "") for n in range(helper.parameter_count) if str(n) not in dict(slots)}
-    argument_texts = {
-        (number, compared): compile_expression_text(
-            program, form.items[int(number) + 1], env.for_comparison(bool(compared))
-        )
-        for number, compared in sorted({*slots, *unused}, key=lambda slot: (int(slot[0]), slot[1]))
-    }
-    size = len(helper.text) + sum(len(argument_texts[slot]) for slot in slots)
-    if size > 2 * MAX_EXPRESSION_CHARS:
-        program.diagnostics.fail(
-            form, f"The expression is longer than {MAX_EXPRESSION_CHARS} characters", "Use let."
-        )
-    return SLOT_PATTERN.sub(lambda match: argument_texts[match[1], match[2]], helper.text)
-
-
 @register_special_form("input")
 def compile_whole_input(program: LispProgram, form: ListForm, env: Env) -> str:
-    split_form(program.diagnostics, form, most=0)
+    program.split_form(form, most=0)
     return "input"
 
 
 @register_special_form("iteration")
 def compile_iteration(program: LispProgram, form: ListForm, env: Env) -> str:
-    split_form(program.diagnostics, form, most=0)
+    program.split_form(form, most=0)
     return "iteration"
 
 
 @register_special_form("inputs")
 def compile_declared_input(program: LispProgram, form: ListForm, env: Env) -> str:
-    [name_form] = split_form(program.diagnostics, form, least=1, most=1).rest
-    name = require_form_name(program.diagnostics, name_form, "the name of an input")
+    [name_form] = program.split_form(form, least=1, most=1).rest
+    name = program.require_name(name_form, "the name of an input")
     if name not in program.inputs:
-        program.diagnostics.add_unknown_name(
-            name_form, "input", name, program.inputs, f"Add (inputs ({name}))."
-        )
+        program.add_unknown_name(name_form, "input", name, program.inputs, f"Add (inputs ({name})).")
     return f"inputs[{quote_expression_string(name)}]"
 
 
 @register_special_form("artifact", "feedback")
 def compile_last_answer(program: LispProgram, form: ListForm, env: Env) -> str:
-    [role_form] = split_form(program.diagnostics, form, least=1, most=1).rest
+    [role_form] = program.split_form(form, least=1, most=1).rest
     return f"roles[{quote_expression_string(require_role(program, role_form))}]"
 
 
 def require_role(program: LispProgram, form: Form) -> str:
-    name = require_form_name(program.diagnostics, form, "the name of a role")
+    name = program.require_name(form, "the name of a role")
     if name not in program.roles:
-        program.diagnostics.add_unknown_name(form, "role", name, program.roles, f"Add (roles ({name})).")
+        program.add_unknown_name(form, "role", name, program.roles, f"Add (roles ({name})).")
     return name
 
 
 def compile_value(program: LispProgram, form: Form, env: Env) -> Any:
     """Return a value of the spec: literals as plain data, other forms as templates."""
-    match form:
-        case String(constant):
-            return escape_template(constant)
-        case Number(constant) | Constant(constant):
-            return constant
-        case VectorForm(items, position):
-            result = LocatedList((), position)
-            for item in items:
-                result.append_at(compile_value(program, item, env), item.position)
-            return result
-        case MapForm(items, position):
-            return compile_map_values(program, items, env, LocatedMap((), position))
-    return render_hole(compile_expression(program, form, env))
 
+    def convert(form: Form) -> Any:
+        match form:
+            case String(constant):
+                return escape_template(constant)
+            case Number(constant) | Constant(constant):
+                return constant
+        return render_hole(compile_expression(program, form, env))
 
-def compile_map_values(
-    program: LispProgram, items: tuple[tuple[Keyword | String, Form], ...], env: Env, target: LocatedMap
-) -> LocatedMap:
-    for key, item in items:
-        target.set_at(map_key_text(key), compile_value(program, item, env), item.position)
-        target.key_positions[map_key_text(key)] = key.position
-    return target
+    return convert_literal(form, convert)
 
 
 def compile_piece(program: LispProgram, form: Form, env: Env) -> Piece:

@@ -1,4 +1,4 @@
-"""Compile `(workflow NAME …)` to a machine."""
+"""Read a Lisp document: one `(workflow …)` with helpers before it, or one `(spec {…})`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,206 @@ from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any, Final, TypeGuard
 
-from nerve.notations.lisp.bodies import compile_body_node
-from nerve.notations.lisp.compile_context import LispProgram, make_node
-from nerve.notations.lisp.diagnostics import FormRejected, LispDiagnostics
-from nerve.notations.lisp.form_parsing import preview_form, require_form_name
-from nerve.notations.lisp.sections import SECTIONS, compile_helper, explicit_ids, explicit_tags
-from nerve.text.sexpr import Form, ListForm
-from nerve.text.sexpr.limits import MAX_SEXPR_DEPTH
-from nerve.text.source import LocatedList, LocatedMap
+from nerve.notations.lisp.bodies import BLOCK_FORMS, compile_body_node
+from nerve.notations.lisp.expressions import (
+    FUNCTIONS,
+    SPECIAL_FORMS,
+    compile_expression,
+    literal_value,
+)
+from nerve.notations.lisp.program import (
+    Env,
+    FormRejected,
+    Helper,
+    LispProgram,
+    Role,
+    closest_form_name,
+    make_node,
+    preview_form,
+)
+from nerve.notations.lisp.steps import STEPS, ValueReader, name_reader, names_reader
+from nerve.spec.models import InputSpec, LimitsSpec
+from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm, read_forms
+from nerve.text.sexpr.forms import MAX_SEXPR_DEPTH, map_key_text
+from nerve.text.source import Document, LocatedList, LocatedMap
+
+# -- sections before the states ------------------------------------------------------------------
+
+
+ROLE_OPTIONS: Final = ("agent-kind", "handle-ref", "model")
+PROMPT_OPTIONS: Final[dict[str, ValueReader]] = {
+    "fallback": name_reader("a provider"),
+    "tools": names_reader("tools"),
+    "max-turns": lambda program, form, env: program.require_count(form),
+}
+"""Role options that apply to every prompt of the role, and their readers."""
+INPUT_OPTIONS: Final = tuple(InputSpec.model_fields)
+LIMIT_OPTIONS: Final = {name.replace("_", "-"): name for name in LimitsSpec.model_fields}
+
+
+def section_entries(program: LispProgram, form: ListForm, shape: str) -> list[ListForm]:
+    """Return the lists of a section; reject other forms."""
+    lists: list[ListForm] = []
+    for item in form.items[1:]:
+        if isinstance(item, ListForm) and item.items:
+            lists.append(item)
+        else:
+            program.fail_expected(item, shape, "Put it in parentheses.")
+    return lists
+
+
+def compile_metadata(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    """Compile the metadata; the label is the default of the description."""
+    fields = LocatedMap((), form.position)
+    for item in section_entries(program, form, "(key value)"):
+        key = program.require_name(item.items[0], "a key")
+        program.check_argument_count(item, len(item.items) - 1, 1, 1)
+        if key in fields:
+            program.add(item, f"'{key}' is duplicated", "Remove one.")
+        fields.set_at(key, literal_value(program, item.items[1]), item.items[1].position)
+        fields.key_positions[key] = item.items[0].position
+        if key in ("label", "description"):
+            program.require_string(item.items[1], f"a {key}")
+    data.set_at("metadata", fields, form.position)
+    about = next((key for key in ("description", "label") if key in fields), None)
+    if about:
+        data.set_at("description", fields[about], fields.value_positions[about])
+
+
+def compile_roles(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    for item in section_entries(program, form, '(name :agent-kind "…")'):
+        name = program.require_name(item.items[0], "the name of a role")
+        if name in program.roles:
+            program.add(item, f"The role '{name}' is duplicated", "Rename one.")
+        program.roles[name] = Role(None, name, None)
+        options = program.split_form(item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0).options
+        role_options = {
+            key: program.require_name(options[key], f"the {key}") for key in ROLE_OPTIONS if key in options
+        }
+        more = LocatedMap()
+        for key, read in PROMPT_OPTIONS.items():
+            if key in options:
+                value = read(program, options[key], Env(ChainMap(), None))
+                more.set_at(key.replace("-", "_"), value, options[key].position)
+        program.roles[name] = Role(
+            role_options.get("agent-kind"),
+            role_options.get("handle-ref", name),
+            role_options.get("model"),
+            more,
+        )
+
+
+def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    for item in section_entries(program, form, "(name :type string)"):
+        name = program.require_name(item.items[0], "the name of an input")
+        if name in program.inputs:
+            program.add(item, f"The input '{name}' is duplicated", "Rename one.")
+        declared = LocatedMap((), item.position)
+        program.inputs.set_at(name, declared, item.position)
+        program.inputs.key_positions[name] = item.items[0].position
+        for key, value in program.split_form(item, INPUT_OPTIONS, most=0).options.items():
+            option_value = (
+                value.name if key == "type" and isinstance(value, Symbol) else literal_value(program, value)
+            )
+            declared.set_at(key, option_value, value.position)
+    data.set_at("inputs", program.inputs, form.position)
+
+
+def compile_limits(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
+    limit_map = LocatedMap((), form.position)
+    for key, value in program.split_form(form, LIMIT_OPTIONS, most=0).options.items():
+        limit_map.set_at(LIMIT_OPTIONS[key], literal_value(program, value), value.position)
+    data.set_at("limits", limit_map, form.position)
+
+
+def compile_helper(program: LispProgram, form: ListForm) -> None:
+    """Compile `(defn name (parameter …) EXPR)`, which is inlined where it is called."""
+    if len(form.items) > 1 and isinstance(form.items[1], ListForm) and form.items[1].head:
+        words = [item.name if isinstance(item, Symbol) else "…" for item in form.items[1].items]
+        fix = f"Write (defn {words[0]} ({' '.join(words[1:])}) EXPR)."
+        program.fail(form.items[1], "The name of a helper must precede its parameters", fix)
+    program.check_argument_count(form, len(form.items) - 1, 3, 3)
+    name = program.require_symbol(form.items[1], "the name of a helper")
+    if name in program.helpers or name in {*FUNCTIONS, *SPECIAL_FORMS, *STEPS, *BLOCK_FORMS}:
+        program.fail(form.items[1], f"'{name}' is already defined", "Give the helper another name.")
+    program.helpers[name] = None
+    parameter_forms = program.require_items(form.items[2], "the parameters of a helper")
+    names = [program.require_symbol(item, "a parameter") for item in parameter_forms]
+    if len(set(names)) < len(names):
+        program.fail(form.items[2], "Duplicate parameter", "Rename one.")
+    slots = {name: f"\0{number}\0" for number, name in enumerate(names)}
+    try:
+        text = compile_expression(program, form.items[3], Env(ChainMap(slots), None))
+    except FormRejected:
+        # Defined all the same, so that its callers do not report it again.
+        text = "null"
+    program.helpers[name] = Helper(len(names), text)
+
+
+def explicit_tags(forms: list[ListForm]) -> set[str]:
+    """Return every tag that a send-prompt sets with `:tag`."""
+    tag_names: set[str] = set()
+    rest: list[Form] = list(forms)
+    while rest:
+        form = rest.pop()
+        if not isinstance(form, ListForm):
+            continue
+        rest.extend(form.items)
+        if form.head == "send-prompt":
+            tag_names.update(prompt_tags(form))
+    return tag_names
+
+
+def explicit_ids(forms: Sequence[Form]) -> set[str]:
+    """Return every id in the map of a node."""
+    ids: set[str] = set()
+    rest = list(forms)
+    while rest:
+        form = rest.pop()
+        if isinstance(form, ListForm | VectorForm):
+            rest.extend(form.items)
+        elif isinstance(form, MapForm):
+            rest.extend(value for _, value in form.items)
+            ids |= {
+                value.value
+                for key, value in form.items
+                if map_key_text(key) == "id" and isinstance(value, String)
+            }
+    return ids
+
+
+def prompt_tags(form: ListForm) -> list[str]:
+    following = zip(form.items, form.items[1:], strict=False)
+    tag_forms = (value for key, value in following if isinstance(key, Keyword) and key.name == "tag")
+    return [
+        value.name if isinstance(value, Symbol) else value.value
+        for value in tag_forms
+        if isinstance(value, Symbol | String)
+    ]
+
+
+SECTIONS: Final = {
+    "metadata": compile_metadata,
+    "roles": compile_roles,
+    "inputs": compile_inputs,
+    "limits": compile_limits,
+}
+
+
+# -- states --------------------------------------------------------------------------------------
+
 
 WORKFLOW_FORMS: Final = (*SECTIONS, "defn", "state")
 
 
-def compile_workflow(diagnostics: LispDiagnostics, form: ListForm, helpers: Sequence[ListForm]) -> LocatedMap:
+def compile_workflow(program: LispProgram, form: ListForm, helpers: Sequence[ListForm]) -> LocatedMap:
     """Return the spec of a workflow, without the parts that have problems."""
-    program, data = LispProgram(diagnostics), LocatedMap((), form.position)
+    data = LocatedMap((), form.position)
     if len(form.items) < 2:
-        diagnostics.fail(form, "The name of (workflow …) is missing", "Write (workflow NAME (state …) …).")
+        program.fail(form, "The name of (workflow …) is missing", "Write (workflow NAME (state …) …).")
     data.set_at(
         "name",
-        require_form_name(diagnostics, form.items[1], "the name of a workflow"),
+        program.require_name(form.items[1], "the name of a workflow"),
         form.items[1].position,
     )
     forms = group_sections(program, form)
@@ -37,7 +217,18 @@ def compile_workflow(diagnostics: LispDiagnostics, form: ListForm, helpers: Sequ
         except FormRejected:
             continue
     data.set_at("body", compile_machine(program, form, forms["state"]), form.position)
-    refuse_deep_nesting(diagnostics, form, data)
+    # Reject a workflow that is nested too deeply for the full form.
+    rest: list[tuple[Any, int]] = [(data, 1)]
+    while rest:
+        value, depth = rest.pop()
+        if depth > MAX_SEXPR_DEPTH:
+            program.fail(
+                form, f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels", "Use states instead."
+            )
+        if isinstance(value, LocatedMap):
+            rest.extend((item, depth + 1) for item in value.values() if isinstance(item, dict | list))
+        else:
+            rest.extend((item, depth + 1) for item in value if isinstance(item, dict | list))
     return data
 
 
@@ -49,18 +240,18 @@ def group_sections(program: LispProgram, form: ListForm) -> dict[str, list[ListF
             forms_by_head[item.head].append(item)
         elif isinstance(item, ListForm) and item.head in ("define", "defun"):
             fix = "Write (defn f (x) EXPR)."
-            program.diagnostics.add(item, f"A helper must be defined with (defn …), got ({item.head} …)", fix)
+            program.add(item, f"A helper must be defined with (defn …), got ({item.head} …)", fix)
         elif isinstance(item, ListForm) and item.head:
-            program.diagnostics.add_unknown_name(item, "form in a workflow", item.head, WORKFLOW_FORMS)
+            program.add_unknown_name(item, "form in a workflow", item.head, WORKFLOW_FORMS)
         else:
             fix = f"Available: {', '.join(f'({name} …)' for name in WORKFLOW_FORMS)}."
-            program.diagnostics.add(item, f"Expected a form of a workflow, found {preview_form(item)}", fix)
+            program.add(item, f"Expected a form of a workflow, found {preview_form(item)}", fix)
     return forms_by_head
 
 
 def compile_section(program: LispProgram, forms: Sequence[ListForm], data: LocatedMap) -> None:
     for item in forms[1:]:
-        program.diagnostics.add(item, f"({item.head} …) is duplicated", "Merge them into one.")
+        program.add(item, f"({item.head} …) is duplicated", "Merge them into one.")
     for item in forms[:1]:
         try:
             SECTIONS[item.head](program, item, data)
@@ -70,8 +261,8 @@ def compile_section(program: LispProgram, forms: Sequence[ListForm], data: Locat
 
 def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListForm]) -> LocatedMap:
     """Compile the machine; a state is followed by the next in the text, unless a goto leaves it."""
-    if not forms and not program.diagnostics.problems:
-        program.diagnostics.add(form, "A workflow must have at least one state", "Add (state NAME BODY …).")
+    if not forms and not program.problems:
+        program.add(form, "A workflow must have at least one state", "Add (state NAME BODY …).")
     state_forms = named_states(program, forms)
     program.tags = explicit_tags([item for _, item in state_forms])
     program.used_ids = explicit_ids([item for _, item in state_forms])
@@ -90,14 +281,12 @@ def named_states(program: LispProgram, forms: Sequence[ListForm]) -> list[tuple[
     for item in forms:
         try:
             if len(item.items) < 2:
-                program.diagnostics.fail(
-                    item, "The name of (state …) is missing", "Write (state NAME BODY …)."
-                )
-            name = require_form_name(program.diagnostics, item.items[1], "the name of a state")
+                program.fail(item, "The name of (state …) is missing", "Write (state NAME BODY …).")
+            name = program.require_name(item.items[1], "the name of a state")
         except FormRejected:
             continue
         if name in program.states:
-            program.diagnostics.add(item.items[1], f"The state '{name}' is duplicated", "Rename one.")
+            program.add(item.items[1], f"The state '{name}' is duplicated", "Rename one.")
         program.states.add(name)
         state_forms.append((name, item))
     return state_forms
@@ -108,11 +297,9 @@ def compile_state(program: LispProgram, name: str, form: ListForm, following: st
     forms = form.items[2:]
     ends = [item for item in forms if is_terminal_form(item)]
     if ends and ends[0] is not forms[-1]:
-        program.diagnostics.add(
-            ends[0], "(terminal) must be the last form of its state", "Remove the forms after it."
-        )
+        program.add(ends[0], "(terminal) must be the last form of its state", "Remove the forms after it.")
     if any(len(item.items) > 1 for item in ends):
-        program.diagnostics.add(ends[0], "(terminal) takes no arguments", "Write (terminal).")
+        program.add(ends[0], "(terminal) takes no arguments", "Write (terminal).")
     rest = [item for item in forms if not is_terminal_form(item)]
     if rest:
         state_map.set_at(
@@ -130,16 +317,53 @@ def is_terminal_form(form: Form) -> TypeGuard[ListForm]:
     return isinstance(form, ListForm) and form.head == "terminal"
 
 
-def refuse_deep_nesting(diagnostics: LispDiagnostics, form: ListForm, data: LocatedMap) -> None:
-    """Reject a workflow that is nested too deeply for the full form."""
-    rest: list[tuple[Any, int]] = [(data, 1)]
-    while rest:
-        value, depth = rest.pop()
-        if depth > MAX_SEXPR_DEPTH:
-            diagnostics.fail(
-                form, f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels", "Use states instead."
+# -- documents -----------------------------------------------------------------------------------
+
+
+TOP_FORMS = ("workflow", "spec", "defn")
+DOCUMENT_SHAPE_FIX = "Write (workflow NAME (state …) …), or (spec {…})."
+
+
+def read_document(text: str, file: str = "<text>") -> Document:
+    """Parse a document; raises `InvalidDefinition` with the positions of the problems."""
+    # The spec may be as deep as in other notations; `(spec …)` adds one level.
+    forms = read_forms(text, file, depth=MAX_SEXPR_DEPTH + 1)
+    program = LispProgram(file)
+    try:
+        data = compile_top_form(program, forms)
+    except FormRejected:
+        data = LocatedMap()
+    program.raise_if_any()
+    return Document(data, "lisp", file, text, program.notes)
+
+
+def compile_top_form(program: LispProgram, forms: list[Form]) -> LocatedMap:
+    definitions = [form for form in forms if isinstance(form, ListForm) and form.head in ("workflow", "spec")]
+    helpers = [
+        form
+        for form in forms
+        if isinstance(form, ListForm) and closest_form_name(form.head, TOP_FORMS) == "defn"
+    ]
+    for form in forms:
+        if isinstance(form, ListForm) and form.head and form.head not in TOP_FORMS:
+            program.add_unknown_name(form, "form", form.head, TOP_FORMS)
+        elif not isinstance(form, ListForm) or not form.head:
+            comment = isinstance(form, Symbol) and form.name.startswith("//")
+            program.fail_expected(
+                form, "a workflow", ("Start a comment with ';'." if comment else DOCUMENT_SHAPE_FIX)
             )
-        if isinstance(value, LocatedMap):
-            rest.extend((item, depth + 1) for item in value.values() if isinstance(item, dict | list))
-        else:
-            rest.extend((item, depth + 1) for item in value if isinstance(item, dict | list))
+    for form in definitions[1:]:
+        program.add(form, "A file must contain only one workflow", "Put the others into separate files.")
+    if not definitions and program.problems:
+        raise FormRejected
+    if not definitions:
+        program.fail(forms[0] if forms else MapForm(()), "The file contains no workflow", DOCUMENT_SHAPE_FIX)
+    if definitions[0].head == "workflow":
+        return compile_workflow(program, definitions[0], helpers)
+    for item in helpers:
+        program.add(item, "(spec …) cannot use helpers", "Remove it.")
+    spec = definitions[0].items[1] if len(definitions[0].items) == 2 else definitions[0]
+    if not isinstance(spec, MapForm):
+        program.fail(spec, "(spec …) takes exactly one map", 'Write (spec {:name "…" :body {…}}).')
+    document: LocatedMap = literal_value(program, spec)
+    return document

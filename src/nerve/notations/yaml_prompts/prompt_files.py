@@ -41,7 +41,13 @@ def attach_prompts(
     loader = PromptLoader(document, folder, project, stored_texts or {})
     for node in iter_nodes(document.data.get("body")):
         if node.get("kind") == "prompt" and "text" not in node and isinstance(node.get("file"), str):
-            loader.attach(node)
+            name = node["file"]
+            position = node.value_positions.get("file") or node.position or Position()
+            if name not in loader.prompts_by_name:
+                loader.prompts_by_name[name] = loader.find(name, position)
+            if (prompt := loader.prompts_by_name[name]) is not None:
+                node.set_at("text", prompt.text, position)
+                loader.document.prompts[name] = str(prompt.path)
     return loader.problems
 
 
@@ -79,15 +85,6 @@ class PromptLoader:
         self.ids = {
             id for node in iter_nodes(document.data.get("body")) if isinstance(id := node.get("id"), str)
         }
-
-    def attach(self, node: LocatedMap) -> None:
-        name = node["file"]
-        position = node.value_positions.get("file") or node.position or Position()
-        if name not in self.prompts_by_name:
-            self.prompts_by_name[name] = self.find(name, position)
-        if (prompt := self.prompts_by_name[name]) is not None:
-            node.set_at("text", prompt.text, position)
-            self.document.prompts[name] = str(prompt.path)
 
     def find(self, name: str, position: Position) -> PromptFile | None:
         """Return the prompt, or None after adding a problem."""

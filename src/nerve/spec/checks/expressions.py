@@ -55,7 +55,7 @@ def check_embedded_texts(
                 compiled = compile_embedded_text(text, names, hyphenated)
             except ExprError as error:
                 error_message = (
-                    invalid_condition_message(text, error)
+                    f"Invalid condition: {text.source[:100]}: {error.message}"
                     if is_step_condition(document, spec_node)
                     else error.message
                 )
@@ -108,10 +108,6 @@ def is_step_condition(document: Document, spec_node: SpecNode) -> bool:
     return any(transition.when is not None for transition in parent.states[n].next)
 
 
-def invalid_condition_message(text: EmbeddedText, error: ExprError) -> str:
-    return f"Invalid condition: {text.source[:100]}: {error.message}"
-
-
 def suggest_expression_fix(error: ExprError, names: Iterable[str]) -> str:
     if isinstance(error, UnsafeCommand):
         return error.fix
@@ -151,14 +147,10 @@ def find_position_in_lines(lines: list[str], start: Position, text: str, offset:
     for skip in (0, 1):
         if rest[skip : skip + len(text)] == text:
             return Position(start.line, start.column + skip).at_offset(text, offset)
-    return find_position_in_block(lines[start.line - 1 : last], start, text, offset)
-
-
-def find_position_in_block(lines: list[str], start: Position, text: str, offset: int) -> Position | None:
-    """Like find_position_in_lines(), for a text whose lines are indented in the source."""
+    # Like find_position_in_lines(), for a text whose lines are indented in the source.
     before = text[:offset]
     number, column = before.count("\n"), offset - (before.rfind("\n") + 1)
-    block = [line.rstrip("\r\n") for line in lines[: number + 1]]
+    block = [line.rstrip("\r\n") for line in lines[start.line - 1 : last][: number + 1]]
     expected_lines = text.split("\n")[: number + 1]
     if len(block) <= number or not all(
         line.endswith(end) for line, end in zip(block, expected_lines, strict=True)

@@ -115,7 +115,7 @@ def _compile_command(
         raise ExprError("A command cannot contain a NUL character", text, text.index("\0"))
     numbers = iter(range(len(expressions)))
     marked = "".join(
-        part if isinstance(part, str) else variable_reference(next(numbers)) for part in template.parts
+        part if isinstance(part, str) else f"${{{value_variable(next(numbers))}}}" for part in template.parts
     )
     filled = marked
     try:
@@ -224,10 +224,6 @@ def locate_unsafe_value(
 
 def value_variable(number: int) -> str:
     return f"NERVE_V{number + 1}"
-
-
-def variable_reference(number: int) -> str:
-    return f"${{{value_variable(number)}}}"
 
 
 def variable_value(expression: Expression, scope: Mapping[str, Any]) -> str:

@@ -7,9 +7,9 @@ programs or files, and `VALUE` can contain a `{{ }}` value. A script may evaluat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from posixpath import normpath
 from typing import TYPE_CHECKING, NoReturn
 
@@ -43,6 +43,9 @@ COMPUTE_FIX = "Compute it inside the braces, `{{ … + 1 }}`."
 COMPARE_FIX = "Compare with `[ … ]` and double quotes, which evaluates nothing."
 SEPARATE_ASSIGNMENT_FIX = "Write `name={{ … }}` as a command of its own."
 OTHER_VARIABLE_FIX = "Use another variable."
+
+ARITHMETIC_MESSAGE = "Bash evaluates strings in arithmetic as code"
+INDEX_MESSAGE = "Bash evaluates the index of an array"
 
 VARIABLE_NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 ENVIRONMENT_WORD_PATTERN = re.compile(r"([A-Za-z_]\w*)=")
@@ -182,10 +185,8 @@ class ScriptAnalysis:
                         self.assign(f"{node_text(name)}()", body)
                         self.functions.add(node_text(name))
                 case "expansion":
-                    operators = [node_text(operator) for operator in node.children_by_field_name("operator")]
-                    if operators and operators[0] in ("=", ":="):
-                        name = node.named_children[0]
-                        self.assign(node_text(name), *node.named_children[1:])
+                    if operators(node)[:1] in (["="], [":="]):
+                        self.assign(node_text(node.named_children[0]), *node.named_children[1:])
                 case "command":
                     self.collect_command(node, depth)
                 case "file_redirect" if any(child.type in OUTPUT_OPERATORS for child in node.children):
@@ -197,7 +198,7 @@ class ScriptAnalysis:
     def collect_assignment(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is not None and value is not None:
-            self.assign(re.split(r"\W", node_text(name))[0], value)
+            self.assign(assigned_name(name), value)
 
     def collect_command(self, node: Node, depth: int) -> None:
         words = command_words(node)
@@ -281,7 +282,7 @@ class ScriptAnalysis:
                 if evaluated and VARIABLE_NAME_PATTERN.fullmatch(node_text(node)):
                     names.add(node_text(node))
             elif kind == "expansion":
-                signs = [node_text(operator) for operator in node.children_by_field_name("operator")]
+                signs = operators(node)
                 if signs[:1] == ["#"]:
                     continue
                 if signs[:1] == ["!"] and node.named_children[0].type != "subscript":
@@ -332,24 +333,20 @@ class ScriptAnalysis:
                 stdin_has_value = stdin_has_value or any(self.feeds_value(child) for child in node.children)
                 if node.type == "command":
                     self.check_command(command_words(node), stdin_has_value)
-            case "arithmetic_expansion" | "c_style_for_statement":
-                self.check_arithmetic(node, [child for child in node.children if child.type != "do_group"])
-            case "compound_statement" | "test_command" if node.children[0].type == "((":
-                self.check_arithmetic(node, node.children)
-            case "command_substitution" if node_text(node).startswith("$(("):
-                # The parser treats arithmetic as a subshell inside ${…}.
-                if any(map(self.level_of_name, VARIABLE_NAME_PATTERN.findall(node_text(node)))):
-                    refuse_node(node, "Bash evaluates strings in arithmetic as code", COMPUTE_FIX)
             case "word" if "`" in node_text(node).replace("\\`", ""):
                 refuse_node(node, "This script cannot be parsed as bash", SYNTAX_FIX)
-            case "subscript":
-                index = node.child_by_field_name("index")
-                if index is not None and node_text(index) not in "@*" and self.level_of(index, True):
-                    refuse_node(node, "Bash evaluates the index of an array", COMPUTE_FIX)
-            case "expansion":
-                self.check_expansion(node)
-            case "test_command":
-                self.check_test(node)
+            case "test_command" if node.children[0].type != "((":
+                words = list(test_operands(node))
+                double = node.children[0].type == "[["
+                for number, word in enumerate(words):
+                    sign = literal_word(word) or ""
+                    neighbours = words[max(number - 1, 0) : number] + words[number + 1 : number + 2]
+                    if sign in ("-v", "-R") and any(map(self.level_of, neighbours[-1:])):
+                        refuse_node(word, f"`{sign}` evaluates the name of a variable", NAME_FIX)
+                    if double and sign in NUMERIC_OPERATORS and self.level_of_code(neighbours):
+                        refuse_node(word, f"`[[ … {sign} … ]]` evaluates its operands as code", COMPARE_FIX)
+                if not double:
+                    self.check_shape(words)
             case "variable_assignment":
                 self.check_assignment(node)
             case "declaration_command":
@@ -361,9 +358,43 @@ class ScriptAnalysis:
                     self.level_of(node) == VALUE or (kind != "heredoc_content" and not node.children)
                 ):
                     refuse_node(node, "Bash evaluates an expansion in this text", COMPUTE_FIX)
+        for level, message, fix in self.evaluated_levels(node):
+            if level:
+                refuse_node(node, message, fix)
         if node.type in EXPANSION_NODES:
             self.check_split(node)
         return stdin_has_value
+
+    def evaluated_levels(self, node: Node) -> Iterator[tuple[int, str, str]]:
+        """Yield the levels of the texts that bash evaluates in a node, each with a message and the fix."""
+        parts = [child for child in node.children if child.is_named and child.type != "do_group"]
+        signs = operators(node)
+        match node.type:
+            case "arithmetic_expansion" | "c_style_for_statement":
+                yield self.level_of_code(parts), ARITHMETIC_MESSAGE, COMPUTE_FIX
+            case "compound_statement" | "test_command" if node.children[0].type == "((":
+                yield self.level_of_code(parts), ARITHMETIC_MESSAGE, COMPUTE_FIX
+            case "command_substitution" if node_text(node).startswith("$(("):
+                # The parser treats arithmetic as a subshell inside ${…}.
+                names = VARIABLE_NAME_PATTERN.findall(node_text(node))
+                yield max(map(self.level_of_name, names), default=0), ARITHMETIC_MESSAGE, COMPUTE_FIX
+            case "subscript":
+                index = node.child_by_field_name("index")
+                if index is not None and node_text(index) not in "@*":
+                    yield self.level_of_code([index]), INDEX_MESSAGE, COMPUTE_FIX
+            case "expansion" if signs[:1] == ["!"] and node.named_children[0].type != "subscript":
+                names = REFERENCE_PATTERN.findall(node_text(node))
+                level = max(map(self.level_of_name, names), default=VALUE)
+                yield level, "Bash evaluates the name of a variable in ${!…}", NAME_FIX
+            case "expansion" if signs[:2] == ["@", "P"]:
+                yield self.level_of(node), "Bash evaluates the text in ${…@P}", "Remove @P."
+            case "expansion" if signs[:1] == [":"]:
+                level = self.level_of_code(node.named_children[1:])
+                yield level, "Bash evaluates the numbers in ${…:…}", COMPUTE_FIX
+
+    def level_of_code(self, parts: Iterable[Node]) -> int:
+        """Return the level of parts that bash evaluates, in which a bare word is the name of a variable."""
+        return max((self.level_of(part, True) for part in parts), default=LITERAL)
 
     def feeds_value(self, node: Node) -> bool:
         """Whether a redirection passes a value to the standard input or another descriptor of a command."""
@@ -376,84 +407,43 @@ class ScriptAnalysis:
                 return reads and (self.level_of(node) == VALUE or bool(names & self.written_files))
         return False
 
-    def check_arithmetic(self, node: Node, parts: list[Node]) -> None:
-        if any(self.level_of(part, True) for part in parts if part.is_named):
-            refuse_node(node, "Bash evaluates strings in arithmetic as code", COMPUTE_FIX)
-
-    def check_expansion(self, node: Node) -> None:
-        signs = [node_text(operator) for operator in node.children_by_field_name("operator")]
-        if signs[:1] == ["!"] and node.named_children[0].type != "subscript" and self.level_of_text(node):
-            refuse_node(node, "Bash evaluates the name of a variable in ${!…}", NAME_FIX)
-        if signs[:2] == ["@", "P"] and self.level_of(node):
-            refuse_node(node, "Bash evaluates the text in ${…@P}", "Remove @P.")
-        if signs[:1] == [":"] and any(self.level_of(part, True) for part in node.named_children[1:]):
-            refuse_node(node, "Bash evaluates the numbers in ${…:…}", COMPUTE_FIX)
-
-    def level_of_text(self, node: Node) -> int:
-        return max(map(self.level_of_name, REFERENCE_PATTERN.findall(node_text(node))), default=VALUE)
-
     def check_split(self, node: Node) -> None:
         """Reject a value that bash would split into words."""
         around = node.parent
         while around is not None and around.type == "concatenation":
             around = around.parent
-        if (
-            around is not None
-            and (around.type in SPLITTING_NODES or is_within_test(around, "["))
-            and self.level_of(node) == VALUE
-        ):
-            refuse_node(
-                node, "Bash splits this into several words, but a value must stay one word", QUOTES_FIX
-            )
+        splits = around is not None and (around.type in SPLITTING_NODES or is_within_test(around, "["))
+        if splits and self.level_of(node) == VALUE:
+            message = "Bash splits this into several words, but a value must stay one word"
+            refuse_node(node, message, QUOTES_FIX)
 
     def check_assignment(self, node: Node) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name is None or value is None:
             return
-        if re.split(r"\W", node_text(name))[0] in EVALUATED_VARIABLES and self.level_of(value) == VALUE:
-            refuse_node(
-                node, f"Bash or other programs evaluate the variable `{node_text(name)}`", OTHER_VARIABLE_FIX
-            )
-        if value.type == "array":
-            for item in value.named_children:
-                if literal_prefix(item).startswith("[") and item.type == "concatenation":
-                    for part in item.children:
-                        if node_text(part).startswith("]"):
-                            break
-                        if self.level_of(part, True) and node_text(part) != "[":
-                            refuse_node(part, "Bash evaluates the index of an array", COMPUTE_FIX)
+        if assigned_name(name) in EVALUATED_VARIABLES and self.level_of(value) == VALUE:
+            message = f"Bash or other programs evaluate the variable `{node_text(name)}`"
+            refuse_node(node, message, OTHER_VARIABLE_FIX)
+        for item in value.named_children if value.type == "array" else ():
+            if literal_prefix(item).startswith("[") and item.type == "concatenation":
+                for part in takewhile(lambda part: not node_text(part).startswith("]"), item.children):
+                    if self.level_of(part, True) and node_text(part) != "[":
+                        refuse_node(part, INDEX_MESSAGE, COMPUTE_FIX)
 
     def check_declaration(self, node: Node) -> None:
         """Reject attributes that make bash evaluate an assignment, and words that it evaluates."""
         command, words = node_text(node.children[0]), node.children[1:]
         special = any(re.match(r"-\w*[aAin]", node_text(word)) for word in words) and command != "export"
         for word in words:
-            value, name = word.child_by_field_name("value"), re.split(r"\W", node_text(word))[0]
-            if special and self.level_of_name(name) and (value is None or value.type != "array"):
+            value, name = word.child_by_field_name("value"), assigned_name(word)
+            is_scalar = value is None or value.type != "array"
+            if special and is_scalar and self.level_of_name(name):
                 refuse_node(word, f"`{command}` with this option evaluates `{name}`", "Remove the option.")
-            arrays = [source for source in self.sources.get(name, ()) if not isinstance(source, int)]
-            array = any(source.type == "array" for source in arrays) and (
-                value is None or value.type != "array"
-            )
-            if self.level_of(word) and (word.type != "variable_assignment" or array):
+            sources = self.sources.get(name, ())
+            holds_array = any(not isinstance(source, int) and source.type == "array" for source in sources)
+            evaluated = word.type != "variable_assignment" or (holds_array and is_scalar)
+            if evaluated and self.level_of(word):
                 refuse_node(word, f"`{command}` evaluates this word", SEPARATE_ASSIGNMENT_FIX)
-
-    def check_test(self, node: Node) -> None:
-        words = list(test_operands(node))
-        double = node.children[0].type == "[["
-        for number, word in enumerate(words):
-            sign = literal_word(word) or ""
-            neighbours = words[max(number - 1, 0) : number] + words[number + 1 : number + 2]
-            if sign in ("-v", "-R") and any(map(self.level_of, neighbours[-1:])):
-                refuse_node(word, f"`{sign}` evaluates the name of a variable", NAME_FIX)
-            if (
-                double
-                and sign in NUMERIC_OPERATORS
-                and any(self.level_of(operand, True) for operand in neighbours)
-            ):
-                refuse_node(word, f"`[[ … {sign} … ]]` evaluates its operands as code", COMPARE_FIX)
-        if not double:
-            self.check_shape(words)
 
     def check_shape(self, words: list[Node]) -> None:
         """Reject a `[ … ]` in which a value could act as an operator."""
@@ -463,16 +453,12 @@ class ScriptAnalysis:
             return
         loose = [word for word in words if self.level_of(word) and is_unquoted_expansion(word)]
         if loose:
-            refuse_node(
-                loose[0], "Bash splits this into several words, and `[` evaluates some of them", QUOTES_FIX
-            )
+            message = "Bash splits this into several words, and `[` evaluates some of them"
+            refuse_node(loose[0], message, QUOTES_FIX)
         signs = [literal_word(word) is not None for word in words]
         if len(words) > 3 or (len(words) == 3 and not signs[1]) or (len(words) == 2 and not signs[0]):
-            refuse_node(
-                words[0],
-                "`[` could interpret a value as an operator",
-                "Write one `[ … ]` for each comparison.",
-            )
+            message = "`[` could interpret a value as an operator"
+            refuse_node(words[0], message, "Write one `[ … ]` for each comparison.")
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -491,22 +477,25 @@ class ScriptAnalysis:
         elif name == "printf":
             self.check_printf(rest)
         elif name == "test":
-            self.check_test_command(rest)
+            if rest and literal_word(rest[0]) in ("-v", "-R") and any(map(self.level_of, rest)):
+                refuse_node(rest[0], "`test -v` evaluates the name of a variable", NAME_FIX)
+            self.check_shape(rest)
         elif (program := lookup_program(name)) is not None:
             self.check_program(name, program, words, stdin_has_value)
         elif name not in PLAIN_PROGRAMS:
             self.check_unknown_program(name, words, stdin_has_value)
-        if (
-            name in QUERY_PROGRAMS
-            and (value_word := self.first_value_word(rest)) is not None
-            and node_text(value_word)[:3] != '"${'
-        ):
+        word = self.first_value_word(rest) if name in QUERY_PROGRAMS else None
+        if word is not None and node_text(word)[:3] != '"${':
             message = f"A value in the query of `{name}` can change what the query does"
             fix = "Pass it as a parameter of the query."
-            self.warnings.append(UnsafePosition(value_word.start_byte, value_word.end_byte, message, fix))
+            self.warnings.append(UnsafePosition(word.start_byte, word.end_byte, message, fix))
 
     def first_value_word(self, words: list[Node]) -> Node | None:
         return next((word for word in words if self.level_of(word) == VALUE), None)
+
+    def refuse_value_in(self, words: list[Node], message: str, fix: str) -> None:
+        if (word := self.first_value_word(words)) is not None:
+            refuse_node(word, message, fix)
 
     def check_builtin(self, name: str, words: list[Node], stdin_has_value: bool) -> None:
         for word in words[1:]:
@@ -535,17 +524,11 @@ class ScriptAnalysis:
         if words and (self.level_of(words[0]) or "%n" in (literal_word(words[0]) or "")):
             refuse_node(words[0], "`printf` uses this word as its format", "Write `printf %s {{ … }}`.")
 
-    def check_test_command(self, words: list[Node]) -> None:
-        if words and literal_word(words[0]) in ("-v", "-R") and any(map(self.level_of, words)):
-            refuse_node(words[0], "`test -v` evaluates the name of a variable", NAME_FIX)
-        self.check_shape(words)
-
     def check_unknown_program(self, name: str, words: list[Node], stdin_has_value: bool) -> None:
         """Check an unknown program: any of its words may be a program that it runs."""
         if not name and stdin_has_value:
-            refuse_node(
-                words[0], "This program could run its standard input, which contains a value", SCRIPT_FILE_FIX
-            )
+            message = "This program could run its standard input, which contains a value"
+            refuse_node(words[0], message, SCRIPT_FILE_FIX)
         for number, word in enumerate(words[1:], 1):
             known = literal_word(word)
             inner = lookup_program(program_name(word)) if known and not known.startswith("-") else None
@@ -554,50 +537,35 @@ class ScriptAnalysis:
                 return
             if not name and word.type == "process_substitution" and self.level_of(word) == VALUE:
                 refuse_node(word, "This program could run a file that contains a value", SCRIPT_FILE_FIX)
-            if (
-                not name
-                and known in ("-c", "-e", "--eval")
-                and self.first_value_word(words[number:]) is not None
-            ):
-                refuse_node(words[number + 1], "This program runs the word as code", INNER_SHELL_FIX)
+            if not name and known in ("-c", "-e", "--eval"):
+                self.refuse_value_in(words[number:], "This program runs the word as code", INNER_SHELL_FIX)
 
     def check_program(
         self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool
     ) -> None:
-        value_word = self.first_value_word(words[1:])
-        if program.kind == "words":
-            if value_word is not None:
-                refuse_node(
-                    value_word,
-                    f"`{name}` runs its words as code",
-                    SSH_FIX if name == "ssh" else ENVIRONMENT_FIX,
-                )
-            remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
-            sends = len(remote) > 1 and not any(
-                lookup_program(remote_word.rsplit("/", 1)[-1]) for remote_word in remote
-            )
-            if stdin_has_value and (program.runs_stdin or (name == "ssh" and not sends)):
-                refuse_node(
-                    words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
-                )
-            return
-        if program.kind == "options":
-            for before, word in pairwise(words):
-                option = literal_word(before) or ""
-                code = option in program.long_code_options or (
-                    option[:2] != "--" and option[-1:] in {*program.code_options}
-                )
-                joined = literal_prefix(word).split("=")[0] in program.long_code_options
-                if self.level_of(word) == VALUE and (joined or (option[:1] == "-" and code)):
-                    refuse_node(word, f"`{name}` runs this word as code", ENVIRONMENT_FIX)
-            if name not in PLAIN_PROGRAMS:
-                self.check_unknown_program(name, words, stdin_has_value)
-            return
-        if name == "xargs" and stdin_has_value:
-            refuse_node(
-                words[0], "`xargs` splits a value into words", "Use `while IFS= read -r line; do … done`."
-            )
-        self.check_words(name, program, words, stdin_has_value)
+        match program.kind:
+            case "words":
+                fix = SSH_FIX if name == "ssh" else ENVIRONMENT_FIX
+                self.refuse_value_in(words[1:], f"`{name}` runs its words as code", fix)
+                if stdin_has_value and (program.runs_stdin or (name == "ssh" and not sends_stdin(words))):
+                    refuse_stdin(name, words)
+            case "options":
+                for before, word in pairwise(words):
+                    option = literal_word(before) or ""
+                    is_letter = option[:2] != "--" and option[-1:] in {*program.code_options}
+                    is_code = option[:1] == "-" and (option in program.long_code_options or is_letter)
+                    is_joined = literal_prefix(word).split("=")[0] in program.long_code_options
+                    if is_code or is_joined:
+                        self.refuse_value_in([word], f"`{name}` runs this word as code", ENVIRONMENT_FIX)
+                if name not in PLAIN_PROGRAMS:
+                    self.check_unknown_program(name, words, stdin_has_value)
+            case "prefix":
+                if name == "xargs" and stdin_has_value:
+                    fix = "Use `while IFS= read -r line; do … done`."
+                    refuse_node(words[0], "`xargs` splits a value into words", fix)
+                self.check_prefix(name, program, words, stdin_has_value)
+            case _:
+                self.check_interpreter(name, program, words, stdin_has_value)
 
     def skip_options(self, program: ShellProgram, words: list[Node]) -> tuple[int, set[str]]:
         """Return the index of the first operand and the options before it: letters and long code options."""
@@ -623,66 +591,71 @@ class ScriptAnalysis:
             position += 1
         return position, options
 
-    def check_words(self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool) -> None:
+    def check_prefix(
+        self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool
+    ) -> None:
+        """Check a program that runs another program: the rest of its words is a command."""
         position, letters = self.skip_options(program, words)
         options, operands = words[1:position], words[position:]
-        coded = bool(letters & {*program.code_options, *program.long_code_options})
-        if program.kind == "prefix":
-            while operands and re.match(r"\w+=", literal_prefix(operands[0])) and name in ("env", "sudo"):
-                if (
-                    literal_prefix(operands[0]).split("=")[0] in EVALUATED_VARIABLES
-                    and self.level_of(operands[0]) == VALUE
-                ):
-                    refuse_node(
-                        operands[0],
-                        f"Programs evaluate the variable `{literal_prefix(operands[0])[:-1]}`",
-                        OTHER_VARIABLE_FIX,
-                    )
-                operands = operands[1:]
-            if name == "command" and any(re.match("-[vV]", literal_prefix(word)) for word in options):
-                return
-            inner = operands[program.skipped_operands :]
-            inner = inner[1:] if inner and literal_word(inner[0]) == "--" else inner
-            coded = coded or any(
-                literal_word(word) in [f"-{letter}" for letter in program.code_options] for word in inner[:1]
-            )
-            if coded and (value_word := self.first_value_word(words[1:])) is not None:
-                refuse_node(value_word, f"`{name}` runs this word as code", INNER_SHELL_FIX)
-            if stdin_has_value and not inner and name in ("sudo", "doas", "chroot"):
-                refuse_node(
-                    words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
-                )
-            self.check_command(inner, stdin_has_value)
+        while name in ("env", "sudo") and operands and re.match(r"\w+=", literal_prefix(operands[0])):
+            variable = literal_prefix(operands[0]).split("=")[0]
+            if variable in EVALUATED_VARIABLES:
+                message = f"Programs evaluate the variable `{variable}`"
+                self.refuse_value_in(operands[:1], message, OTHER_VARIABLE_FIX)
+            operands = operands[1:]
+        if name == "command" and any(re.match("-[vV]", literal_prefix(word)) for word in options):
             return
+        inner = operands[program.skipped_operands :]
+        inner = inner[1:] if inner and literal_word(inner[0]) == "--" else inner
+        code_letters = [f"-{letter}" for letter in program.code_options]
+        if is_coded(program, letters) or (inner and literal_word(inner[0]) in code_letters):
+            self.refuse_value_in(words[1:], f"`{name}` runs this word as code", INNER_SHELL_FIX)
+        if stdin_has_value and not inner and name in ("sudo", "doas", "chroot"):
+            refuse_stdin(name, words)
+        self.check_command(inner, stdin_has_value)
+
+    def check_interpreter(
+        self, name: str, program: ShellProgram, words: list[Node], stdin_has_value: bool
+    ) -> None:
+        """Check a shell, an interpreter, `awk` or `sed`: code is an option, a file or standard input."""
+        position, letters = self.skip_options(program, words)
+        options, operands = words[1:position], words[position:]
+        is_filter, coded = program.kind == "filter", is_coded(program, letters)
+        message = f"`{name}` runs this word as code"
         fix = {"shell": INNER_SHELL_FIX, "filter": AWK_FIX}.get(program.kind, ENVIRONMENT_FIX)
-        value_word = self.first_value_word(options)
-        if value_word is None and coded and program.kind != "filter":
-            value_word = self.first_value_word(operands)
-        if value_word is not None:
-            refuse_node(value_word, f"`{name}` runs this word as code", fix)
+        self.refuse_value_in(options, message, fix)
+        if coded and not is_filter:
+            self.refuse_value_in(operands, message, fix)
         self.check_inner_script(words[0], stdin_has_value)
-        if coded or (program.kind == "filter" and "f" in letters):
+        if coded or (is_filter and "f" in letters):
             return
-        first = operands[0] if operands else None
-        if first is not None and self.level_of(first) == VALUE:
-            refuse_node(
-                first,
-                f"`{name}` runs this word as code",
-                AWK_FIX if program.kind == "filter" else SCRIPT_FILE_FIX,
-            )
-        path = literal_path(first) if first is not None else "-"
-        if program.kind == "filter":
+        self.refuse_value_in(operands[:1], message, AWK_FIX if is_filter else SCRIPT_FILE_FIX)
+        if is_filter:
             return
+        path = literal_path(operands[0]) if operands else "-"
         if path in self.written_files:
-            refuse_node(first or words[0], f"`{name}` runs a file that the script writes", SCRIPT_FILE_FIX)
-        is_input = path == "-" or path.startswith(("/dev/", "/proc/"))
-        is_input = is_input or (
-            program.kind == "shell" and any(re.match("-[a-z]*s", literal_prefix(word)) for word in options)
-        )
-        if stdin_has_value and is_input:
-            refuse_node(
-                words[0], f"`{name}` runs its standard input, which contains a value", SCRIPT_FILE_FIX
-            )
+            refuse_node(operands[0], f"`{name}` runs a file that the script writes", SCRIPT_FILE_FIX)
+        reads_stdin = path == "-" or path.startswith(("/dev/", "/proc/"))
+        if program.kind == "shell":
+            reads_stdin |= any(re.match("-[a-z]*s", literal_prefix(word)) for word in options)
+        if stdin_has_value and reads_stdin:
+            refuse_stdin(name, words)
+
+
+def is_coded(program: ShellProgram, options: set[str]) -> bool:
+    """Whether one of these options of a program takes code."""
+    return bool(options & {*program.code_options, *program.long_code_options})
+
+
+def sends_stdin(words: list[Node]) -> bool:
+    """Whether the remote command of `ssh` only reads its standard input as data."""
+    remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
+    return len(remote) > 1 and not any(lookup_program(word.rsplit("/", 1)[-1]) for word in remote)
+
+
+def refuse_stdin(name: str, words: list[Node]) -> NoReturn:
+    message = f"`{name}` runs its standard input, which contains a value"
+    refuse_node(words[0], message, SCRIPT_FILE_FIX)
 
 
 # -- syntax tree helpers -------------------------------------------------------------------------------
@@ -716,6 +689,16 @@ def inner_script_text(words: list[Node], number: int) -> str | None:
         if re.fullmatch(r"-[A-Za-z]*c[A-Za-z]*", literal_word(option) or ""):
             return literal_word(word)
     return None
+
+
+def operators(node: Node) -> list[str]:
+    """Return the operators of an expansion, such as `:` and `-`."""
+    return [node_text(operator) for operator in node.children_by_field_name("operator")]
+
+
+def assigned_name(word: Node) -> str:
+    """Return the name of a variable at the start of a word, without an index or a value."""
+    return re.split(r"\W", node_text(word))[0]
 
 
 def is_variable_read(node: Node) -> bool:

@@ -9,8 +9,12 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from nerve.text.sexpr.atoms import CONSTANTS, NUMBER_LIKE_PATTERN, SYMBOL_PATTERN
 from nerve.text.sexpr.forms import (
+    CONSTANTS,
+    MAX_INTEGER,
+    MAX_SYMBOL_CHARS,
+    NUMBER_LIKE_PATTERN,
+    SYMBOL_PATTERN,
     Constant,
     Form,
     Keyword,
@@ -21,7 +25,6 @@ from nerve.text.sexpr.forms import (
     Symbol,
     VectorForm,
 )
-from nerve.text.sexpr.limits import MAX_INTEGER, MAX_SYMBOL_CHARS
 
 LINE_WIDTH: Final = 100
 SURROGATE_PATTERN: Final = re.compile("[\ud800-\udfff]")
@@ -43,18 +46,14 @@ def layout_form(form: Form, indent: int, width: int) -> str:
         case VectorForm(items) if items:
             return f"[{layout_items(items, indent + 1, width)}]"
         case ListForm(items) if len(items) > 1:
-            return layout_list(items, indent, width)
+            # Lay out a list: its head and name on the first line, the rest below, indented by two.
+            first = 2 if isinstance(items[1], Symbol) else 1
+            head = " ".join(layout_form(item, indent + 1, width) for item in items[:first])
+            if len(items) == first:
+                return f"({head})"
+            return f"({head}\n{' ' * (indent + 2)}{layout_items(items[first:], indent + 2, width)})"
         case _:
             return line
-
-
-def layout_list(items: tuple[Form, ...], indent: int, width: int) -> str:
-    """Lay out a list: its head and name on the first line, the rest below, indented by two."""
-    first = 2 if isinstance(items[1], Symbol) else 1
-    head = " ".join(layout_form(item, indent + 1, width) for item in items[:first])
-    if len(items) == first:
-        return f"({head})"
-    return f"({head}\n{' ' * (indent + 2)}{layout_items(items[first:], indent + 2, width)})"
 
 
 def layout_items(items: Iterable[Form], indent: int, width: int) -> str:
@@ -75,13 +74,22 @@ def form_on_one_line(form: Form) -> str:
     """Return a form on one line."""
     match form:
         case Symbol(name):
-            return format_sexpr_symbol(name)
+            if name in CONSTANTS or NUMBER_LIKE_PATTERN.match(name):
+                raise ValueError(f"{name!r} is not a symbol")
+            return check_symbol_name(name)
         case Keyword(name):
             return f":{check_symbol_name(name)}"
         case String(value):
-            return format_sexpr_string(value)
+            if SURROGATE_PATTERN.search(value):
+                raise ValueError(f"{value[:40]!r} contains an unpaired surrogate")
+            text = json.dumps(value, ensure_ascii=False)
+            for raw, escape in NONCHARACTER_ESCAPES.items():
+                text = text.replace(raw, escape)
+            return text
         case Number(value):
-            return format_sexpr_number(value)
+            if not math.isfinite(value) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
+                raise ValueError(f"the number {value} cannot be written")
+            return repr(value)
         case Constant(value):
             return "nil" if value is None else "true" if value else "false"
         case ListForm(items):
@@ -96,28 +104,7 @@ def form_on_one_line(form: Form) -> str:
             return f"[{' '.join(map(form_on_one_line, items))}]"
 
 
-def format_sexpr_symbol(name: str) -> str:
-    if name in CONSTANTS or NUMBER_LIKE_PATTERN.match(name):
-        raise ValueError(f"{name!r} is not a symbol")
-    return check_symbol_name(name)
-
-
 def check_symbol_name(name: str) -> str:
     if len(name) > MAX_SYMBOL_CHARS or not SYMBOL_PATTERN.fullmatch(name):
         raise ValueError(f"{name[:MAX_SYMBOL_CHARS]!r} cannot be the name of a symbol or keyword")
     return name
-
-
-def format_sexpr_string(value: str) -> str:
-    if SURROGATE_PATTERN.search(value):
-        raise ValueError(f"{value[:40]!r} contains an unpaired surrogate")
-    text = json.dumps(value, ensure_ascii=False)
-    for raw, escape in NONCHARACTER_ESCAPES.items():
-        text = text.replace(raw, escape)
-    return text
-
-
-def format_sexpr_number(value: int | float) -> str:
-    if not math.isfinite(value) or (isinstance(value, int) and abs(value) > MAX_INTEGER):
-        raise ValueError(f"the number {value} cannot be written")
-    return repr(value)

@@ -6,10 +6,23 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from nerve.text.sexpr.atoms import AtomError, parse_atom, unescape_string
-from nerve.text.sexpr.forms import Form, Keyword, ListForm, MapForm, String, VectorForm, map_key_text
-from nerve.text.sexpr.limits import MAX_FORMS, MAX_PROBLEMS, MAX_SEXPR_BYTES, MAX_SEXPR_DEPTH
-from nerve.text.source import InvalidDefinition, Position, Problem
+from nerve.text.sexpr.forms import (
+    MAX_FORMS,
+    MAX_PROBLEMS,
+    MAX_SEXPR_BYTES,
+    MAX_SEXPR_DEPTH,
+    AtomError,
+    Form,
+    Keyword,
+    ListForm,
+    MapForm,
+    String,
+    VectorForm,
+    map_key_text,
+    parse_atom,
+    unescape_string,
+)
+from nerve.text.source import Diagnostics, InvalidDefinition, Position, Problem
 
 TOKEN_PATTERN: Final = re.compile(
     r"""(?P<space>(?:[ \t\r\n]++|;[^\n]*+)++)
@@ -71,12 +84,12 @@ class BracketDiagnosis:
     """A multi-line string that is followed by text without a space."""
 
 
-class SexprReader:
+class SexprReader(Diagnostics):
     """Parses a text in one pass, with an explicit stack of open brackets."""
 
     def __init__(self, text: str, file: str, depth: int) -> None:
-        self.text, self.file, self.max_depth = text, file, depth
-        self.problems: list[Problem] = []
+        super().__init__(file, MAX_PROBLEMS)
+        self.text, self.max_depth = text, depth
         self.line, self.line_start = 1, 0
         self.last_content_line = 0
         """The last line with a token before the current offset."""
@@ -86,23 +99,7 @@ class SexprReader:
         self.closed_at: Position | None = None
 
     def read_forms(self) -> list[Form]:
-        self.refuse_invalid_text()
-        offset = 0
-        while offset < len(self.text):
-            offset = self.read_token(offset)
-        if len(self.stack) > 1:
-            last = self.diagnosis.unclosed_bracket or self.stack[-1]
-            self.fail(
-                last.position,
-                f"'{last.bracket}' is never closed",
-                f"Add a '{CLOSING_BRACKETS[last.bracket]}'.",
-            )
-        if self.problems:
-            raise InvalidDefinition(self.problems)
-        return self.stack[0].items
-
-    def refuse_invalid_text(self) -> None:
-        """Reject texts that are too long or contain invalid characters, before parsing."""
+        # Reject texts that are too long or contain invalid characters, before parsing.
         if len(self.text) > MAX_SEXPR_BYTES or len(self.text.encode("utf-8", "replace")) > MAX_SEXPR_BYTES:
             self.fail(
                 Position(),
@@ -119,6 +116,19 @@ class SexprReader:
             self.fail(
                 position, f"The character U+{code:04X} is not text", f"Is it UTF-8? Else write \\u{code:04x}."
             )
+        offset = 0
+        while offset < len(self.text):
+            offset = self.read_token(offset)
+        if len(self.stack) > 1:
+            last = self.diagnosis.unclosed_bracket or self.stack[-1]
+            self.fail(
+                last.position,
+                f"'{last.bracket}' is never closed",
+                f"Add a '{CLOSING_BRACKETS[last.bracket]}'.",
+            )
+        if self.problems:
+            raise InvalidDefinition(self.problems)
+        return self.stack[0].items
 
     def read_token(self, offset: int) -> int:
         """Read the token at `offset` and return the offset after it."""
@@ -131,33 +141,41 @@ class SexprReader:
             case "comment":
                 end = self.skip_comment(offset, position)
             case "open":
-                self.open_bracket(token, position)
+                if len(self.stack) > self.max_depth:
+                    self.fail(
+                        position,
+                        f"Brackets are nested more than {self.max_depth} deep",
+                        "Use states or helpers.",
+                    )
+                first = position.line > self.last_content_line
+                if first and self.stack[-1].should_close_before(position):
+                    self.diagnosis.unclosed_bracket = self.diagnosis.unclosed_bracket or self.stack[-1]
+                if first and len(self.stack) == 1 and position.column > 1:
+                    self.diagnosis.extra_closing = self.diagnosis.extra_closing or self.closed_at
+                self.stack.append(OpenBracket(token, position, first))
             case "close":
                 self.close_bracket(token, position)
             case "string":
-                self.add_string(token, position)
+                try:
+                    self.add_form(String(unescape_string(token[1:-1]), position))
+                except AtomError as error:
+                    self.add(position.at_offset(token, error.offset + 1), error.message, error.fix)
             case "atom":
                 self.add_atom(token, position)
         if kind in ("string", "atom") and self.text[end : end + 1] not in BOUNDARY:
-            self.report_missing_space(token, position, end)
+            if token[0] == '"' and self.text[end] == ":":
+                self.fail(position, "This is JSON syntax", "Write {:key value}, without commas.")
+            if token[0] == '"' and "\n" in token:
+                self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
+            self.add(position, f"Missing space after {token[:40]}", "Add one.")
         if kind in ("space", "comment", "string"):
-            self.count_lines(offset, end)
+            lines = self.text.count("\n", offset, end)
+            if lines:
+                self.line += lines
+                self.line_start = self.text.rindex("\n", offset, end) + 1
         if kind != "space":
             self.last_content_line = self.line
         return end
-
-    def report_missing_space(self, token: str, position: Position, end: int) -> None:
-        if token[0] == '"' and self.text[end] == ":":
-            self.fail(position, "This is JSON syntax", "Write {:key value}, without commas.")
-        if token[0] == '"' and "\n" in token:
-            self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
-        self.add_problem(position, f"Missing space after {token[:40]}", "Add one.")
-
-    def count_lines(self, start: int, end: int) -> None:
-        lines = self.text.count("\n", start, end)
-        if lines:
-            self.line += lines
-            self.line_start = self.text.rindex("\n", start, end) + 1
 
     def skip_comment(self, offset: int, position: Position) -> int:
         """Skip a block comment, which may be nested, and return the offset after it."""
@@ -167,18 +185,6 @@ class SexprReader:
             if not level:
                 return mark.end()
         return self.fail(position, "'#|' is never closed", "Add a '|#'.")
-
-    def open_bracket(self, bracket: str, position: Position) -> None:
-        if len(self.stack) > self.max_depth:
-            self.fail(
-                position, f"Brackets are nested more than {self.max_depth} deep", "Use states or helpers."
-            )
-        first = position.line > self.last_content_line
-        if first and self.stack[-1].should_close_before(position):
-            self.diagnosis.unclosed_bracket = self.diagnosis.unclosed_bracket or self.stack[-1]
-        if first and len(self.stack) == 1 and position.column > 1:
-            self.diagnosis.extra_closing = self.diagnosis.extra_closing or self.closed_at
-        self.stack.append(OpenBracket(bracket, position, first))
 
     def close_bracket(self, bracket: str, position: Position) -> None:
         opened = self.stack[-1]
@@ -207,37 +213,25 @@ class SexprReader:
         pairs: dict[str, tuple[Keyword | String, Form]] = {}
         for key, value in zip(items[::2], items[1::2], strict=False):
             if not isinstance(key, Keyword | String):
-                self.add_problem(
-                    key.position, "A map key must be a keyword or a string", 'Write :key or "key".'
-                )
+                self.add(key.position, "A map key must be a keyword or a string", 'Write :key or "key".')
             elif map_key_text(key) in pairs:
-                self.add_problem(
-                    key.position, f"The key '{map_key_text(key)[:40]}' is duplicated", "Remove one."
-                )
+                self.add(key.position, f"The key '{map_key_text(key)[:40]}' is duplicated", "Remove one.")
             else:
                 pairs[map_key_text(key)] = (key, value)
         if len(items) % 2:
-            self.add_problem(items[-1].position, "A key without a value", "Write a map as {:key value …}.")
+            self.add(items[-1].position, "A key without a value", "Write a map as {:key value …}.")
         return MapForm(tuple(pairs.values()), position)
-
-    def add_string(self, token: str, position: Position) -> None:
-        try:
-            self.add_form(String(unescape_string(token[1:-1]), position))
-        except AtomError as error:
-            self.add_problem(position.at_offset(token, error.offset + 1), error.message, error.fix)
 
     def add_atom(self, token: str, position: Position) -> None:
         try:
             self.add_form(parse_atom(token, position))
         except AtomError as error:
-            self.add_problem(position.at_offset(token, error.offset), error.message, error.fix)
+            self.add(position.at_offset(token, error.offset), error.message, error.fix)
 
     def report_unknown_character(self, offset: int, position: Position) -> int:
         if self.text[offset] == '"':
             self.fail_unclosed_string(self.diagnosis.unclosed_string or position)
-        self.add_problem(
-            position, f"{self.text[offset]!r} is not a space", "Use plain spaces and line breaks."
-        )
+        self.add(position, f"{self.text[offset]!r} is not a space", "Use plain spaces and line breaks.")
         return offset + 1
 
     def fail_unclosed_string(self, position: Position) -> NoReturn:
@@ -250,11 +244,3 @@ class SexprReader:
         if self.form_count > MAX_FORMS:
             self.fail(form.position, f"The text has more than {MAX_FORMS} forms", "Split it.")
         self.stack[-1].items.append(form)
-
-    def add_problem(self, position: Position, message: str, fix: str = "") -> None:
-        self.problems.append(Problem(self.file, position, message, fix))
-        if len(self.problems) >= MAX_PROBLEMS:
-            raise InvalidDefinition(self.problems)
-
-    def fail(self, position: Position, message: str, fix: str = "") -> NoReturn:
-        raise InvalidDefinition([*self.problems, Problem(self.file, position, message, fix)])

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
+from nerve.notations import json_schemas
 from nerve.notations.json_steps import step_schema as steps_shape
-from nerve.notations.yaml_prompts import chain_form as prompt_steps
-from nerve.notations.yaml_prompts import graph_form as prompt_nodes
-from nerve.notations.yaml_prompts import parsing as prompts_shape
-from nerve.spec import json_schemas
+from nerve.notations.yaml_prompts import forms
 from nerve.spec.models import KINDS
 from nerve.text.json_reader import parse_located_json
 from nerve.text.yaml_reader import load_yaml
@@ -31,7 +29,7 @@ NAMES = {
 @pytest.mark.parametrize("name", json_schemas.schema_files())
 def test_the_committed_schemas_are_up_to_date(name: str) -> None:
     written = (ROOT / "schemas" / name).read_text()
-    assert written == json_schemas.schema_files()[name], "run: python -m nerve.spec.json_schemas"
+    assert written == json_schemas.schema_files()[name], "run: python -m nerve.notations.json_schemas"
 
 
 def test_one_command_writes_the_schemas(tmp_path: Path) -> None:
@@ -41,23 +39,22 @@ def test_one_command_writes_the_schemas(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("S2-24")
 def test_the_schema_of_steps_has_the_keys_of_the_reader() -> None:
-    assert json_schemas.WORKFLOW_PROPERTIES.keys() == steps_shape.WORKFLOW_SCHEMA.keys()
-    assert json_schemas.STEP_PROPERTIES.keys() == steps_shape.STEP_SCHEMA.keys()
-    assert json_schemas.REQUIRED_KEYS == steps_shape.REQUIRED_KEYS
-    for type, keys in steps_shape.STEP_TYPE_SCHEMAS.items():
-        assert json_schemas.STEP_TYPES[type].keys() == keys.keys()
+    made = json_schemas.steps_schema()
+    assert made["properties"].keys() == steps_shape.WORKFLOW_SCHEMA.keys()
+    by_type = {step["properties"]["type"]["const"]: step for step in made["$defs"]["step"]["oneOf"]}
+    assert by_type.keys() == steps_shape.STEP_TYPE_SCHEMAS.keys()
+    for type, step in by_type.items():
+        assert step["properties"].keys() == steps_shape.step_keys(type, 0).keys()
+        assert step["required"] == ["id", "type", *steps_shape.REQUIRED_KEYS[type]]
 
 
 def test_the_schema_of_prompts_has_the_keys_of_the_reader() -> None:
     made = json_schemas.prompts_schema()
-    assert set(made["oneOf"][0]["properties"]) == {"steps", *prompts_shape.WORKFLOW_KEYS}
-    assert set(made["$defs"]["step"]["properties"]) == set(prompt_steps.STEP_KEYS)
-    assert json_schemas.AGENT_PROPERTIES.keys() == set(prompts_shape.AGENT_KEYS)
-    assert json_schemas.common_properties("node").keys() == set(prompts_shape.NODE_KEYS)
-    assert json_schemas.GATE_PROPERTIES.keys() == set(prompt_nodes.GATE_KEYS)
-    assert {key: set(more) for key, (_, more) in json_schemas.GRAPH_NODE_PROPERTIES.items()} == {
-        key: set(more) for key, (_, more) in prompt_nodes.ACTIONS.items()
-    }
+    assert set(made["oneOf"][0]["properties"]) == {"steps", *forms.WORKFLOW_KEYS}
+    assert set(made["$defs"]["step"]["properties"]) == set(forms.STEP_KEYS)
+    assert set(made["$defs"]["gate"]["properties"]) == set(forms.GATE_KEYS)
+    nodes = {node["required"][1]: set(node["properties"]) for node in made["$defs"]["node"]["anyOf"]}
+    assert nodes == {key: set(forms.node_keys([key])) for key in forms.ACTIONS}
 
 
 PART = {"id": "b", "type": "condition", "condition": "1", "else": None}
