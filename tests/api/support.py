@@ -25,6 +25,19 @@ def with_workflows(session: Session) -> Api:
         return await ctx.gate("What?")
 
     @session.workflow
+    async def basket(ctx: Any) -> list[Any]:
+        items: list[Any] = []
+
+        def add(item: Any) -> int:
+            items.append(item)
+            return len(items)
+
+        ctx.query("items", lambda: items)
+        ctx.update("add", add)
+        items.append(await ctx.receive("orders"))
+        return items
+
+    @session.workflow
     async def nested(ctx: Any) -> Any:
         return await ctx.run_workflow("ask")
 

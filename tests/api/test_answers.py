@@ -142,6 +142,16 @@ async def test_a_gate_of_a_child_run_is_answered_through_its_parent_or_itself(
         assert again == reply
 
 
+@pytest.mark.parametrize("name", ["/ask/gate", "ask/gate", "gate", "/ask/g", "ga"])
+async def test_a_gate_of_a_child_run_is_found_by_the_names_that_the_terminal_accepts(
+    api: Api, name: str
+) -> None:
+    run = await api.start(workflow="nested", wait=True)
+    assert run.gates[0].path == "/ask/gate"
+    reply = await api.answer(run=run.run_id, gate=name, answer="yes")
+    assert reply.gate_id == run.gates[0].gate_id
+
+
 async def test_an_unknown_gate_is_not_found(api: Api) -> None:
     run = await api.start(workflow="ask", wait=True)
     assert (await refusal(api.answer(run=run.run_id, gate="nobody", answer="yes"))).code == "not_found"
@@ -270,7 +280,7 @@ async def test_many_gates_are_answered_at_once_and_no_answer_is_lost(
     api: Api, count: int, by_gate: bool
 ) -> None:
     runs = await asyncio.gather(*(api.start(workflow="open_question", wait=True) for _ in range(count)))
-    assert len((await api.gates()).gates) == count
+    assert len((await api.gates(limit=1000)).gates) == count
     replies = await asyncio.gather(
         *(
             api.answer(
@@ -368,6 +378,20 @@ async def test_a_gate_can_be_named_by_a_unique_prefix(api: Api) -> None:
     assert (await api.answer(gate=ready.gate_id[:-1], answer="c")).node_id == "ready"
     assert (await api.answer(run=run.run_id, gate="review_f", answer="b")).node_id == "review_final"
     assert (await refusal(api.answer(gate="rev", answer="b"))).code == "not_found"
+
+
+async def test_a_node_with_several_open_gates_must_be_named_by_gate(api: Api) -> None:
+    GateNode("review", api.session, "Well?")
+
+    @api.session.workflow
+    async def twice(ctx: Any) -> Any:
+        return await asyncio.gather(ctx.run("review"), ctx.run("review"))
+
+    run = await api.start(workflow="twice", wait=True)
+    gates = (await settled(api, run.run_id, 2)).gates
+    error = await refusal(api.answer(run=run.run_id, gate="review", answer="x"))
+    assert (error.code, error.fix) == ("conflict", "Name the gate by its id.")
+    assert all(gate.gate_id in error.message for gate in gates)
 
 
 async def test_a_gate_is_returned_with_its_content_to_review(api: Api) -> None:

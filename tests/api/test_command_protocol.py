@@ -8,13 +8,12 @@ import pytest
 
 from api.support import with_workflows
 from nerve import Session
-from nerve.api import Api, ApiError
+from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.callers import Caller
 from nerve.api.command_protocol import (
     COMMAND_RULES,
     CommandType,
     handle_command,
-    required_command_scope,
-    stream_replies,
     with_command_names,
 )
 from nerve.server.handlers.workflow_handler import WorkflowHandler
@@ -194,24 +193,23 @@ async def test_errors_have_the_wording_of_the_seeds_and_a_code(api: Api) -> None
         assert (await handle_command(api, command))["code"] == "bad_request"  # type: ignore[arg-type]
 
 
-async def test_a_subscription_streams_replies_on_an_open_connection(api: Api) -> None:
+async def test_a_subscription_names_the_streams_to_use_instead_of_a_command(api: Api) -> None:
+    command = {"type": "SUBSCRIBE_WORKFLOW", "params": {"run_id": await at_gate(api)}, "request_id": "s"}
+    reply = await handle_command(api, command)
+    assert (reply["code"], reply["request_id"]) == ("bad_request", "s")
+    assert reply["fix"] == "Use GET /events/workflow/{run_id}, or subscribe on the WebSocket /ws."
+
+
+async def test_the_handler_yields_the_events_of_a_run_until_it_ends(
+    api: Api, handler: WorkflowHandler
+) -> None:
     run = await at_gate(api)
-    command = {"type": "SUBSCRIBE_WORKFLOW", "params": {"run_id": run}, "request_id": "s"}
-    assert (await handle_command(api, command))["code"] == "bad_request"
     seen = []
-    async for reply in stream_replies(api, command):
-        assert reply["request_id"] == "s"
-        seen.append(reply.get("event", {}).get("event_type") or reply["data"]["status"])
+    async for event in handler.subscribe_workflow({"run_id": run}):
+        seen.append(event["event_type"])
         if seen[-1] == "gate_waiting":
             await do(api, "ANSWER_GATE", run_id=run, answer="yes")
-    assert seen == ["workflow_started", "gate_waiting", "gate_answered", "workflow_completed", "ended"]
-    [reply] = [
-        reply
-        async for reply in stream_replies(api, {"type": "subscribe_workflow", "params": {"run_id": "x"}})
-    ]
-    assert reply["error"] == "Workflow run 'x' not found"
-    [reply] = [reply async for reply in stream_replies(api, {"type": "list_workflows"})]
-    assert reply["success"]
+    assert seen == ["workflow_started", "gate_waiting", "gate_answered", "workflow_completed"]
 
 
 @pytest.mark.parametrize(
@@ -227,11 +225,12 @@ async def test_a_subscription_streams_replies_on_an_open_connection(api: Api) ->
         {"after": 1.5},
     ],
 )
-async def test_an_invalid_subscription_has_one_reply(api: Api, params: dict[str, Any]) -> None:
+async def test_an_invalid_subscription_is_rejected(
+    api: Api, handler: WorkflowHandler, params: dict[str, Any]
+) -> None:
     run = await at_gate(api)
-    command = {"type": "subscribe_workflow", "params": {"run_id": run} | params, "request_id": 1}
-    [reply] = [reply async for reply in stream_replies(api, command)]
-    assert (reply["success"], reply["code"], reply["request_id"]) == (False, "bad_request", 1)
+    with pytest.raises(ValueError):
+        _ = [event async for event in handler.subscribe_workflow({"run_id": run} | params)]
 
 
 @pytest.mark.parametrize(
@@ -271,17 +270,29 @@ async def test_omitted_command_parameters_may_be_null(api: Api) -> None:
 
 def test_a_command_requires_the_scope_of_its_operation() -> None:
     scopes = {
-        name: required_command_scope({"type": name})
-        for name in ("execute_workflow", "ANSWER_GATE", "list_workflows", "?")
+        name: OPERATIONS[COMMAND_RULES[CommandType(name)].operation].scope
+        for name in ("execute_workflow", "ANSWER_GATE", "list_workflows")
     }
-    assert list(scopes.values()) == ["run", "answer", "read", "read"]
+    assert list(scopes.values()) == ["run", "answer", "read"]
+
+
+async def test_a_caller_without_the_scope_of_a_command_is_refused_before_its_parameters(api: Api) -> None:
+    reader = api.as_caller(Caller("token:read", "http", "read"))
+    for kind in CommandType:
+        allowed = OPERATIONS[COMMAND_RULES[kind].operation].scope == "read"
+        for params in ({}, {"run_id": "nobody", "workflow_id": "hello", "answer": "yes"}):
+            given = {name: params[name] for name in COMMAND_RULES[kind].parameter_names if name in params}
+            reply = await handle_command(reader, {"type": kind.value, "params": given})
+            assert (reply.get("code") == "forbidden") is not allowed, (kind, reply)
+    assert (await handle_command(reader, {"type": "?"}))["code"] == "bad_request"
+    assert api.session.list_workflow_runs() == []
 
 
 @pytest.mark.requirement("S0-56")
 async def test_the_handler_has_a_method_for_every_command(handler: WorkflowHandler) -> None:
     begun = await handler.execute_workflow({"workflow_id": "ask", "wait": True})
     assert begun["state"] == "waiting"
-    assert len((await handler.list_workflows({}))["workflows"]) == 5
+    assert len((await handler.list_workflows({}))["workflows"]) == 6
     assert (await handler.get_workflow_run({"run_id": begun["run_id"]}))["run"]["state"] == "waiting"
     assert len((await handler.list_workflow_runs({"workflow_id": "ask", "state": "waiting"}))["runs"]) == 1
     assert (await handler.answer_gate({"run_id": begun["run_id"], "answer": "yes"}))["success"]
@@ -326,7 +337,7 @@ async def test_commands_use_the_named_session() -> None:
         with_workflows(one)
         handler = WorkflowHandler(Registry(one, two))
         assert (await handler.list_workflows({"session_id": "two"}))["workflows"] == []
-        assert len((await handler.list_workflows({}))["workflows"]) == 5
+        assert len((await handler.list_workflows({}))["workflows"]) == 6
 
 
 async def test_a_finished_run_is_not_reported_as_stopped(api: Api) -> None:

@@ -23,7 +23,7 @@ async def over(api: Api, run_id: str) -> Any:
     """Return the run when it has ended."""
     run = api.session.get_workflow_run(run_id)
     assert run is not None
-    await run._wait_until_ended()
+    await run.wait_until_ended()
     return await api.run(run=run_id)
 
 

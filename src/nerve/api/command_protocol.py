@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from nerve.api import OPERATIONS, Api, ApiError, errors
 from nerve.api.errors import InvalidRequest, RunNotFound
-from nerve.api.models import GateResponse, RunResponse
-from nerve.api.operations import Scope
+from nerve.api.event_hub import EventFrame
+from nerve.api.models import AnswerResponse, GateResponse, RunPage, RunResponse, WorkflowPage
+from nerve.api.permissions import check_permission
 from nerve.api.request_parsing import add_idempotency_key, parse_request
 from nerve.core.suggest import did_you_mean_hint
 
@@ -55,12 +56,36 @@ MAX_LISTED_RUNS = 1000
 """Maximum number of runs in a list."""
 
 
-async def execute_workflow(api: Api, params: Params) -> dict[str, Any]:
-    """Start a run. With `wait`, return when it ends or waits at a gate."""
-    arguments = pick_parameters(params, "input", "params", "key", "wait")
-    run = await api.start(workflow=require_parameter(params, "workflow_id"), **arguments)
+class CommandRule(NamedTuple):
+    """The operation of a command, the field of the operation that each parameter sets, and the reply."""
+
+    operation: str
+    fields: Mapping[str, str]
+    required: tuple[str, ...]
+    make_reply: Callable[[Any, Params], dict[str, Any]] | None
+    """None for a command that needs a streaming connection."""
+    fixed_fields: Mapping[str, Any] = {}
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(self.fields)
+
+    def arguments(self, params: Params) -> dict[str, Any]:
+        """Return the fields of the operation; null means omitted, except for an answer."""
+        return dict(self.fixed_fields) | {
+            field: params[name]
+            for name, field in self.fields.items()
+            if params.get(name) is not None or (name in params and field == "answer")
+        }
+
+    def find_missing(self, arguments: Mapping[str, Any]) -> str | None:
+        return next((name for name in self.required if self.fields[name] not in arguments), None)
+
+
+def started_reply(run: RunResponse, params: Params) -> dict[str, Any]:
+    """Return the reply to a start; with `wait`, it has the outcome or the open gates."""
     reply: dict[str, Any] = {"run_id": run.run_id, "workflow_id": run.workflow, "state": run.state}
-    if not arguments.get("wait"):
+    if not params.get("wait"):
         return reply | {"status": "started"}
     if run.state == "completed":
         reply["result"] = run.result
@@ -74,133 +99,117 @@ async def execute_workflow(api: Api, params: Params) -> dict[str, Any]:
     return reply | {"status": run.state} | ({"held": run.held} if run.held else {})
 
 
-async def list_workflows(api: Api, params: Params) -> dict[str, Any]:
-    return {"workflows": [workflow.model_dump(mode="json") for workflow in (await api.workflows()).workflows]}
+def workflows_reply(page: WorkflowPage, params: Params) -> dict[str, Any]:
+    return {"workflows": [workflow.model_dump(mode="json") for workflow in page.workflows]}
 
 
-async def get_workflow_run(api: Api, params: Params) -> dict[str, Any]:
-    run = await api.run(run=require_parameter(params, "run_id"))
+def run_reply(run: RunResponse, params: Params) -> dict[str, Any]:
     return {"run": legacy_run_fields(run), "run_id": run.run_id, "state": run.state, "status": run.state}
 
 
-async def list_workflow_runs(api: Api, params: Params) -> dict[str, Any]:
+def runs_reply(page: RunPage, params: Params) -> dict[str, Any]:
     """Return the runs, newest last."""
-    page = await api.runs(**pick_parameters(params, "state", workflow="workflow_id"), limit=MAX_LISTED_RUNS)
     return {"runs": [legacy_run_fields(run) for run in reversed(page.runs)], "more": page.more}
 
 
-async def answer_gate(api: Api, params: Params) -> dict[str, Any]:
-    """Answer the open gate of a run, or the gate `gate_id`."""
-    answer = params["input"] if "input" in params else require_parameter(params, "answer")
-    arguments = pick_parameters(params, "key", "reason", gate="gate_id")
-    response = await api.answer(run=require_parameter(params, "run_id"), answer=answer, **arguments)
-    return {"success": True, "status": "input_sent", "run_id": response.run_id, "gate_id": response.gate_id}
+def answered_reply(answer: AnswerResponse, params: Params) -> dict[str, Any]:
+    return {"success": True, "status": "input_sent", "run_id": answer.run_id, "gate_id": answer.gate_id}
 
 
-async def workflow_input(api: Api, params: Params) -> dict[str, Any]:
-    """Like answer_gate(), with the parameter name and the error message of the other vocabulary."""
-    if "answer" not in params and "input" not in params:
-        require_parameter(params, "input")
-    try:
-        return await answer_gate(api, params)
-    except RunNotFound as error:
-        raise ApiError(error.code, f"No active run: {params['run_id']}", error.fix) from error
+def run_status_reply(run: RunResponse, status: str) -> dict[str, Any]:
+    return {"success": True, "status": status, "run_id": run.run_id, "state": run.state}
 
 
-async def cancel_workflow(api: Api, params: Params) -> dict[str, Any]:
-    run = await api.stop(run=require_parameter(params, "run_id"), **pick_parameters(params, "reason", "key"))
+def stopped_reply(run: RunResponse, params: Params) -> dict[str, Any]:
     return run_status_reply(run, run.state if run.state in ("completed", "failed") else "stopped")
 
 
-async def pause_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return run_status_reply(
-        await api.pause(run=require_parameter(params, "run_id"), **pick_parameters(params, "key")), "paused"
-    )
-
-
-async def resume_workflow(api: Api, params: Params) -> dict[str, Any]:
-    return run_status_reply(
-        await api.resume(run=require_parameter(params, "run_id"), **pick_parameters(params, "key")), "resumed"
-    )
-
-
-async def subscribe_workflow(api: Api, params: Params) -> AsyncIterator[dict[str, Any]]:
-    """Yield the recorded and then the new events of a run, until it ends."""
-    request: Any = parse_request(
-        OPERATIONS["events"], {"run": require_parameter(params, "run_id"), **pick_parameters(params, "after")}
-    )
-    async for event in api.hub.watch(request.run, request.after):
-        yield event.model_dump(mode="json")
-
-
-async def reject_subscription(api: Api, params: Params) -> dict[str, Any]:
-    fix = "Use the Unix socket, or GET /events/workflow/{run_id}."
-    raise ApiError("bad_request", "subscribe_workflow requires a streaming connection", fix)
-
-
-class CommandRule(NamedTuple):
-    """The handler of a command, the API operation that defines its scope, and its parameters."""
-
-    handler: Callable[[Api, Params], Awaitable[dict[str, Any]]]
-    operation: str
-    parameter_names: tuple[str, ...]
-
-
-START_RULE = CommandRule(execute_workflow, "start", ("workflow_id", "input", "params", "wait", "key"))
-SHOW_RUN_RULE = CommandRule(get_workflow_run, "run", ("run_id",))
-ANSWER_RULE = CommandRule(answer_gate, "answer", ("run_id", "gate_id", "answer", "input", "reason", "key"))
-STOP_RULE = CommandRule(cancel_workflow, "stop", ("run_id", "reason", "key"))
+START_RULE = CommandRule(
+    "start",
+    {"workflow_id": "workflow", "input": "input", "params": "params", "wait": "wait", "key": "key"},
+    ("workflow_id",),
+    started_reply,
+)
+ANSWER_RULE = CommandRule(
+    "answer",
+    {
+        "run_id": "run",
+        "gate_id": "gate",
+        "answer": "answer",
+        "input": "answer",
+        "reason": "reason",
+        "key": "key",
+    },
+    ("answer", "run_id"),
+    answered_reply,
+)
+SHOW_RUN_RULE = CommandRule("run", {"run_id": "run"}, ("run_id",), run_reply)
+STOP_RULE = CommandRule(
+    "stop", {"run_id": "run", "reason": "reason", "key": "key"}, ("run_id",), stopped_reply
+)
+PAUSE_RULE = CommandRule(
+    "pause", {"run_id": "run", "key": "key"}, ("run_id",), lambda run, _: run_status_reply(run, "paused")
+)
 
 COMMAND_RULES = {
     CommandType.EXECUTE_WORKFLOW: START_RULE,
     CommandType.START_WORKFLOW: START_RULE,
-    CommandType.LIST_WORKFLOWS: CommandRule(list_workflows, "workflows", ()),
+    CommandType.LIST_WORKFLOWS: CommandRule("workflows", {}, (), workflows_reply),
     CommandType.GET_WORKFLOW_RUN: SHOW_RUN_RULE,
     CommandType.WORKFLOW_STATUS: SHOW_RUN_RULE,
-    CommandType.LIST_WORKFLOW_RUNS: CommandRule(list_workflow_runs, "runs", ("workflow_id", "state")),
+    CommandType.LIST_WORKFLOW_RUNS: CommandRule(
+        "runs", {"workflow_id": "workflow", "state": "state"}, (), runs_reply, {"limit": MAX_LISTED_RUNS}
+    ),
     CommandType.ANSWER_GATE: ANSWER_RULE,
-    CommandType.WORKFLOW_INPUT: ANSWER_RULE._replace(handler=workflow_input),
+    CommandType.WORKFLOW_INPUT: ANSWER_RULE._replace(required=("input", "run_id")),
     CommandType.CANCEL_WORKFLOW: STOP_RULE,
     CommandType.STOP_WORKFLOW: STOP_RULE,
-    CommandType.PAUSE_WORKFLOW: CommandRule(pause_workflow, "pause", ("run_id", "key")),
-    CommandType.RESUME_WORKFLOW: CommandRule(resume_workflow, "resume", ("run_id", "key")),
-    CommandType.SUBSCRIBE_WORKFLOW: CommandRule(reject_subscription, "events", ("run_id", "after")),
+    CommandType.PAUSE_WORKFLOW: PAUSE_RULE,
+    CommandType.RESUME_WORKFLOW: PAUSE_RULE._replace(
+        operation="resume", make_reply=lambda run, _: run_status_reply(run, "resumed")
+    ),
+    CommandType.SUBSCRIBE_WORKFLOW: CommandRule(
+        "events", {"run_id": "run", "after": "after"}, ("run_id",), None
+    ),
 }
+
+
+async def execute_command(api: Api, kind: CommandType, params: Params) -> dict[str, Any]:
+    """Execute a command and return its reply; raise ApiError if it fails."""
+    rule = COMMAND_RULES[kind]
+    arguments = rule.arguments(params)
+    if (missing := rule.find_missing(arguments)) is not None:
+        check_permission(api.caller, OPERATIONS[rule.operation], arguments)
+        raise ApiError("bad_request", f"Missing required parameter: {missing}")
+    if rule.make_reply is None:
+        fix = "Use GET /events/workflow/{run_id}, or subscribe on the WebSocket /ws."
+        raise ApiError("bad_request", f"{kind.value} requires a streaming connection", fix)
+    try:
+        return rule.make_reply(await api.perform(rule.operation, arguments), params)
+    except RunNotFound as error:
+        if kind is not CommandType.WORKFLOW_INPUT:
+            raise
+        raise ApiError(error.code, f"No active run: {params['run_id']}", error.fix) from error
+
+
+def subscribe_workflow(api: Api, params: Params) -> AsyncGenerator[list[EventFrame], None]:
+    """Return the recorded and then the new events of a run in batches, until it ends."""
+    rule = COMMAND_RULES[CommandType.SUBSCRIBE_WORKFLOW]
+    arguments = rule.arguments(params)
+    if (missing := rule.find_missing(arguments)) is not None:
+        raise ApiError("bad_request", f"Missing required parameter: {missing}")
+    request: Any = parse_request(OPERATIONS[rule.operation], arguments)
+    return api.hub.watch_run(request.run, request.after)
 
 
 async def handle_command(api: Api, command: Mapping[str, Any]) -> dict[str, Any]:
     """Execute `{"type": …, "params": {…}}`; return `success` with `data`, or with `error` and `code`."""
     try:
         kind, params = parse_command(api, command)
-        reply = {"success": True, "data": await COMMAND_RULES[kind].handler(api, params)}
+        reply = {"success": True, "data": await execute_command(api, kind, params)}
     except ApiError as error:
         reply = error_reply(with_command_names(error, command))
     return with_request_id(command, reply)
-
-
-async def stream_replies(api: Api, command: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
-    """Like handle_command(), for a streaming connection: a subscription yields a reply for each event."""
-    if not is_subscription_command(command):
-        yield await handle_command(api, command)
-        return
-    try:
-        async for event in subscribe_workflow(api, parse_command(api, command)[1]):
-            yield with_request_id(command, {"success": True, "event": event})
-        yield with_request_id(command, {"success": True, "data": {"status": "ended"}})
-    except Exception as error:
-        yield with_request_id(command, error_reply(with_command_names(convert_and_log_error(error), command)))
-
-
-def is_subscription_command(command: Mapping[str, Any]) -> bool:
-    return str(command.get("type")).upper() == CommandType.SUBSCRIBE_WORKFLOW.name
-
-
-def required_command_scope(command: Mapping[str, Any]) -> Scope:
-    """Return the scope that a command requires. An unknown command requires "read", to get its error."""
-    try:
-        return OPERATIONS[COMMAND_RULES[CommandType(str(command.get("type")))].operation].scope
-    except ValueError:
-        return "read"
 
 
 def parse_command(api: Api, command: Mapping[str, Any]) -> tuple[CommandType, Params]:
@@ -234,12 +243,6 @@ def with_command_names(error: ApiError, command: Mapping[str, Any]) -> ApiError:
     )
 
 
-def require_parameter(params: Params, name: str) -> Any:
-    if params.get(name) is None and not (name == "answer" and name in params):
-        raise ApiError("bad_request", f"Missing required parameter: {name}")
-    return params[name]
-
-
 def with_idempotency_key(command: dict[str, Any], key: str | None) -> dict[str, Any]:
     """Return the command with the key of the Idempotency-Key header, if it accepts one."""
     try:
@@ -251,14 +254,6 @@ def with_idempotency_key(command: dict[str, Any], key: str | None) -> dict[str, 
         add_idempotency_key(params, "key", key)
         return command | {"params": params}
     return command
-
-
-def pick_parameters(params: Params, *names: str, **others: str) -> dict[str, Any]:
-    """Return the given parameters under their API names (`others`: API name to parameter), without nulls."""
-    api_names = {name: name for name in names} | others
-    return {
-        name: params[parameter] for name, parameter in api_names.items() if params.get(parameter) is not None
-    }
 
 
 def convert_and_log_error(error: Exception) -> ApiError:
@@ -276,10 +271,6 @@ def error_reply(error: ApiError) -> dict[str, Any]:
 def with_request_id(command: Mapping[str, Any], reply: dict[str, Any]) -> dict[str, Any]:
     """Return the reply with the `request_id` of the command, if it has one."""
     return reply | ({"request_id": command["request_id"]} if "request_id" in command else {})
-
-
-def run_status_reply(run: RunResponse, status: str) -> dict[str, Any]:
-    return {"success": True, "status": status, "run_id": run.run_id, "state": run.state}
 
 
 def legacy_gate_fields(gate: GateResponse) -> dict[str, Any]:

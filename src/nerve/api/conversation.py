@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from nerve.api import Api, ApiError, Operation, models
+from nerve.api import OPERATIONS, Api, ApiError, Operation, models
 from nerve.api.idempotency import execute_once
+from nerve.api.permissions import require_scope
 from nerve.api.request_parsing import parse_request
 from nerve.core.workflow import GateInfo
+from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.local_engine import UNREADABLE_REASON
-from nerve.engine.recovery import OPEN_STATES
 from nerve.notations.workflow_files import discover
 from nerve.project.discovery import PROJECT_FOLDER_NAMES
 from nerve.router import Candidate, answer_command, candidates_of, offers_in
@@ -120,6 +121,7 @@ async def answer_conversation_gate(
     api: Api, conversation: str, arguments: list[str], key: str | None = None
 ) -> str:
     """Answer a gate of the runs of a conversation, and return the reply."""
+    require_scope(api.caller, OPERATIONS["answer"].scope)
     gates = conversation_gates(api, conversation)
     name, _, rest = arguments[0].strip().partition(" ") if arguments else ("", "", "")
     named_gates = [gate for gate in gates if rest.strip() and name in (gate.gate_id, gate.node_id, gate.path)]
@@ -141,7 +143,7 @@ async def answer_conversation_gate(
 
 def conversation_gates(api: Api, conversation: str) -> list[GateInfo]:
     engine = api.session.engine
-    rows = engine.store.runs(session=api.session.name, conversation=conversation, states=OPEN_STATES)
+    rows = engine.store.runs(session=api.session.name, conversation=conversation, states=OPEN_STATE_VALUES)
     runs = [engine.run_handle(row) for row in rows if engine.has_workflow(row)]
     return list({gate.gate_id: gate for run in runs for gate in run.pending_gates}.values())
 

@@ -18,45 +18,28 @@ from nerve.errors import (
     WorkflowAbsent,
 )
 
-STATUS_BY_CODE = {
-    "bad_request": 400,
-    "unauthorized": 401,
-    "forbidden": 403,
-    "not_found": 404,
-    "not_allowed": 405,
-    "timeout": 408,
-    "conflict": 409,
-    "gone": 410,
-    "too_large": 413,
-    "unsupported": 415,
-    "misdirected": 421,
-    "refused": 422,
-    "too_many": 429,
-    "internal": 500,
-    "busy": 503,
-    "storage_full": 507,
+ERROR_CODES = {
+    "bad_request": (400, "See the accepted fields: nerve schema openapi"),
+    "unauthorized": (401, "Send the token as: Authorization: Bearer TOKEN"),
+    "forbidden": (403, "Use a token with the required scope."),
+    "not_found": (404, "See the lists: nerve runs, nerve workflow list"),
+    "not_allowed": (405, "See the accepted methods: nerve schema openapi"),
+    "timeout": (408, "Send the request again."),
+    "conflict": (409, "See the state of the run: nerve status RUN"),
+    "gone": (410, "See the outcome of the run: nerve status RUN"),
+    "too_large": (413, "Send less, or put it into a file."),
+    "unsupported": (415, "Send JSON, with Content-Type: application/json"),
+    "misdirected": (421, "Use the address that the server printed."),
+    "refused": (422, "Correct it and try again."),
+    "too_many": (429, "Try again in a second."),
+    "internal": (500, "See the log of the server."),
+    "busy": (503, "Try again in a moment."),
+    "storage_full": (507, "Free some space, then try again."),
 }
-"""HTTP status by error code."""
+"""HTTP status by error code, and the fix if the error has none of its own."""
 
-DEFAULT_FIXES = {
-    "bad_request": "See the accepted fields: nerve schema openapi",
-    "unauthorized": "Send the token as: Authorization: Bearer TOKEN",
-    "forbidden": "Use a token with the required scope.",
-    "not_found": "See the lists: nerve runs, nerve workflow list",
-    "not_allowed": "See the accepted methods: nerve schema openapi",
-    "timeout": "Send the request again.",
-    "conflict": "See the state of the run: nerve status RUN",
-    "gone": "See the outcome of the run: nerve status RUN",
-    "too_large": "Send less, or put it into a file.",
-    "unsupported": "Send JSON, with Content-Type: application/json",
-    "misdirected": "Use the address that the server printed.",
-    "refused": "Correct it and try again.",
-    "too_many": "Try again in a second.",
-    "internal": "See the log of the server.",
-    "busy": "Try again in a moment.",
-    "storage_full": "Free some space, then try again.",
-}
-"""The fix for each code if the error has none of its own."""
+STATUS_BY_CODE = {code: status for code, (status, _) in ERROR_CODES.items()}
+DEFAULT_FIXES = {code: fix for code, (_, fix) in ERROR_CODES.items()}
 
 
 class ApiError(NerveError):

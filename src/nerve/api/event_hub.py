@@ -6,27 +6,110 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api.errors import ApiError
+from nerve.api.lookup import find_run
 from nerve.api.models import EventResponse
-from nerve.api.responses import find_run, limit_depth
-from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS, JournalRow, WorkflowEvent
-from nerve.core.json_codec import encode_json, is_too_deep
+from nerve.api.responses import limit_depth
+from nerve.core.events import (
+    GATE_EVENTS,
+    LONG_TEXT_EVENTS,
+    MAX_SHOWN_CHARS,
+    RUN_END_EVENTS,
+    JournalRow,
+    WorkflowEvent,
+    WorkflowEventType,
+)
+from nerve.core.json_codec import is_too_deep
 from nerve.core.workflow.run import WorkflowRun
+from nerve.journal.events import data_length
 
 if TYPE_CHECKING:
     from nerve.session import Session
 
+T = TypeVar("T")
 MAX_QUEUED_EVENTS = 1000
 """Maximum number of events in the queue of a subscriber."""
 MAX_QUEUED_BYTES = 1024 * 1024
 """Maximum size of that queue in bytes, unless it holds a single event."""
+MAX_BATCH_BYTES = 64 * 1024
+"""Approximate size of the events that are sent together to a subscriber that lags."""
 HISTORY_PAGE_SIZE = 200
 """Events to read from the history at a time."""
 MAX_REPLAYABLE_EVENTS = 10_000
 """How many recent events of all runs a reconnecting subscriber can get."""
+
+
+class EventFrame:
+    """One event as its watchers get it: it is converted and encoded for the first of them only."""
+
+    __slots__ = ("_encoded", "_merged", "_response", "event", "number", "size")
+
+    def __init__(self, event: WorkflowEvent, number: int = 0, size: int = 0) -> None:
+        self.event, self.number, self.size = event, number, size
+        self._response: EventResponse | None = None
+        self._encoded: dict[tuple[Any, str], Any] = {}
+        self._merged: EventFrame | None = None
+
+    @property
+    def response(self) -> EventResponse:
+        if self._response is None:
+            self._response = to_event_response(self.event)
+        return self._response
+
+    def encode(self, encode: Callable[[EventFrame, str], T], cursor: str = "") -> T:
+        """Return the event as a transport encodes it with a cursor."""
+        key = encode, cursor
+        if key not in self._encoded:
+            self._encoded[key] = encode(self, cursor)
+        encoded: T = self._encoded[key]
+        return encoded
+
+    def merge(self, later: Sequence[EventFrame]) -> EventFrame:
+        """Return one frame for this output chunk and the chunks after it."""
+        if not later:
+            return self
+        last = later[-1]
+        if self._merged is None or self._merged.number != last.number:
+            text = "".join(frame.event.data["text"] for frame in (self, *later))
+            self._merged = EventFrame(
+                replace(last.event, data={**self.event.data, "text": text}), last.number
+            )
+        return self._merged
+
+
+def merge_output_chunks(frames: Sequence[EventFrame]) -> list[EventFrame]:
+    """Merge successive chunks of the same output stream of a step; the last one gives the event number.
+
+    A watcher that keeps up gets each chunk, because it never has two of them in its queue.
+    """
+    merged: list[EventFrame] = []
+    index = 0
+    while index < len(frames):
+        first, end = frames[index], index + 1
+        if (stream := chunk_stream(first.event)) is not None:
+            chars = len(first.event.data["text"])
+            while end < len(frames) and chunk_stream(frames[end].event) == stream:
+                chars += len(frames[end].event.data["text"])
+                if chars > MAX_SHOWN_CHARS:
+                    break
+                end += 1
+        merged.append(first.merge(frames[index + 1 : end]))
+        index = end
+    return merged
+
+
+def chunk_stream(event: WorkflowEvent) -> tuple[str, str, str] | None:
+    """Return the run, the step and the stream of a mergeable output chunk; None for any other event."""
+    if event.event_type != WorkflowEventType.OUTPUT_CHUNK:
+        return None
+    match event.data:
+        case {"stream": ("partial" | "stdout" | "stderr") as stream, "text": str(), **rest} if not rest:
+            return event.run_id, event.path, stream
+    return None  # a chunk of another stream is a message of its own
 
 
 class EventSubscription:
@@ -34,25 +117,26 @@ class EventSubscription:
 
     def __init__(self, run_id: str | None) -> None:
         self.run_id = run_id
-        self.queue: deque[tuple[int, WorkflowEvent, int]] = deque()
+        self.queue: deque[EventFrame] = deque()
         self.queued_bytes = 0
         self.has_lagged = False
         self._wakeup = asyncio.Event()
 
-    def push(self, number: int, event: WorkflowEvent, size: int = 0) -> None:
+    def push(self, frame: EventFrame) -> None:
         if self.has_lagged:
             return
         if self.queue and (
-            len(self.queue) >= MAX_QUEUED_EVENTS or self.queued_bytes + size > MAX_QUEUED_BYTES
+            len(self.queue) >= MAX_QUEUED_EVENTS or self.queued_bytes + frame.size > MAX_QUEUED_BYTES
         ):
             self.has_lagged, self.queued_bytes = True, 0
             self.queue.clear()
         else:
-            self.queue.append((number, event, size))
-            self.queued_bytes += size
+            self.queue.append(frame)
+            self.queued_bytes += frame.size
         self._wakeup.set()
 
-    async def next_event(self) -> tuple[int, WorkflowEvent]:
+    async def next_frames(self) -> list[EventFrame]:
+        """Wait for events; return those in the queue, up to a number of bytes."""
         while not self.queue:
             if self.has_lagged:
                 raise ApiError(
@@ -60,9 +144,13 @@ class EventSubscription:
                 )
             self._wakeup.clear()
             await self._wakeup.wait()
-        number, event, size = self.queue.popleft()
+        frames: list[EventFrame] = []
+        size = 0
+        while self.queue and (not frames or size + self.queue[0].size <= MAX_BATCH_BYTES):
+            frames.append(self.queue.popleft())
+            size += frames[-1].size
         self.queued_bytes -= size
-        return number, event
+        return frames
 
 
 class EventHub:
@@ -71,6 +159,7 @@ class EventHub:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._subscriptions: set[EventSubscription] = set()
+        self._by_run: dict[str | None, set[EventSubscription]] = {}
         self._hub_id = secrets.token_hex(4)
         self._last_number = 0
         self._recent: deque[tuple[int, str, int]] = deque(maxlen=MAX_REPLAYABLE_EVENTS)
@@ -81,38 +170,46 @@ class EventHub:
         if self._publish not in engine.watchers:
             engine.watchers.append(self._publish)
 
+    def _add(self, subscription: EventSubscription) -> None:
+        self._subscriptions.add(subscription)
+        self._by_run.setdefault(subscription.run_id, set()).add(subscription)
+
+    def _remove(self, subscription: EventSubscription) -> None:
+        self._subscriptions.discard(subscription)
+        if (same_run := self._by_run.get(subscription.run_id)) is not None:
+            same_run.discard(subscription)
+            if not same_run:
+                del self._by_run[subscription.run_id]
+
     def _publish(self, run: WorkflowRun, rows: Sequence[JournalRow]) -> None:
-        live_subscriptions = [
-            candidate for candidate in self._subscriptions if candidate.run_id in (None, run.run_id)
+        watchers = [
+            watcher
+            for run_id in (None, run.run_id)
+            for watcher in self._by_run.get(run_id, ())
+            if not watcher.has_lagged
         ]
         enclosing = self._enclosing_subscriptions(run, rows)
         for row in rows:
             self._last_number += 1
             self._recent.append((self._last_number, run.run_id, row.seq))
-            if live_subscriptions := [
-                candidate for candidate in live_subscriptions if not candidate.has_lagged
-            ]:
-                event = run._event_from_row(row)
-                size = event_size(event)
-                for subscription in live_subscriptions:
-                    subscription.push(self._last_number, event, size)
-            for subscription, path in enclosing if row.type in GATE_EVENTS else ():
-                event = run._event_from_row(row).with_shown_in(subscription.run_id or "", path)
-                subscription.push(self._last_number, event, event_size(event))
+            if watchers:
+                frame = EventFrame(run.event_from_row(row), self._last_number, row_size(row))
+                for watcher in watchers:
+                    watcher.push(frame)
+            for watcher, path in enclosing if row.type in GATE_EVENTS else ():
+                event = run.event_from_row(row).with_shown_in(watcher.run_id or "", path)
+                watcher.push(EventFrame(event, self._last_number, row_size(row)))
 
     def _enclosing_subscriptions(
         self, run: WorkflowRun, rows: Sequence[JournalRow]
     ) -> list[tuple[EventSubscription, str]]:
         """Return subscribers to runs that enclose one with new gate events, with the path of the call."""
-        if all(subscription.run_id is None for subscription in self._subscriptions) or not any(
-            r.type in GATE_EVENTS for r in rows
-        ):
+        if self._by_run.keys() <= {None} or not any(row.type in GATE_EVENTS for row in rows):
             return []
-        paths = dict(self._session.engine.enclosing_runs(run.run_id))
         return [
-            (subscription, paths[subscription.run_id])
-            for subscription in self._subscriptions
-            if subscription.run_id in paths
+            (watcher, path)
+            for run_id, path in self._session.engine.enclosing_runs(run.run_id)
+            for watcher in self._by_run.get(run_id, ())
         ]
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventResponse, None]:
@@ -127,6 +224,13 @@ class EventHub:
                     if response is not None:
                         yield response
             return
+        async with contextlib.aclosing(self.watch_run(run_id, after)) as batches:
+            async for frames in batches:
+                for frame in frames:
+                    yield frame.response
+
+    async def watch_run(self, run_id: str, after: int = 0) -> AsyncGenerator[list[EventFrame], None]:
+        """Yield the events of a run as watch() does, in batches of those that are available."""
         self._attach()
         run = find_run(self._session, run_id)
         subscription = EventSubscription(run.run_id)
@@ -137,50 +241,66 @@ class EventHub:
                 was_complete, history_page = run.is_complete, await run.history(last, HISTORY_PAGE_SIZE)
                 caught_up = len(history_page) < HISTORY_PAGE_SIZE
                 if caught_up:
-                    self._subscriptions.add(subscription)
-                for event in history_page:
-                    last = event.seq
-                    yield to_event_response(event)
+                    self._add(subscription)
+                if history_page:
+                    last = history_page[-1].seq
+                    yield [EventFrame(event) for event in history_page]
             if was_complete or any(event.event_type in RUN_END_EVENTS for event in history_page[-1:]):
                 return
-            seen_gate_events: set[tuple[str, int]] = set()
-            for event in iter_child_gate_events(run, run.run_id):
-                seen_gate_events.add((event.run_id, event.seq))
-                yield to_event_response(event)
+            open_gates = list(iter_child_gate_events(run, run.run_id))
+            seen_gate_events = {(event.run_id, event.seq) for event in open_gates}
+            if open_gates:
+                yield [EventFrame(event) for event in open_gates]
             while True:
-                _, event = await subscription.next_event()
-                if (event.run_id == run.run_id and event.seq <= last) or (
-                    event.run_id,
-                    event.seq,
-                ) in seen_gate_events:
+                new_frames = [
+                    frame
+                    for frame in await subscription.next_frames()
+                    if not (frame.event.run_id == run.run_id and frame.event.seq <= last)
+                    and (frame.event.run_id, frame.event.seq) not in seen_gate_events
+                ]
+                if not new_frames:
                     continue
-                yield to_event_response(event)
-                if event.event_type in RUN_END_EVENTS:
+                ends = [frame.event.event_type in RUN_END_EVENTS for frame in new_frames]
+                if any(ends):
+                    yield merge_output_chunks(new_frames[: ends.index(True) + 1])
                     return
+                yield merge_output_chunks(new_frames)
         finally:
-            self._subscriptions.discard(subscription)
+            self._remove(subscription)
 
     async def watch_all(self, after: str = "") -> AsyncGenerator[tuple[str, EventResponse | None], None]:
         """Yield the events of all runs as they occur, each with a cursor to continue from.
 
         The first item is a cursor with None, unless all events after the cursor `after` are still known.
         """
+        async with contextlib.aclosing(self.watch_all_runs(after)) as batches:
+            async for cursor, frames in batches:
+                if frames is None:
+                    yield cursor, None
+                for frame in frames or ():
+                    yield self.cursor(frame.number), frame.response
+
+    async def watch_all_runs(
+        self, after: str = ""
+    ) -> AsyncGenerator[tuple[str, list[EventFrame] | None], None]:
+        """Yield the events of all runs as watch_all() does, in batches with the cursor of the last event."""
         self._attach()
         subscription = EventSubscription(None)
-        self._subscriptions.add(subscription)
+        self._add(subscription)
         try:
             missed = self._missed_since(after)
             if missed is None:
-                yield self._cursor(self._last_number), None
-            for number, event in await self._replay_missed(missed or []):
-                yield self._cursor(number), to_event_response(event)
+                yield self.cursor(self._last_number), None
+            frames = await self._replay_missed(missed or [])
             while True:
-                number, event = await subscription.next_event()
-                yield self._cursor(number), to_event_response(event)
+                if frames:
+                    yield self.cursor(frames[-1].number), frames
+                frames = merge_output_chunks(await subscription.next_frames())
         finally:
-            self._subscriptions.discard(subscription)
+            self._remove(subscription)
 
-    def _cursor(self, number: int) -> str:
+    def cursor(self, number: int) -> str:
+        """Return the position after the event with that number, for a watcher that connects again."""
         return f"{self._hub_id}-{number}"
 
     def _missed_since(self, cursor: str) -> list[tuple[int, str, int]] | None:
@@ -192,7 +312,7 @@ class EventHub:
             return None
         return [entry for entry in self._recent if entry[0] > number]
 
-    async def _replay_missed(self, missed: list[tuple[int, str, int]]) -> list[tuple[int, WorkflowEvent]]:
+    async def _replay_missed(self, missed: list[tuple[int, str, int]]) -> list[EventFrame]:
         first: dict[str, int] = {}
         for _, run_id, seq in missed:
             first.setdefault(run_id, seq)
@@ -202,21 +322,24 @@ class EventHub:
             for run_id, seq in existing.items()
             for event in await find_run(self._session, run_id).history(after=seq - 1)
         }
-        return [(number, known[run_id, seq]) for number, run_id, seq in missed if (run_id, seq) in known]
+        return [
+            EventFrame(known[run_id, seq], number) for number, run_id, seq in missed if (run_id, seq) in known
+        ]
 
 
 def iter_child_gate_events(run: WorkflowRun, root_run_id: str, path: str = "") -> Iterator[WorkflowEvent]:
     """Yield the opening events of gates that are open in the child runs of a run."""
-    for child_path, child in run._engine.children_of(run).items():
-        for event in child.events if child._gates else ():
-            if event.event_type == "gate_waiting" and event.path in child._gates:
+    for child_path, child in list(run.open_children.items()):
+        for event in child.events if child.run_state.gates else ():
+            if event.event_type == WorkflowEventType.GATE_WAITING and event.path in child.run_state.gates:
                 yield event.with_shown_in(root_run_id, path + child_path)
         yield from iter_child_gate_events(child, root_run_id, path + child_path)
 
 
-def event_size(event: WorkflowEvent) -> int:
-    """Return the approximate size of an event in bytes."""
-    return len(encode_json(event.data, max_depth=None)) + len(event.path) + len(event.event_type)
+def row_size(row: JournalRow) -> int:
+    """Return the approximate size of an event in bytes, as watchers get it."""
+    size = data_length(row) + len(row.path) + len(row.type)
+    return min(size, 2 * MAX_SHOWN_CHARS) if row.type in LONG_TEXT_EVENTS else size
 
 
 def to_event_response(event: WorkflowEvent) -> EventResponse:

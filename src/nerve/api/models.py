@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from nerve.api.callers import LOCAL_CALLER, Caller
 from nerve.api.pending_reply import PendingReply
 from nerve.core.events import GATE_EVENTS, SHOWN_IN_KEY
 from nerve.core.notation_table import NotationName
+from nerve.store.port import ReplyRow
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Key = Annotated[str, Field(min_length=1, max_length=256)]
+NameList = Annotated[
+    list[Name],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+    Field(max_length=32),
+]
+"""Names; a single one may be given without a list. A query repeats the parameter."""
 
 
 class ApiRequest(BaseModel):
     """A request; unknown fields are rejected. The caller is not part of it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
     key_field: ClassVar[str] = ""
     """The field with the idempotency key."""
 
     _caller: Caller = PrivateAttr(default=LOCAL_CALLER)
     _reply: PendingReply | None = PrivateAttr(default=None)
+
+    def reply_maker(self, respond: Callable[[Any], ApiResponse]) -> Callable[[Any], ReplyRow] | None:
+        """Return a function that makes the reply row of an effect, to store with it; None without a key."""
+        reply = self._reply
+        return None if reply is None else lambda effect: reply.completed_row(respond(effect))
 
     @property
     def request_key(self) -> str | None:
@@ -36,7 +49,7 @@ class ApiRequest(BaseModel):
 class ApiResponse(BaseModel):
     """A response; later versions may add fields."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
 
 # -- requests ------------------------------------------------------------------------------------------
@@ -82,6 +95,8 @@ class StartRequest(CommandRequest):
     branch: Name | None = None
     conversation: Name | None = None
     limits: dict[str, float] | None = None
+    tags: dict[str, str | int | float | bool] = {}
+    """Names and values by which lists find the run; numbers and booleans become text."""
     wait: bool = False
     """Return when the run has ended, or waits for a user."""
 
@@ -89,6 +104,11 @@ class StartRequest(CommandRequest):
 class RunRequest(ApiRequest):
     run: Name
     """Its id, a prefix of the id, or its label; if several runs match, the one that is open."""
+
+
+class ShowRunRequest(RunRequest):
+    before: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    """Show the steps with events before this number: the `next` of the response with the later ones."""
 
 
 class WorkflowRequest(ApiRequest):
@@ -102,7 +122,7 @@ class PauseRequest(RunRequest, CommandRequest):
 class AnswerRequest(CommandRequest):
     run: Name | None = None
     gate: Name | None = None
-    """The gate's id, path or node, or a unique prefix; not needed if only one is open."""
+    """The gate's id, path, node or end of the path, or a unique prefix; not needed if only one is open."""
     answer: Any = None
     key: Key | None = None
     """Idempotency key: a repeated answer with the same key returns the first reply."""
@@ -140,6 +160,22 @@ class SteerRequest(RunRequest, CommandRequest):
     text: Text
     path: str | None = None
     """The step; optional if only one agent accepts messages."""
+
+
+class SendRequest(RunRequest, CommandRequest):
+    channel: Name
+    value: Any = None
+
+
+class UpdateRequest(RunRequest, CommandRequest):
+    update: Name
+    """The name under which the code of the run handles it."""
+    value: Any = None
+
+
+class QueryRequest(RunRequest):
+    query: Name
+    """The name under which the code of the run answers it."""
 
 
 class StopRequest(RunRequest, CommandRequest):
@@ -183,15 +219,32 @@ class DeleteRunsRequest(CommandRequest):
 
 
 class ListRunsRequest(ApiRequest):
+    """Only the runs that match all of these."""
+
     workflow: Name | None = None
-    state: Name | None = None
+    state: NameList = []
+    """One of these states."""
     label: Name | None = None
     conversation: Name | None = None
+    tag: NameList = []
+    """Tags in the form `name=value`."""
+    since: Name | None = None
+    """The earliest start: a date or time, or how long ago it is, such as `2d`."""
+    search: Name | None = None
+    """A text in the workflow, label, tags or input of the newest 5,000 runs that match otherwise."""
+    patch: Name | None = None
+    """Only open runs that may need the old branch of this patch."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     before: Name | None = None
     """Only runs that started before this one."""
     largest: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Maximum characters of a result or error; larger ones are omitted and listed in the run's `left_out`."""
+
+
+class ListGatesRequest(ApiRequest):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+    after: Annotated[str, Field(max_length=10_000)] | None = None
+    """The field `next` of the page before."""
 
 
 class ListEventsRequest(RunRequest):
@@ -202,6 +255,24 @@ class ListEventsRequest(RunRequest):
 
 
 # -- responses -----------------------------------------------------------------------------------------
+
+
+class MessageResponse(ApiResponse):
+    run_id: str
+    channel: str
+
+
+class UpdateResponse(ApiResponse):
+    run_id: str
+    update: str
+    result: Any = None
+    """What the handler returned."""
+
+
+class QueryResponse(ApiResponse):
+    run_id: str
+    query: str
+    result: Any = None
 
 
 class GateResponse(ApiResponse):
@@ -228,11 +299,18 @@ class RunResponse(ApiResponse):
     workflow: str
     state: str
     label: str | None = None
+    tags: dict[str, str] = {}
     started_at: datetime | None = None
     ended_at: datetime | None = None
     result: Any = None
     error: str | None = None
+    error_type: str | None = None
+    """The type of the exception that failed it."""
+    location: str | None = None
+    """Where it failed, if the workflow function raised: `flow.py:12 in charge`."""
     held: dict[str, Any] | None = None
+    waiting_for: str | None = None
+    """What a waiting run waits for: `for signal shipped (key 42)`, `until 14:05`, `for 3 gates`."""
     gates: list[GateResponse] = []
     parent: str | None = None
     input_preview: str = ""
@@ -248,6 +326,10 @@ class NodeResponse(ApiResponse):
     max_iterations: int | None = None
     attempts: int = 1
     error: str | None = None
+    error_type: str | None = None
+    location: str | None = None
+    """Where it failed, if it raised: `flow.py:12 in charge`."""
+    traceback: str | None = None
     held: str | None = None
     """Why it is blocked although it runs: `held: claude limit until 14:30`."""
     usage: dict[str, float] = {}
@@ -255,6 +337,7 @@ class NodeResponse(ApiResponse):
 
 
 class RunDetailResponse(RunResponse):
+    traceback: str | None = None
     input: Any = None
     params: dict[str, Any] = {}
     tree: list[NodeResponse] = []
@@ -262,6 +345,11 @@ class RunDetailResponse(RunResponse):
     models: dict[str, dict[str, float]] = {}
     """Usage by model; unknown figures are omitted, and the turns without them are counted."""
     last_seq: int = 0
+    """The number of its events."""
+    next: int | None = None
+    """The tree has only the newest and the open steps; earlier ones are requested with this as `before`."""
+    left_out: list[str] = []
+    """Fields that are omitted because the run is long."""
 
 
 class AnswerResponse(ApiResponse):
@@ -427,6 +515,7 @@ class HealthResponse(ApiResponse):
     store: str = ""
     runs: dict[str, int] = {}
     held: dict[str, str] = {}
+    """Why runs are held, for the newest of them; `runs` counts all."""
     loss: str | None = None
     """Acknowledged data that the store has lost since the previous process."""
     waits: float = 0.0
@@ -461,7 +550,11 @@ class EventPage(PageResponse):
 
 
 class GatePage(PageResponse):
+    """Open gates, oldest first."""
+
     gates: list[GateResponse] = []
+    next: str | None = None
+    """What to pass as `after` to get the gates that follow; None if there are none."""
 
 
 class FactPage(PageResponse):

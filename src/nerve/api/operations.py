@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from nerve.api import models
+from nerve.api.callers import Scope
 
-Scope = Literal["read", "answer", "run", "admin"]
 Method = Literal["GET", "POST"]
 
 
@@ -28,6 +28,12 @@ class Operation:
         """Whether it changes something."""
         return self.method == "POST"
 
+    @property
+    def list_fields(self) -> list[str]:
+        """The fields with several values, which a query repeats."""
+        fields = self.request_model.model_fields.items()
+        return [name for name, field in fields if isinstance(field.default, list)]
+
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
@@ -42,6 +48,12 @@ OPERATIONS: dict[str, Operation] = {
                   "Answer an open gate."),
         Operation("signal", models.SignalRequest, models.DoneResponse, "run", "POST", "/api/signals",
                   "Assert a signal; every run that waits for it continues."),
+        Operation("send", models.SendRequest, models.MessageResponse, "run", "POST",
+                  "/api/runs/{run}/messages",
+                  "Put a message into the mailbox of a run."),
+        Operation("update", models.UpdateRequest, models.UpdateResponse, "run", "POST",
+                  "/api/runs/{run}/updates",
+                  "Let a run handle an update, and get its reply."),
         Operation("assert_fact", models.FactRequest, models.FactResponse, "run", "POST", "/api/facts",
                   "Assert a fact in the dataspace."),
         Operation("retract", models.FactRequest, models.FactPage, "run", "POST", "/api/facts/retract",
@@ -78,12 +90,15 @@ OPERATIONS: dict[str, Operation] = {
                   "List the definitions that runs were started from."),
         Operation("runs", models.ListRunsRequest, models.RunPage, "read", "GET", "/api/runs",
                   "List the runs, newest first."),
-        Operation("run", models.RunRequest, models.RunDetailResponse, "read", "GET", "/api/runs/{run}",
+        Operation("run", models.ShowRunRequest, models.RunDetailResponse, "read", "GET", "/api/runs/{run}",
                   "Get a run: its state, its tree, its open gates."),
+        Operation("query", models.QueryRequest, models.QueryResponse, "read", "GET",
+                  "/api/runs/{run}/queries/{query}",
+                  "Ask the code of a run about its state."),
         Operation("events", models.ListEventsRequest, models.EventPage, "read", "GET", ("/api/runs/{run}"
             "/events"),
                   "List the events of a run after an event number."),
-        Operation("gates", models.EmptyRequest, models.GatePage, "read", "GET", "/api/gates",
+        Operation("gates", models.ListGatesRequest, models.GatePage, "read", "GET", "/api/gates",
                   "List the open gates."),
         Operation("facts", models.ListFactsRequest, models.FactPage, "read", "GET", "/api/facts",
                   "List the facts that match a pattern."),

@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING, TypeVar
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
+from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
 from nerve.api.responses import (
-    complete_unique_name,
     fact_response,
-    find_run,
     gate_response,
     omit_large_fields,
     run_detail_response,
     run_response_from_row,
     workflow_response,
 )
-from nerve.core.json_codec import decode_json
+from nerve.core.events import WorkflowEventType
+from nerve.core.tags import parse_tag
 from nerve.core.workflow import WorkflowState
-from nerve.core.workflow.state import FINAL_STATES
+from nerve.core.workflow.state import OPEN_STATE_VALUES
+from nerve.engine.budget import day_bounds
+from nerve.engine.run_summary import GATE_KIND, LEAF_GATE_KIND, StoredSummary
 from nerve.errors import JournalBroken
-from nerve.store.port import RunRow
+from nerve.journal.events import AgentThreadRecorded, decode_event, make_event
+from nerve.session.run_filters import InvalidFilter, RunFilters
+from nerve.store.port import RunRow, WaitRow
 
 if TYPE_CHECKING:
     from nerve.session import Session
@@ -33,10 +37,13 @@ RUNS_PER_LOOP_TURN = 50
 """Runs to process per iteration of the event loop; their journals may have to be read."""
 MAX_LOOP_TURN_S = 0.01
 """Seconds that such an iteration may take, because results may be large."""
+MAX_LISTED_HELD_RUNS = 100
+"""Number of newest held runs that the health lists; `runs` counts all of them."""
+MAX_LISTED_RUNS = 1000
+"""Number of newest runs whose usage is listed."""
 SLOW_DISK_S = 1.0
 """Seconds that a disk write may take before it is reported."""
 T = TypeVar("T")
-OPEN_STATES = [state.value for state in WorkflowState if state not in FINAL_STATES]
 
 
 async def workflows(session: Session, request: models.ListWorkflowsRequest) -> models.WorkflowPage:
@@ -52,14 +59,13 @@ async def workflows(session: Session, request: models.ListWorkflowsRequest) -> m
     )
 
 
+async def query(session: Session, request: models.QueryRequest) -> models.QueryResponse:
+    run = find_run(session, request.run)
+    return models.QueryResponse(run_id=run.run_id, query=request.query, result=await run.query(request.query))
+
+
 async def workflow(session: Session, request: models.WorkflowRequest) -> models.WorkflowResponse:
-    name = complete_unique_name(request.workflow, session.workflows)
-    match = session.get_workflow(name) if name is not None else None
-    if match is None:
-        raise ApiError(
-            "not_found", f"Workflow '{request.workflow}' not found", "See the list: nerve workflow list"
-        )
-    return workflow_response(match, source=True)
+    return workflow_response(find_workflow(session, request.workflow), source=True)
 
 
 async def definitions(session: Session, request: models.EmptyRequest) -> models.DefinitionPage:
@@ -107,65 +113,76 @@ async def runs(session: Session, request: models.ListRunsRequest) -> models.RunP
 
 def newest_run_rows(session: Session, request: models.ListRunsRequest, number: int) -> list[RunRow]:
     """Return that many of the matching runs, newest first."""
-    store = session.engine.store
-    rows = store.runs(
-        session=session.name,
-        workflow=None if request.workflow is None else complete_workflow_name(session, request.workflow),
-        states=None if request.state is None else [parse_run_state(request.state)],
-        conversation=request.conversation,
-        label=request.label,
-        before=store.run(find_run(session, request.before).run_id) if request.before is not None else None,
-        newest=number,
+    before = find_run_row(session, request.before) if request.before is not None else None
+    filters = RunFilters(
+        None if request.workflow is None else complete_workflow_name(session, request.workflow),
+        request.state or None,
+        request.label,
+        request.conversation,
+        parse_tags(request.tag),
+        request.since,
+        request.search,
+        request.patch,
     )
-    return rows[::-1]
-
-
-def complete_workflow_name(session: Session, name: str) -> str:
-    """Return the workflow name for a prefix, from runs and definitions; the workflow may no longer exist."""
-    known = [*session.workflows, *session.graphs, *session.nodes]
-    if name in known:
-        return name
-    store = session.engine.store
-    stored = (store.definition(hash) for hash in store.count_definitions(session.name))
-    return (
-        complete_unique_name(
-            name, [*known, *(definition.workflow for definition in stored if definition is not None)]
-        )
-        or name
-    )
-
-
-def parse_run_state(name: str) -> str:
     try:
-        return WorkflowState(name).value
-    except ValueError:
-        known = ", ".join(state.value for state in WorkflowState)
-        raise ApiError("bad_request", f"Unknown state '{name}'", f"Available: {known}.") from None
+        return filters.find_newest(session.engine.store, session.name, before, number)
+    except InvalidFilter as error:
+        raise ApiError("bad_request", error.problem, error.fix) from None
 
 
-async def run(session: Session, request: models.RunRequest) -> models.RunDetailResponse:
-    detail = run_detail_response(find_run(session, request.run))
-    row = session.engine.store.run(detail.run_id)
-    return detail.model_copy(update={"parent": row.parent if row is not None else None})
+def parse_tags(texts: list[str]) -> dict[str, str]:
+    try:
+        return dict(map(parse_tag, texts))
+    except ValueError as error:
+        raise ApiError("bad_request", str(error), "Use a tag such as customer=42.") from None
+
+
+async def run(session: Session, request: models.ShowRunRequest) -> models.RunDetailResponse:
+    return run_detail_response(session, find_run_row(session, request.run), request.before)
 
 
 async def events(session: Session, request: models.ListEventsRequest) -> models.EventPage:
-    history = await find_run(session, request.run).history(request.after, request.limit + 1, request.whole)
+    run = find_run_row(session, request.run)
+    rows = session.engine.store.events(run.run, request.after, request.limit + 1)
+    page = [make_event(run.run, run.workflow, row, request.whole) for row in rows[: request.limit]]
     return models.EventPage(
-        events=[to_event_response(event) for event in history[: request.limit]],
-        more=len(history) > request.limit,
+        events=[to_event_response(event) for event in page], more=len(rows) > request.limit
     )
 
 
-async def gates(session: Session, request: models.EmptyRequest) -> models.GatePage:
-    rows = session.engine.store.runs(session=session.name, states=OPEN_STATES)
+async def gates(session: Session, request: models.ListGatesRequest) -> models.GatePage:
+    engine, store = session.engine, session.engine.store
+    engine.bind_to_running_loop()
+    after = None if request.after is None else parse_wait_cursor(request.after)
+    waits = store.open_waits(session.name, GATE_KIND, after, request.limit + 1)
+    page = waits[: request.limit]
+    is_last = len(waits) <= request.limit
+    if is_last:
+        # Few, and not open any more if the process that ran the step has ended.
+        leaf_waits = store.open_waits(session.name, LEAF_GATE_KIND)
+        page += [wait for wait in leaf_waits if wait.run in engine.executors]
+    rows = [(wait, store.run(wait.run)) for wait in page]
+    gates = [(row, engine.find_gate(wait)) for wait, row in rows if row is not None]
     return models.GatePage(
-        gates=[
-            gate_response(row.run, row.workflow, gate)
-            async for row in iterate_cooperatively(rows)
-            for gate in session.engine.gates_of_run(row).values()
-        ]
+        gates=[gate_response(row.run, row.workflow, gate) for row, gate in gates if gate is not None],
+        more=not is_last,
+        next=None if is_last else wait_cursor(waits[request.limit - 1]),
     )
+
+
+def wait_cursor(wait: WaitRow) -> str:
+    """Return the text with which a client asks for the waits that follow."""
+    return f"{wait.since!r} {wait.run} {wait.path}"
+
+
+def parse_wait_cursor(text: str) -> WaitRow:
+    try:
+        since, run, path = text.split(" ", 2)
+        return WaitRow("", run, path, "", float(since), None)
+    except ValueError:
+        raise ApiError(
+            "bad_request", f"Invalid after '{text}'", "Use the field next of the previous page."
+        ) from None
 
 
 async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
@@ -183,40 +200,36 @@ async def facts(session: Session, request: models.ListFactsRequest) -> models.Fa
 
 
 async def usage(session: Session, request: models.EmptyRequest) -> models.UsageResponse:
-    engine, today = session.engine, await session.engine.daily_usage.load()
+    engine, begins = session.engine, day_bounds(time.time())[0]
+    engine.bind_to_running_loop()
+    rows = engine.store.runs(session=session.name, newest=MAX_LISTED_RUNS)
     usage_by_run_id = {
-        run_id: run_usage(session, run_id) async for run_id in iterate_cooperatively(today.run_ids)
+        row.run: summary.usage
+        for row in rows
+        if (row.ended is None or row.ended >= begins) and (summary := StoredSummary.of_row(row)) is not None
     }
     return models.UsageResponse(
-        today=(engine.budgets.daily_budget or today).usage.to_dict(),
-        models=today.by_model(),
+        today=engine.usage_today().to_dict(),
+        models=engine.models_used_today(),
         budget=session.budget.to_dict() if session.budget is not None else None,
         runs={run_id: figures for run_id, figures in usage_by_run_id.items() if figures},
-        limited=dict(session.provider_slots.limited),
+        limited=dict(session.provider_slots.rate_limits.limited),
     )
-
-
-def run_usage(session: Session, run_id: str) -> dict[str, float]:
-    """Return the usage of a run; empty for one that is unreadable or deleted."""
-    row = session.engine.store.run(run_id)
-    try:
-        return session.engine.run_handle(row).view.usage.to_dict() if row is not None else {}
-    except JournalBroken:
-        return {}
 
 
 async def threads(session: Session, request: models.EmptyRequest) -> models.ThreadPage:
     store, responses = session.engine.store, []
-    async for row in iterate_cooperatively(store.runs(session=session.name, states=OPEN_STATES)):
+    async for row in iterate_cooperatively(store.runs(session=session.name, states=OPEN_STATE_VALUES)):
         try:
-            last = store.last_event(row.run, "agent_thread")
+            last = store.last_event(row.run, WorkflowEventType.AGENT_THREAD)
             rows = store.events(row.run, limit=last.seq) if last is not None else []
         except JournalBroken as error:
             session.engine.mark_unreadable(error)
             continue
-        for event in rows:
-            if event.type == "agent_thread":
-                data = {"run_id": row.run, "agent": event.path, **decode_json(event.data)}
+        for event_row in rows:
+            event = decode_event(event_row) if event_row.type == WorkflowEventType.AGENT_THREAD else None
+            if isinstance(event, AgentThreadRecorded):
+                data = {"run_id": row.run, "agent": event_row.path, **event.to_data()}
                 responses.append(models.ThreadResponse.model_validate(data))
     return models.ThreadPage(threads=responses)
 
@@ -227,7 +240,9 @@ async def health(session: Session, request: models.EmptyRequest) -> models.Healt
     engine = session.engine
     held_runs = {
         row.run: str((engine.hold_data(row) or {}).get("message", ""))
-        for row in engine.store.runs(session=session.name, states=[WorkflowState.HELD.value])
+        for row in engine.store.runs(
+            session=session.name, states=[WorkflowState.HELD.value], newest=MAX_LISTED_HELD_RUNS
+        )
     }
     held_runs |= engine.unreadable_runs
     waits = engine.committer.disk_wait_s
@@ -239,7 +254,7 @@ async def health(session: Session, request: models.EmptyRequest) -> models.Healt
         held=held_runs,
         loss=engine.store.loss,
         waits=round(waits, 3),
-        limited=dict(session.provider_slots.limited),
+        limited=dict(session.provider_slots.rate_limits.limited),
         queue={"driven": len(engine.executors), "writing": engine.committer.queued_count},
         providers=session.provider_slots.snapshot(),
         version=__version__,

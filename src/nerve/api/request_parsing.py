@@ -18,7 +18,7 @@ MAX_NESTING_DEPTH = 64
 """Maximum nesting depth of a request."""
 MAX_NAME_CHARS = 256
 """Maximum characters of a text that is not a name."""
-TABLE_FIELDS = ("limits", "overrides")
+TABLE_FIELDS = ("limits", "overrides", "tags")
 MAX_TABLE_ENTRIES = 1000
 """Maximum number of entries in these fields."""
 LENGTH_PHRASES = {"string_too_short": "is empty", "string_too_long": "has more than {max_length} characters"}

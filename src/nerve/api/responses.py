@@ -2,138 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
-from nerve.api.errors import ApiError, RunNotFound
-from nerve.core.json_codec import MAX_JSON_DEPTH, decode_json, is_too_deep, preview_value
+from nerve.core.json_codec import MAX_JSON_DEPTH, is_too_deep, preview_value
 from nerve.core.run_view import NodeView, RunView
-from nerve.core.workflow import GateInfo, Workflow, WorkflowRun
+from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Fact
-from nerve.engine.recovery import OPEN_STATES
+from nerve.engine.local_engine import CHILDLESS_STATES
+from nerve.engine.run_summary import tags_of_row
 from nerve.errors import JournalBroken
+from nerve.journal.events import read_short_input
+from nerve.journal.index import read_row, read_start
+from nerve.journal.run_view import RunViewBuilder
+from nerve.journal.waiting import describe_waits
 
 if TYPE_CHECKING:
     from nerve.session import Session
-    from nerve.store.port import EventRow, RunRow
+    from nerve.store.port import RunRow
 
 
 MAX_PREVIEWED_CHARS = 20_000
 """Maximum characters of a first event from which a list extracts the input."""
-MAX_LISTED_MATCHES = 5
-"""How many candidates an ambiguity message lists."""
-
-
-def find_run(session: Session, name: str) -> WorkflowRun:
-    """Return the run with that name; raise ApiError if none or several match."""
-    return session.engine.run_handle(find_run_row(session, name))
-
-
-def find_run_row(session: Session, name: str) -> RunRow:
-    """Return a run by its id, its label, a prefix of its id, or a prefix of its label.
-
-    If several match and only one of them is open, return that one.
-    """
-    store = session.engine.store
-    exact = store.run(name)
-    if exact is not None and exact.session == session.name:
-        return exact
-    for names in (
-        ({"label": name}, {"prefix": name}),
-        ({"label": label} for label in find_unique_label(session, name)),
-    ):
-        if rows := match_run_rows(session, list(names)):
-            break
-    else:
-        raise RunNotFound(name)
-    if len(rows) > 1:
-        raise ambiguous_run_error(name, rows)
-    return rows[0]
-
-
-def match_run_rows(session: Session, names: list[dict[str, Any]]) -> list[RunRow]:
-    """Return the newest open runs that match one of the names, or else the newest others, newest first."""
-    for states in (OPEN_STATES, None):
-        queries = [
-            {"session": session.name, "states": states, "newest": MAX_LISTED_MATCHES + 1, **criteria}
-            for criteria in names
-        ]
-        rows = {row.run: row for query in queries for row in session.engine.store.runs(**query)}
-        if rows:
-            return sorted(rows.values(), key=lambda row: row.started, reverse=True)
-    return []
-
-
-def find_unique_label(session: Session, prefix: str) -> Iterator[str]:
-    """Yield the only label with that prefix, if there is one."""
-    matches = session.engine.store.labels(session.name, prefix, MAX_LISTED_MATCHES + 1)
-    if len(matches) > 1:
-        raise ApiError("conflict", ambiguity_message(prefix, matches), "Use a longer prefix.")
-    yield from matches
-
-
-def ambiguous_run_error(name: str, rows: list[RunRow]) -> ApiError:
-    descriptions = [f"{row.run} ({row.state}, started {format_utc_time(row.started)})" for row in rows]
-    candidates = [
-        {
-            "run_id": row.run,
-            "label": row.label,
-            "state": row.state,
-            "started_at": format_utc_time(row.started),
-        }
-        for row in rows[:MAX_LISTED_MATCHES]
-    ]
-    return ApiError(
-        "conflict", ambiguity_message(name, descriptions), "Name one by its id.", {"runs": candidates}
-    )
-
-
-def format_utc_time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-
-
-def matches_run_name(row: RunRow, name: str) -> bool:
-    """Return whether a name could refer to this run."""
-    return row.run.startswith(name) or (row.label or "").startswith(name)
-
-
-def ambiguity_message(name: str, candidates: list[str]) -> str:
-    return (
-        f"'{name}' is ambiguous: {', '.join(candidates[:MAX_LISTED_MATCHES])}"
-        f"{', …' if len(candidates) > MAX_LISTED_MATCHES else ''}"
-    )
-
-
-def complete_unique_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that matches exactly or by a unique prefix; None if none does."""
-    matches = sorted({candidate for candidate in names if candidate.startswith(name)})
-    if name in matches:
-        return name
-    if len(matches) > 1:
-        raise ApiError("conflict", ambiguity_message(name, matches), "Use a longer prefix.")
-    return matches[0] if matches else None
+MAX_WHOLE_EVENTS = 2500
+"""The longest journal that is read for a response; the tree of a longer one has pages."""
+PAGE_EVENTS = 1000
+"""Events of a long run from which one response is built."""
+GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow"}
+NODE_FIELDS = models.NodeResponse.model_fields.keys() - {"usage", "parts"}
 
 
 def gate_response(run_id: str, workflow: str, gate: GateInfo) -> models.GateResponse:
-    return models.GateResponse(
-        gate_id=gate.gate_id,
-        run_id=run_id,
-        workflow=workflow,
-        path=gate.path,
-        prompt=gate.prompt,
-        choices=gate.choices,
-        options=gate.options,
-        node_id=gate.node_id,
-        note=gate.note,
-        input_preview=gate.input_preview,
-        created_at=gate.created_at,
-        deadline=gate.deadline,
-        action=gate.action,
-        form=gate.form,
-    )
+    fields = {name: getattr(gate, name) for name in GATE_FIELDS}
+    return models.GateResponse(run_id=run_id, workflow=workflow, **fields)
 
 
 def limit_depth(value: Any) -> Any:
@@ -148,11 +52,15 @@ def run_fields(run: WorkflowRun) -> dict[str, Any]:
         "workflow": run.workflow_id,
         "state": run.state.value,
         "label": run.label if run.label != run.run_id else None,
+        "tags": run.tags,
         "started_at": info.started_at,
         "ended_at": info.completed_at,
         "result": limit_depth(info.result),
         "error": info.error,
+        "error_type": run.run_state.error_type or None,
+        "location": run.run_state.trace.location,
         "held": run.held,
+        "waiting_for": run.waiting_for,
         "gates": [gate_response(run.run_id, run.workflow_id, gate) for gate in run.pending_gates],
         "input_preview": preview_value(run.input),
     }
@@ -163,31 +71,53 @@ def run_response(run: WorkflowRun) -> models.RunResponse:
 
 
 def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
-    """Return a run of a list: a finished one reads only its last event, an unreadable one shows as held."""
-    engine = session.engine
-    outcome, first_rows = None, []
-    if row.ended is not None and row.run not in engine.run_handles:
-        with suppress(JournalBroken):
-            outcome, first_rows = engine.stored_outcome(row), engine.store.events(row.run, limit=1)
-    if outcome is None:
-        return run_response(engine.run_handle(row)).model_copy(update={"parent": row.parent})
-    return models.RunResponse(
-        run_id=row.run,
-        workflow=row.workflow,
-        state=row.state,
-        label=row.label,
-        started_at=datetime.fromtimestamp(row.started, UTC),
-        ended_at=datetime.fromtimestamp(row.ended, UTC) if row.ended is not None else None,
-        result=limit_depth(outcome.result),
-        error=outcome.error,
-        parent=row.parent,
-        input_preview=preview_value(recorded_input(first_rows[0]) if first_rows else None),
-    )
+    """Return a run of a list, without reading the whole journal of one that is not in memory.
+
+    Only a run that may have child runs is read, unless its journal is long. An unreadable run shows as held.
+    """
+    with suppress(JournalBroken):
+        has_no_children = WorkflowState(row.state) in CHILDLESS_STATES or row.ended is not None
+        if row.run not in session.engine.run_handles and (
+            (has_no_children and session.engine.is_readable(row.run)) or is_long_run(session, row)
+        ):
+            return models.RunResponse(**stored_run_fields(session, row))
+    return run_response(session.engine.run_handle(row)).model_copy(update={"parent": row.parent})
 
 
-def recorded_input(first_row: EventRow) -> Any:
-    """Return the input in the first event of a run; None if it is too large for a list."""
-    return decode_json(first_row.data).get("input") if len(first_row.data) <= MAX_PREVIEWED_CHARS else None
+def is_long_run(session: Session, row: RunRow) -> bool:
+    """Return whether the journal of a run is too long to be read for a response."""
+    last = session.engine.store.last_event(row.run)
+    return last is not None and last.seq > MAX_WHOLE_EVENTS
+
+
+def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
+    """Return what is known of a run from its row, its first and its last event, and its open waits."""
+    engine, is_open = session.engine, row.ended is None
+    outcome = engine.stored_outcome(row) if not is_open else None
+    gates = engine.gates_of_run(row).values() if is_open else ()
+    first_rows = engine.store.events(row.run, limit=1)
+    return {
+        "run_id": row.run,
+        "workflow": row.workflow,
+        "state": row.state,
+        "label": row.label,
+        "tags": tags_of_row(row),
+        "started_at": datetime.fromtimestamp(row.started, UTC),
+        "ended_at": datetime.fromtimestamp(row.ended, UTC) if row.ended is not None else None,
+        "result": limit_depth(outcome.result) if outcome is not None else None,
+        "error": outcome.error if outcome is not None else None,
+        "error_type": outcome.error_type or None if outcome is not None else None,
+        "location": outcome.trace.location if outcome is not None else None,
+        "held": engine.hold_data(row) if row.state == WorkflowState.HELD.value else None,
+        "waiting_for": describe_waits(engine.waits_of_run(row.run))
+        if row.state == WorkflowState.WAITING.value
+        else None,
+        "gates": [gate_response(row.run, row.workflow, gate) for gate in gates],
+        "parent": row.parent,
+        "input_preview": preview_value(
+            read_short_input(first_rows[0], MAX_PREVIEWED_CHARS) if first_rows else None
+        ),
+    }
 
 
 def omit_large_fields(response: models.RunResponse, max_chars: int | None) -> models.RunResponse:
@@ -223,9 +153,15 @@ def exceeds_size(value: Any, remaining: int) -> bool:
     return remaining < 0
 
 
-def run_detail_response(run: WorkflowRun) -> models.RunDetailResponse:
+def run_detail_response(session: Session, row: RunRow, before: int | None = None) -> models.RunDetailResponse:
+    """Return a run with its tree; for a long run, only its newest or, with `before`, earlier steps."""
+    if before is None and not is_long_run(session, row):
+        return whole_run_response(session.engine.run_handle(row), row)
+    return run_page_response(session, row, before)
+
+
+def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailResponse:
     view: RunView = run.view
-    steps = view.ledger.by_step()
     fields = run_fields(run)
     if view.ended_at is not None:  # a client that saw the end event must get the final state
         ended_fields = {
@@ -233,30 +169,65 @@ def run_detail_response(run: WorkflowRun) -> models.RunDetailResponse:
             "ended_at": view.ended_at,
             "result": limit_depth(view.result),
             "error": view.error,
+            "error_type": view.error_type,
+            "location": view.location,
         }
-        fields |= ended_fields | {"gates": [], "held": None}
+        fields |= ended_fields | {"gates": [], "held": None, "waiting_for": None}
     return models.RunDetailResponse(
         **fields,
+        traceback=view.traceback,
+        parent=row.parent,
         input=limit_depth(run.input),
-        params={name: limit_depth(value) for name, value in run._params.items()},
-        tree=[node_response(node, steps) for node in view.tree],
+        params={name: limit_depth(value) for name, value in run.params.items()},
+        tree=tree_response(view),
         usage=view.usage.to_dict(),
         models=view.ledger.by_model(),
         last_seq=view.last_seq,
     )
 
 
+def run_page_response(session: Session, row: RunRow, before: int | None) -> models.RunDetailResponse:
+    """Return a run with the steps of one page of its journal and, on the newest page, those that are open."""
+    engine, store = session.engine, session.engine.store
+    last = store.last_event(row.run)
+    last_seq = last.seq if last is not None else 0
+    end = last_seq if before is None else min(before - 1, last_seq)
+    after = max(0, end - PAGE_EVENTS)
+    rows = store.events(row.run, after, end - after)
+    builder = RunViewBuilder()
+    for event_row in rows:
+        builder.add(read_row(event_row))
+    run, executor, start = (
+        engine.run_handles.get(row.run),
+        engine.executors.get(row.run),
+        read_start(store, row.run),
+    )
+    fields = stored_run_fields(session, row) if run is None else run_fields(run) | {"parent": row.parent}
+    if before is None:
+        for path in executor.call_runner.running_leaves if executor is not None else ():
+            builder.add_open_step(path, "running")
+        for gate in fields["gates"]:
+            builder.add_open_step(gate.path.rpartition("/")[0], "waiting")
+    return models.RunDetailResponse(
+        **fields,
+        traceback=engine.stored_outcome(row).trace.traceback if row.ended is not None else None,
+        input=limit_depth(start.input),
+        params={name: limit_depth(value) for name, value in start.params.items()},
+        tree=tree_response(builder.view),
+        last_seq=last_seq,
+        next=after + 1 if after else None,
+        left_out=["models", "usage"],
+    )
+
+
+def tree_response(view: RunView) -> list[models.NodeResponse]:
+    steps = view.ledger.by_step()
+    return [node_response(node, steps) for node in view.tree]
+
+
 def node_response(node: NodeView, steps: Mapping[str, dict[str, float]]) -> models.NodeResponse:
     return models.NodeResponse(
-        path=node.path,
-        name=node.name,
-        state=node.state,
-        seconds=node.seconds,
-        iteration=node.iteration,
-        max_iterations=node.max_iterations,
-        attempts=node.attempts,
-        error=node.error,
-        held=node.held,
+        **{name: getattr(node, name) for name in NODE_FIELDS},
         usage=steps.get(node.path, {}),
         parts=[node_response(part, steps) for part in node.children],
     )

@@ -10,8 +10,9 @@ from nerve.api.callers import LOCAL_CALLER, Caller
 from nerve.api.errors import ApiError, to_api_error
 from nerve.api.event_hub import EventHub
 from nerve.api.idempotency import execute_once
-from nerve.api.models import ApiResponse
+from nerve.api.models import ApiResponse, RunResponse, StartRequest
 from nerve.api.operations import OPERATIONS
+from nerve.api.permissions import check_permission
 from nerve.api.request_parsing import parse_request
 from nerve.errors import JournalBroken
 
@@ -37,11 +38,15 @@ class Api:
         operation = OPERATIONS.get(name)
         if operation is None:
             raise ApiError("not_found", f"Unknown operation '{name}'", f"Available: {', '.join(OPERATIONS)}.")
+        check_permission(self.caller, operation, arguments)
         request = parse_request(operation, arguments)
         request._caller = self.caller
         function = getattr(commands if operation.is_command else queries, name)
         try:
             result = await execute_once(self.session, operation, request, function)
+            if isinstance(result, RunResponse) and isinstance(request, StartRequest) and request.wait:
+                # After the command: a repeated start with the same key must not wait for this one.
+                result = await commands.run_when_idle(self.session, result)
         except Exception as error:
             api_error = to_api_error(error)
             if api_error.code == "internal" and not isinstance(error, JournalBroken):
