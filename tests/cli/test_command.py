@@ -29,7 +29,7 @@ def test_help_imports_no_command_and_no_store() -> None:
     code = "import sys, nerve.cli\ntry: nerve.cli.main(['--help'])\nexcept SystemExit: print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
     assert "nerve.cli" in loaded
-    heavy = {"nerve.cli.demo", "nerve.cli.run", "nerve.session", "nerve.engine", "nerve.store"}
+    heavy = {"nerve.cli.demo", "nerve.cli.start", "nerve.session", "nerve.engine", "nerve.store"}
     assert not (heavy | {"apsw", "pydantic", "yaml"}) & set(loaded)
 
 
@@ -77,9 +77,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    "at", ["nerve.cli", "cyclopts", "nerve.cli.inspect", "pydantic", "nerve.spec.models"]
-)
+@pytest.mark.parametrize("at", ["nerve.cli", "cyclopts", "nerve.cli.inspect", "pydantic", "nerve.api.models"])
 def test_ctrl_c_during_import_exits_quietly(at: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PRESSED, at]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -35,16 +35,17 @@ def test_an_intact_store_passes(do, store: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("UPDATE events SET data = '{}' WHERE run = '{run}' AND seq = 2", "event 2 is not what was written"),
-        ("UPDATE runs SET state = 'completed' WHERE run = '{run}'", "but its journal has 'open'"),
-        ("UPDATE runs SET workflow = 'other' WHERE run = '{run}'", "but its journal has 'asking'"),
-        ("UPDATE runs SET parent = 'other' WHERE run = '{run}'", "parent 'other', but its journal has None"),
-        ("DELETE FROM runs WHERE run = '{run}'", "missing from the runs table"),
+        ("UPDATE events SET data = '{}' WHERE journal = {id} AND seq = 2", "event 2 is not what was written"),
+        ("UPDATE runs SET state = 'completed' WHERE id = {id}", "but its journal has 'open'"),
+        ("UPDATE runs SET workflow = 'other' WHERE id = {id}", "but its journal has 'asking'"),
+        ("UPDATE runs SET parent = 'other' WHERE id = {id}", "parent 'other', but its journal has None"),
+        ("DELETE FROM runs WHERE id = {id}", "missing from the runs table"),
     ],
 )  # fmt: skip
 def test_the_affected_run_is_named_with_a_fix(do, store: Path, statement: str, told: str) -> None:
     [run] = [each["run_id"] for each in do("runs", "--json").json if each["workflow"] == "asking"]
-    change(store, statement.replace("{run}", run))
+    id = f"(SELECT id FROM journals WHERE run = '{run}')"
+    change(store, statement.replace("{id}", id))
     done = do("doctor", "--deep", "--json")
     assert done.code == 1
     wrong = [each for each in done.json["findings"] if each["state"] == "wrong"]

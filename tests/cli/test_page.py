@@ -8,7 +8,9 @@ import pytest
 
 from nerve.cli import exit_codes
 from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
-from nerve.cli.context import CommonOptions
+from nerve.cli.parameters import CommonOptions
+from nerve.cli.run_control import AnswerOptions
+from nerve.cli.start import StartOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -61,7 +63,12 @@ def test_every_command_option_and_exit_code_is_on_the_page() -> None:
         for verb in (CLI_COMMANDS | WORKFLOW_COMMANDS | SERVER_COMMANDS).values()
     ]
     names = {name for function in functions for name in function.__kwdefaults__ or ()}
-    for name in {*names, *CommonOptions.__dataclass_fields__} - {"common"}:
+    shared = {
+        name
+        for options in (CommonOptions, StartOptions, AnswerOptions)
+        for name in options.__dataclass_fields__
+    }
+    for name in (names | shared) - {"common", "options"}:
         option = {"modules": "with"}.get(name, name.replace("_", "-"))
         assert f"--{option}" in PAGE
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}

@@ -1,6 +1,7 @@
 """`nerve resume` and `nerve runs`: coming back to runs."""
 
 import json
+import re
 import signal
 import time
 
@@ -35,7 +36,11 @@ def test_resuming_a_finished_run_prints_its_result_again(do) -> None:
 
 @pytest.mark.parametrize(
     ("run", "message"),
-    [("nothing", "Workflow run 'nothing' not found. See the list: nerve runs"), ("", "'' is ambiguous: ")],
+    [
+        ("nothing", "Workflow run 'nothing' not found. See the list: nerve runs"),
+        ("", "The name of the run is empty"),
+        ("0", "'0' is ambiguous: "),
+    ],
 )
 def test_a_run_name_must_match_exactly_one_run(run, message, do) -> None:
     do("run", "shout")
@@ -73,8 +78,8 @@ def test_a_run_of_a_python_workflow_needs_its_file(do) -> None:
     done = do("resume", run)
     assert done.code == 2
     assert "'greet'" in done.err
-    assert "--with FILE" in done.err
-    assert do("resume", run, "--with", "flows.py", "--answer", "gate=Bob").out == "noise\nBob {}\n"
+    assert "Name the file with its code: --with flows.py" in done.err
+    assert do("resume", run, "--with", "flows.py", "--answer", "gate=Bob").out == "Bob {}\n"
 
 
 def test_a_run_with_a_missing_agent_is_not_changed(do) -> None:
@@ -181,8 +186,19 @@ def test_runs_are_listed_with_the_newest_last(do) -> None:
     lines = do("runs").out.splitlines()
     assert lines[0].split() == ["run", "workflow", "state", "started", "took"]
     assert lines[1].split()[1:4] == ["shout", "✓", "completed"]
-    assert lines[2].endswith("colour: Which colour?")
-    assert lines[3].endswith("colour: Which colour?")
+    assert lines[2].endswith(' for gate "Which colour?"')
+    assert re.search(r' for child run \S+ \(for gate "Which colour\?"\)$', lines[3])
+
+
+def test_only_the_newest_runs_are_listed_unless_all_are_requested(do, monkeypatch) -> None:
+    monkeypatch.setattr("nerve.cli.runs.MAX_LISTED_RUNS", 2)
+    monkeypatch.setattr("nerve.cli.runs.RUNS_PER_PAGE", 2)
+    for label in "abc":
+        do("run", "shout", "--label", label)
+    newest = do("runs", "--json")
+    assert [run["label"] for run in newest.json] == ["b", "c"]
+    assert newest.err == "The 2 newest runs. To list all: nerve runs --all\n"
+    assert [run["label"] for run in do("runs", "--all", "--json").json] == ["a", "b", "c"]
 
 
 def test_runs_are_filtered_by_state_and_workflow(do) -> None:
@@ -198,3 +214,49 @@ def test_runs_are_filtered_by_state_and_workflow(do) -> None:
     done = do("runs", "--state", "wating")
     assert (done.code, done.out) == (2, "")
     assert "Unknown state 'wating'. Did you mean 'waiting'? States: " in done.err
+
+
+def test_runs_are_found_by_tag_label_start_and_text(do) -> None:
+    do("run", "shout", "--tag", "customer=42", "--tag", "stage=done", "--label", "first")
+    do("run", "asking", "--tag", "customer=42")
+    do("run", "shout", "--tag", "customer=7")
+
+    def found(*options: str) -> list[str]:
+        return [run["workflow"] + run["tags"]["customer"] for run in do("runs", *options, "--json").json]
+
+    assert found("--tag", "customer=42") == ["shout42", "asking42"]
+    assert found("--tag", "customer=42", "--tag", "stage=done") == ["shout42"]
+    assert found("--tag", "customer=42", "--state", "waiting") == ["asking42"]
+    assert found("--label", "first") == ["shout42"]
+    assert found("--since", "2d", "--workflow", "shout") == ["shout42", "shout7"]
+    assert found("--since", "2020-01-01", "--search", "CUSTOMER=4") == ["shout42", "asking42"]
+    assert found("--search", "asking") == ["asking42"]
+    assert do("runs", "--tag", "customer=8").out == "No runs.\n"
+    run = do("runs", "--label", "first", "--json").json[0]["run_id"]
+    assert do("status", run).out.splitlines()[1] == "tags: customer=42 stage=done"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tag", "custmer=42"], "Unknown tag 'custmer'. Did you mean 'customer'?"),
+        (["--tag", "zzz=42"], "Unknown tag 'zzz'. Known: customer."),
+        (["--tag", "customer"], "A tag must have the form name=value, got 'customer'"),
+        (["--since", "2x"], "since must be a period or a date, got '2x'. Use a period such as 30s"),
+        (["--state", "wating"], "Unknown state 'wating'. Did you mean 'waiting'? States: "),
+        (["--patch", "fraud-check"], "Unknown patch 'fraud-check'. No run has a patch."),
+    ],
+)
+def test_a_wrong_filter_of_runs_is_one_clear_error(do, options, message) -> None:
+    do("run", "shout", "--tag", "customer=42")
+    done = do("runs", *options)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_wrong_tag_starts_no_run(do) -> None:
+    done = do("run", "shout", "--tag", "customer")
+    problem = "nerve: --tag: A tag must have the form name=value, got 'customer'."
+    assert (done.code, done.err) == (2, f"{problem} See: nerve run --help\n")
+    assert do("runs", "--json").json == []

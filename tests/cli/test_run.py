@@ -60,17 +60,17 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run"], "Missing argument: a workflow or a file to run"),
         (
             ["run", "ship"],
-            "needs the input 'count' (integer). Inputs: --count (integer, required), --dry",
+            "'ship' requires --count (integer). Options: --count (integer, required), --dry",
         ),
-        (["run", "ship", "--count=many"], "Input 'count' must be an integer, got 'many'"),
-        (["run", "ship", "--count=1.5"], "Input 'count' must be an integer, got '1.5'"),
-        (["run", "ship", "--count"], "Input 'count' must be an integer: use --count=value"),
-        (["run", "ship", "--count=1", "--dry=maybe"], "Input 'dry' must be true or false, got 'maybe'"),
-        (["run", "ship", "--count=1", "--dev-tags={}"], "Input 'dev_tags' must be a JSON list, got '{}'"),
-        (["run", "ship", "--count=1", "--level=mid"], "must be one of ['low', 'high'], got 'mid'"),
+        (["run", "ship", "--count=many"], "--count must be an integer, got 'many'"),
+        (["run", "ship", "--count=1.5"], "--count must be an integer, got '1.5'"),
+        (["run", "ship", "--count"], "--count requires an integer: write --count=value"),
+        (["run", "ship", "--count=1", "--dry=maybe"], "--dry must be true or false, got 'maybe'"),
+        (["run", "ship", "--count=1", "--dev-tags={}"], "--dev-tags must be a JSON list, got '{}'"),
+        (["run", "ship", "--count=1", "--level=mid"], "--level must be one of low, high, got 'mid'"),
         (
             ["run", "ship", "--cuont=1"],
-            "Unknown input or option 'cuont' for workflow 'ship'. Did you mean --count? Inputs:",
+            "'ship' has no option 'cuont'. Did you mean 'count'? Options:",
         ),
         (["run", "shout", "\udcff"], "The input is not valid UTF-8"),
         (["run", "ship", "--count=1", "--level=\udcff"], "The input is not valid UTF-8"),
@@ -78,7 +78,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "ship", "a", "b"], "Unexpected argument: b. Quote an input that contains spaces."),
         (
             ["run", "shout", "--x=1"],
-            "Unknown input or option 'x' for workflow 'shout'. The workflow declares no inputs.",
+            "'shout' has no option 'x'. The workflow has no options.",
         ),
         (["run", "shot"], "File or workflow 'shot' not found. Did you mean 'shout'? Workflows: "),
         (["run", "sh"], "'sh' is ambiguous: ship, shout. Use a longer prefix."),
@@ -435,3 +435,36 @@ def test_agent_messages_and_tool_calls_are_printed_live_in_a_pipe(do, project: P
         '[go] ⚒ Bash {"command": "make test"}',
         "[go] ✓ All tests pass. (worker, 0.0s)",
     ]
+
+
+TALKING = """
+import logging
+
+def register(session):
+    @session.step
+    def charge(card: str) -> str:
+        print("charging", card)
+        logging.getLogger("shop").info("card %s is valid", card)
+        logging.getLogger("shop").warning("card %s expires", card)
+        return "paid"
+
+    @session.workflow
+    async def pay(ctx) -> str:
+        logging.getLogger("shop").info("not shown outside of steps")
+        return await charge("42")
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_a_step_prints_and_logs_is_shown_but_not_mixed_with_the_result(
+    do, project: Path, options: list[str]
+) -> None:
+    (project / "pay.py").write_text(TALKING)
+    done = do("run", "pay", "--with", "pay.py", *options)
+    assert done.out == "paid\n" if not options else done.json["result"] == "paid"
+    shown = ["[charge] charging 42", "[charge] card 42 is valid", "[charge] warning: card 42 expires"]
+    assert [line for line in done.err.splitlines() if " 42" in line] == shown
+    assert "not shown" not in done.err
+    run = do("runs", "--json").json[0]["run_id"]
+    assert [line for line in do("logs", run).out.splitlines() if " 42" in line] == shown
+    assert [line for line in do("watch", run).err.splitlines() if " 42" in line] == shown

@@ -116,3 +116,24 @@ def test_input_typed_before_a_gate_opens_does_not_answer_it(project) -> None:
         terminal.until(ASKED)
         terminal.type("no")
         assert terminal.end() == 3
+
+
+def test_what_a_step_prints_is_shown_above_the_panel(project) -> None:
+    (project / "talk.py").write_text(
+        "def register(session):\n"
+        "    @session.step\n"
+        "    def talk() -> str:\n"
+        "        print('printed by the step')\n"
+        "        return 'done'\n"
+        "    @session.workflow\n"
+        "    async def work(ctx):\n"
+        "        print('printed by the workflow')\n"
+        "        return await talk()\n"
+    )
+    with Terminal("run", "work", "--with", "talk.py") as terminal:
+        assert terminal.end() == 0
+        shown = clean(terminal.shown)
+    assert "[talk] printed by the step\r\n" in shown
+    assert "printed by the workflow\r\n" in shown
+    assert shown.count("[talk] printed by the step") == 1
+    assert shown.rstrip().endswith("done")

@@ -239,8 +239,18 @@ def test_all_runs_are_listed_across_pages(
 ) -> None:
     for label in "abcde":
         do("start", "shout", "--wait", "--label", label)
-    monkeypatch.setattr("nerve.cli.remote_runs.RUNS_PER_PAGE", 2)
+    monkeypatch.setattr("nerve.cli.runs.RUNS_PER_PAGE", 2)
     assert [run["label"] for run in do("runs", "--json").json] == list("abcde")
+
+
+def test_a_waiting_run_on_the_server_resumes_with_changes(
+    do: Callable, server: Server, project: Path
+) -> None:
+    do("start", "asking", "--label", "a")
+    file = project / ".nerve/workflows/asking.yaml"
+    file.write_text(file.read_text() + "    - {kind: transform, expression: \"'new ' + given\"}\n")
+    do("workflow", "reload")
+    assert do("resume", "a", "--with-changes", "--answer", "colour=red").out == "new red\n"
 
 
 def test_ctrl_c_leaves_the_run_on_the_server(do: Callable, server: Server) -> None:

@@ -16,7 +16,7 @@ import pytest
 from cli.processes import Process, done
 from cli.terminal import Terminal
 from nerve import Session
-from nerve.client.client import find_server, read_server_info
+from nerve.client.server_address import find_server, read_server_info
 from nerve.commander.project_server import ProjectServer, ServerNotStarted
 from nerve.project.ownership import state_folder, write_private
 from nerve.project.paths import ProjectPaths

@@ -1,6 +1,7 @@
 """The real server on a free loopback port or a Unix socket, with streams that can be cut."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -57,10 +58,13 @@ class Served(ServerApp):
 
         async def sent(message: Any) -> None:
             nonlocal left
-            if message.get("body", b"").startswith(b"id:"):
-                if left == 0:
-                    scope["state"]["abort"]()
-                left -= 1
+            # One message may have several events.
+            *events, rest = re.split(rb"(?<=\n\n)(?=id:)", message.get("body", b""))
+            events = [*events, rest] if rest.startswith(b"id:") else []
+            if len(events) > left:
+                await send({**message, "body": b"".join(events[:left]), "more_body": True})
+                scope["state"]["abort"]()
+            left -= len(events)
             await send(message)
 
         return sent

@@ -13,7 +13,8 @@ import pytest
 from client.app import TOKEN, Served, serving, told
 from nerve.api import OPERATIONS, Api, ApiError, models
 from nerve.api.command_protocol import Command, CommandType
-from nerve.client.client import Client, OperationMethod, ServerAddress, find_server
+from nerve.client.client import Client, OperationMethod
+from nerve.client.server_address import ServerAddress, find_server
 from nerve.project.ownership import sign_server
 from nerve.project.paths import ProjectPaths
 from nerve.server.bind import bind_unix
@@ -79,6 +80,17 @@ async def test_a_run_is_started_watched_and_answered(client: Client) -> None:
     assert (await client.run(run=run.run_id)).result == "b"
     page = await client.events(run=run.run_id, after=2, limit=1)
     assert ([event.seq for event in page.events], page.more) == ([3], True)
+
+
+async def test_runs_are_found_by_tags_over_every_transport(client: Client) -> None:
+    for customer in ("42", "7"):
+        await client.start(workflow="hello", tags={"customer": customer, "paid": True}, wait=True)
+    page = await client.runs(tag=["customer=42", "paid=true"], state=["completed", "failed"], since="1h")
+    assert [run.tags for run in page.runs] == [{"customer": "42", "paid": "true"}]
+    assert len((await client.runs(tag="paid=true", limit=1)).runs) == 1
+    with pytest.raises(ApiError, match="Unknown tag 'custmer'") as error:
+        await client.runs(tag="custmer=42")
+    assert error.value.fix == "Did you mean 'customer'?"
 
 
 async def test_errors_are_the_same_over_every_transport(client: Client) -> None:
@@ -278,12 +290,12 @@ async def test_a_silent_server_times_out() -> None:
                 await client.health()
 
 
-async def test_routing_by_an_agent_has_no_timeout(api: Api, served: Served, tmp_path: Path) -> None:
+async def test_routing_by_an_agent_has_no_timeout(api: Api, tmp_path: Path) -> None:
     (tmp_path / ".nerve").mkdir()
     (tmp_path / ".nerve/config.json").write_text('{"router": "slow"}')
     api.session.project = tmp_path
     api.session.providers["slow"] = ScriptedProvider([[{"delay": 0.6}, "WORKFLOW: hello"]])
-    async with serving(served) as url, Client(url, token=TOKEN, timeout=0.3) as client:
+    async with serving(Served(api)) as url, Client(url, token=TOKEN, timeout=0.3) as client:
         assert (await client.route(text="greet me")).by == "agent"
 
 

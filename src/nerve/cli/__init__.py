@@ -1,4 +1,4 @@
-"""The command line. Each group of commands has one module, which is imported on first use."""
+"""The command line: execute one command and report its failure."""
 
 from __future__ import annotations
 
@@ -6,83 +6,23 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
-
-from cyclopts import App, CycloptsError, Group, UnknownOptionError, UnusedCliTokensError
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
-from nerve.cli.command_table import (
-    CLI_COMMANDS,
-    COMMAND_GROUPS,
-    SERVER_COMMANDS,
-    WORKFLOW_COMMANDS,
-    CommandEntry,
-)
+from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
 
-APP_HELP = """Durable workflows of agents, shell commands and Python functions.
+if TYPE_CHECKING:
+    from cyclopts import UnknownOptionError
 
-`nerve` without a command opens the Commander. To get started: nerve init my-project
-"""
-app = App(
-    name="nerve",
-    help=APP_HELP,
-    group_commands=Group("Options", sort_key=len(COMMAND_GROUPS)),
-    version=__version__,
-)
 LOCKED_STORE_FIX = (
     "Only one process can open the store. To share it between commands, run a server: nerve serve"
 )
 DOCTOR_FIX = "To diagnose: nerve doctor"
 CHECK_FIX = "To list all problems: nerve check"
-RUN_ARGUMENTS_USAGE = "TARGET [INPUT] [--name=value …] [OPTIONS]"
-
-HELP_GROUPS = {
-    name: group
-    for position, (title, names) in enumerate(COMMAND_GROUPS.items())
-    for group in [Group(title, sort_key=position)]
-    for name in names
-}
-"""Help group of each command."""
-COMMAND_ORDER = list(HELP_GROUPS)
-
-
-def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "") -> None:
-    """Add commands that are imported on first use."""
-    for name, entry in entries.items():
-        usage = f"Usage: nerve {prefix}{name} {RUN_ARGUMENTS_USAGE}" if name in ("run", "start") else None
-        example = f"Example: {entry.example}"
-        group_options: dict[str, Any] = (
-            {} if prefix else {"group": HELP_GROUPS[name], "sort_key": COMMAND_ORDER.index(name)}
-        )
-        group.command(
-            entry.import_path, name=name, help=entry.help, help_epilogue=example, usage=usage, **group_options
-        )
-
-
-workflow_app = App(
-    name="workflow",
-    help="Define, start, watch and list workflows.",
-    version_flags=(),
-    group=HELP_GROUPS["workflow"],
-    sort_key=COMMAND_ORDER.index("workflow"),
-)
-server_app = App(
-    name="server",
-    help="Show, stop or restart the project server, or sign in a browser.",
-    version_flags=(),
-    group=HELP_GROUPS["server"],
-    sort_key=COMMAND_ORDER.index("server"),
-)
-add_commands(app, CLI_COMMANDS)
-add_commands(workflow_app, WORKFLOW_COMMANDS, "workflow ")
-add_commands(server_app, SERVER_COMMANDS, "server ")
-app.command(workflow_app)
-app.command(server_app)
-app.register_install_completion_command(help="Install shell completion.")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -106,7 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def execute_command_line(arguments: list[str]) -> int:
     """Run one command and return the exit code."""
+    if arguments in (["version"], ["--version"]):  # often called by scripts, and needs no parser
+        print(__version__)
+        return COMPLETED
     try:
+        from nerve.cli.parser import app
+
         function, bound_arguments, _ = app.parse_args(
             protect_after_double_dash(arguments or default_arguments()),
             exit_on_error=False,
@@ -201,6 +146,8 @@ def help_hint(arguments: list[str]) -> str:
 
 
 def failure_from_error(error: Exception, help: str) -> CommandFailure:
+    from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
+
     from nerve.api.errors import ApiError, to_api_error
 
     match error:

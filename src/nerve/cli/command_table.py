@@ -28,7 +28,7 @@ TARGET, INPUT and --name=value have the same meaning as in `nerve run`.
 """
 CLI_COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry(
-        "nerve.cli.run:run_workflow_command", RUN_HELP, "nerve run ship --number=3 --answer approve=yes"
+        "nerve.cli.start:run_workflow_command", RUN_HELP, "nerve run ship --number=3 --answer approve=yes"
     ),
     "start": CommandEntry(
         "nerve.cli.start:start_run_command", START_HELP, "nerve start ship --number=3 --label v3"
@@ -98,27 +98,42 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve fork v3 --at /build --wait",
     ),
     "signal": CommandEntry(
-        "nerve.cli.facts:signal_command",
+        "nerve.cli.run_control:signal_command",
         "Send a signal that runs wait for.",
         "nerve signal reviewed '{\"ok\": true}' --key v3",
     ),
+    "send": CommandEntry(
+        "nerve.cli.run_control:send_command",
+        "Send a message to the mailbox of a run.",
+        'nerve send v3 orders \'{"item": "tea"}\'',
+    ),
+    "update": CommandEntry(
+        "nerve.cli.run_control:update_command",
+        "Let a run handle an update, and print its reply.",
+        'nerve update v3 add_item \'{"item": "tea"}\'',
+    ),
+    "query": CommandEntry(
+        "nerve.cli.run_control:query_command",
+        "Ask the code of a run about its state.",
+        "nerve query v3 progress",
+    ),
     "assert": CommandEntry(
-        "nerve.cli.facts:assert_command",
+        "nerve.cli.run_control:assert_command",
         "Assert a fact in the dataspace.",
         'nerve assert \'(review "main.py" :by "ann")\'',
     ),
     "retract": CommandEntry(
-        "nerve.cli.facts:retract_command",
+        "nerve.cli.run_control:retract_command",
         "Retract the facts that match a pattern.",
         "nerve retract '(review _)'",
     ),
     "facts": CommandEntry(
-        "nerve.cli.facts:facts_command",
+        "nerve.cli.run_control:facts_command",
         "List the facts of the dataspace.",
         "nerve facts '(review _ :by ?who)'",
     ),
     "route": CommandEntry(
-        "nerve.cli.route:route_command",
+        "nerve.cli.run_control:route_command",
         "Find the workflow for a text.",
         "nerve route 'ship version 3' --start",
     ),
@@ -174,8 +189,8 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
 }
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Run workflows": ("run", "start", "commander", "demo"),
-    "See runs": ("runs", "status", "watch", "logs", "events", "gates"),
-    "Decide": ("answer", "approve", "reject", "signal", "steer"),
+    "See runs": ("runs", "status", "watch", "logs", "events", "gates", "query"),
+    "Decide": ("answer", "approve", "reject", "signal", "send", "update", "steer"),
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),

@@ -14,12 +14,12 @@ from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
 from nerve.cli.parameters import FileList, Flag
 from nerve.cli.trust import require_trust
-from nerve.client.client import find_server, read_server_info
+from nerve.client.server_address import find_server, read_server_info
 from nerve.commander.typeahead import TypeaheadTerminal
 from nerve.project.paths import ProjectPaths
 
 if TYPE_CHECKING:
-    from nerve.commander.workflow_controller import WorkflowController
+    from nerve.commander.controller import CommanderController
 
 
 def commander_command(*, plain: Flag = False, server: str | None = None, modules: FileList = ()) -> int:
@@ -92,6 +92,9 @@ async def run_commander(
     from nerve.commander.path_completion import make_file_completer
 
     controller = create_controller(server, modules)
+    # The server starts in its own process while the screen is imported here.
+    start_task = asyncio.create_task(controller.start_server())
+    await asyncio.sleep(0)
     controller.state.project = str(Path.cwd())
     controller.file_completer = make_file_completer(Path.cwd())
     code = COMPLETED
@@ -107,24 +110,25 @@ async def run_commander(
                 terminal = None  # what is typed later is read by the screens themselves
     finally:
         lines = controller.exit_message()
+        start_task.cancel()
         await controller.close()
         await controller.client.close()
     return code, lines
 
 
-def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> WorkflowController:
+def create_controller(server: str | None, modules: tuple[Path, ...] = ()) -> CommanderController:
     """Return a controller for the project server, or for the server at a URL."""
+    from nerve.commander.controller import CommanderController
     from nerve.commander.project_server import ProjectServer, client_for_url
-    from nerve.commander.workflow_controller import WorkflowController
 
     if server is not None:
-        return WorkflowController(client_for_url(server))
+        return CommanderController(client_for_url(server))
     home = ProjectServer(modules=modules)
-    return WorkflowController(home.client(), restart_server=home.start_if_needed)
+    return CommanderController(home.client(), restart_server=home.start_if_needed)
 
 
 async def run_full_screen(
-    controller: WorkflowController, terminal: TypeaheadTerminal | None
+    controller: CommanderController, terminal: TypeaheadTerminal | None
 ) -> tuple[str, int]:
     """Run the full-screen mode; return the next mode and the exit code."""
     from nerve.commander.core.history import InputHistory

@@ -9,6 +9,8 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
+    from nerve.api.models import RunResponse
+
 MAX_RUNS = 50
 """Number of runs offered, newest first."""
 
@@ -16,7 +18,7 @@ MAX_RUNS = 50
 def complete_workflow(context: CompletionContext) -> dict[str, str]:
     """Return the workflows of the project with their descriptions. Executes no file."""
     from nerve.cli.targets import Project
-    from nerve.spec.defined_workflow import slugify
+    from nerve.core.slugs import slugify
 
     workflows = Project().discovered.workflows
     return {
@@ -32,10 +34,18 @@ def complete_target(context: CompletionContext) -> dict[str, str]:
 
 def complete_run(context: CompletionContext) -> dict[str, str]:
     """Return the labels of the newest runs, or their ids, with workflow and state."""
-    from nerve.cli.runs import fetch_run_summaries
+    import asyncio
 
-    newest = reversed(fetch_run_summaries(None, None)[-MAX_RUNS:])
-    return {run["label"] or run["run_id"]: f"{run['workflow']}, {run['state']}" for run in newest}
+    from nerve.cli.context import open_context
+    from nerve.cli.parameters import DEFAULT_OPTIONS
+    from nerve.cli.runs import list_root_runs
+
+    async def read_runs() -> list[RunResponse]:
+        async with open_context(DEFAULT_OPTIONS, writes=False, definitions=False) as opened:
+            return (await list_root_runs(opened, limit=MAX_RUNS))[0]
+
+    runs = asyncio.run(read_runs())
+    return {run.label or run.run_id: f"{run.workflow}, {run.state}" for run in runs}
 
 
 def complete_state(context: CompletionContext) -> list[str]:
@@ -49,3 +59,4 @@ WorkflowName = Annotated[str, Parameter(completer=complete_workflow)]
 RUN_PARAMETER = Parameter(
     name="RUN", help="Run id, a unique prefix of it, or the label of the run.", completer=complete_run
 )
+RunArgument = Annotated[str, RUN_PARAMETER]

@@ -1,90 +1,42 @@
-"""What commands share: common options, access to the API, and output of results."""
+"""What commands share: access to the API in this process or on a server, and output of results.
+
+A command imports this module before it knows its arguments, so the engine and the models of the API are
+imported on first use.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from cyclopts import Parameter
-from pydantic import BaseModel
-from rich.console import Console
-
-from nerve.api import Api, ApiError
-from nerve.api.commands import wait_until_run_idle
-from nerve.cli.completion import RUN_PARAMETER
+from nerve.api.errors import ApiError
 from nerve.cli.errors import UsageError, with_full_stop
-from nerve.cli.exit_codes import FAILED, INTERRUPTED, REFUSED
-from nerve.cli.parameters import FileList, Flag
-from nerve.cli.session_setup import register_file
-from nerve.cli.targets import Project, project_store_file, require_store_file
+from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
+from nerve.cli.outcome import RunOutcome, outcome_from_run
+from nerve.cli.outcome_output import print_outcome
+from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
 from nerve.cli.trust import require_trust
-from nerve.client import Client
-from nerve.core.workflow import WorkflowRun
-from nerve.session import Session
+from nerve.core.step_output import capture_standard_streams
+from nerve.early_interrupt import install_early_interrupt, remove_early_interrupt
+from nerve.text.source import Problem
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
-__all__ = [
-    "DEFAULT_OPTIONS",
-    "PYTHON_TARGET_REFUSED",
-    "WITH_OPTION_REFUSED",
-    "CliContext",
-    "CommonOptions",
-    "FileList",
-    "Flag",
-    "RunArgument",
-    "format_api_error",
-    "format_command",
-    "format_resume_command",
-    "run_with_api",
-    "stderr_console",
-]
+if TYPE_CHECKING:
+    from rich.console import Console
 
-RunArgument = Annotated[str, RUN_PARAMETER]
+    from nerve.api.models import ApiResponse, RunResponse
+    from nerve.cli.gate_answers import PresetAnswers
+    from nerve.client import Client
+    from nerve.session import Session
 
 WITH_OPTION_REFUSED = (
     "--with cannot be used while a server is running for this project. Start the server with the file."
 )
-PYTHON_TARGET_REFUSED = (
-    "The running project server cannot load Python files."
-    " Start it with the file (nerve serve --with {file}) and pass the workflow name,"
-    " or use another store: --store FILE."
-)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class CommonOptions:
-    """Options of every command that uses the API.
-
-    Parameters
-    ----------
-    json
-        Print exactly one JSON value on standard output.
-    quiet
-        Print only results and errors.
-    modules
-        A Python file that defines register(session), or a workflow file. Only without a server.
-    store
-        The store file. Default: .nerve/nerve.db. With this option, no server is used.
-    """
-
-    json: Flag = False
-    quiet: Flag = False
-    modules: FileList = ()
-    store: Path | None = None
-
-    @property
-    def store_file(self) -> Path:
-        return project_store_file() if self.store is None else require_store_file(self.store)
-
-
-DEFAULT_OPTIONS = CommonOptions()
 
 
 @dataclass(slots=True)
@@ -124,48 +76,65 @@ class CliContext:
             print(sanitize_text(line), file=sys.stderr)
 
     def print_result(
-        self, result: BaseModel | list[Any] | dict[str, Any], lines: str | Sequence[str] = ()
+        self, result: ApiResponse | list[Any] | dict[str, Any], lines: str | Sequence[str] = ()
     ) -> None:
         """Print the result: one JSON value with --json, otherwise lines."""
         if self.common.json:
-            data = result.model_dump(mode="json") if isinstance(result, BaseModel) else result
+            data = result if isinstance(result, list | dict) else result.model_dump(mode="json")
             print(dump_safe_json(data), file=self.out)
         else:
             for line in [lines] if isinstance(lines, str) else lines:
                 print(sanitize_text(line), file=self.out)
 
-    async def ensure_driven(self, name: str) -> str:
-        """Resume a run in this process unless a server drives it, and return its id.
+    async def ensure_driven(self, name: str, until_idle: bool = True) -> str:
+        """Drive a run in this process unless a server drives it, and return the id of its root run.
 
-        A child run is resumed through its root run.
+        `until_idle` waits until the run ends or needs a person, so that its gates are open.
         """
-        named_run = await self.client.run(run=name)
+        run = await self.client.run(run=name)
         if self.session is None:
-            return named_run.run_id
-        from nerve.cli.resume import check_run_names
+            return run.run_id
+        from nerve.cli.session_setup import drive_run, wait_until_idle
 
-        store = self.session.engine.store
-        row = store.run(named_run.run_id)
-        while row is not None and row.parent is not None:
-            row = store.run(row.parent)
-        assert row is not None
-        if row.ended is None:
-            check_run_names(self.session, self.session.engine.workflow_of(row))
-        run = self.session.engine.resume_run(row)
-        await self.wait_until_idle(run)
+        while run.parent is not None:  # a child run continues with its root run
+            run = await self.client.run(run=run.parent)
+        drive_run(self.session, run.run_id)
+        if until_idle:
+            await wait_until_idle(self.session)
         return run.run_id
 
     def options_for(self, run_id: str) -> list[str]:
         """Return the options a command on a run needs: without a server, its Python files and the store."""
         if self.session is None:
             return []
-        row = self.session.engine.store.run(run_id)
-        recorded = self.session.engine.modules_of(row) if row is not None else []
+        from nerve.api.lookup import find_run_row
+
+        recorded = self.session.engine.modules_of(find_run_row(self.session, run_id))
         return file_options(replace(self.common, modules=(*self.common.modules, *map(Path, recorded))))
 
-    async def wait_until_idle(self, run: WorkflowRun) -> None:
-        if self.session is not None:
-            await wait_until_run_idle(self.session, run)
+    async def follow_or_report(
+        self,
+        run: RunResponse,
+        wait: bool,
+        answers: PresetAnswers | None = None,
+        known_seq: int = 0,
+        action_text: str = "",
+    ) -> int:
+        """Report that a run continues on the server, or follow it; return the exit code."""
+        if self.session is None and not wait:
+            self.print_result(outcome_from_run(run).to_dict(), run.run_id)
+            if not self.common.json:
+                watch = format_command("watch", run.run_id)
+                self.info(f"{action_text or 'The run continues'} on the server. Follow it: {watch}")
+            return COMPLETED
+        from nerve.cli.run_follower import RunFollower
+
+        return self.print_outcome(await RunFollower(self, run.run_id, answers, known_seq).follow())
+
+    def print_outcome(self, outcome: RunOutcome) -> int:
+        """Print the outcome of a run; return the exit code."""
+        resume_hint = format_resume_command(self.common, outcome.run_id)
+        return print_outcome(outcome, resume_hint, self.common.json, self.out, self.common.quiet)
 
 
 def run_with_api(
@@ -173,23 +142,27 @@ def run_with_api(
     action: Callable[[CliContext], Awaitable[int]],
     writes: bool = False,
     read_only: bool = False,
+    definitions: bool | None = None,
 ) -> int:
     """Run an action against the API of the project server, or of this process; return the exit code.
 
-    Unless `read_only`, the project state must belong to this user or be trusted.
+    Unless `read_only`, the project state must belong to this user or be trusted. Without a server, the
+    workflow files of the project are read if the action needs `definitions`; by default unless `read_only`.
     """
     out, contexts = sys.stdout, list[CliContext]()
 
     async def run_action() -> int:
-        async with open_context(common, writes) as context:
+        needs_definitions = not read_only if definitions is None else definitions
+        async with open_context(common, writes, needs_definitions) as context:
             context.out = out
             contexts.append(context)
             return await action(context)
 
+    import_api()
     try:
         if not read_only:
             require_trust(common.store)
-        with contextlib.redirect_stdout(sys.stderr):  # nodes may print; stdout is for the result
+        with capture_standard_streams(redirect_stdout=True):  # standard output is for the result
             return asyncio.run(run_action())
     except ApiError as error:
         return report_api_error(error, common)
@@ -201,8 +174,21 @@ def run_with_api(
         return INTERRUPTED
 
 
+def import_api() -> None:
+    """Import the client; Ctrl-C meanwhile exits quietly, as during other imports."""
+    with contextlib.suppress(ValueError):  # not the main thread
+        install_early_interrupt()
+    import nerve.client.client  # noqa: F401 - later imports of it are instant
+
+    remove_early_interrupt()
+
+
 @contextlib.asynccontextmanager
-async def open_context(common: CommonOptions, writes: bool) -> AsyncIterator[CliContext]:
+async def open_context(
+    common: CommonOptions, writes: bool, definitions: bool = True
+) -> AsyncIterator[CliContext]:
+    from nerve.client import Client
+
     client = Client.of_project(via="cli") if common.store is None else None
     if client is not None:
         if common.modules:
@@ -210,27 +196,43 @@ async def open_context(common: CommonOptions, writes: bool) -> AsyncIterator[Cli
         async with client:
             yield CliContext(client, common)
         return
+    # Only a command without a server needs the engine, whose imports take long.
+    from nerve.api import Api
+    from nerve.session import Session
+
     store_exists = common.store_file.is_file()
     if writes and not store_exists:
         common.store_file.parent.mkdir(parents=True, exist_ok=True)
-    session = Session(store=common.store_file if store_exists or writes else None, project=Project().folder)
+    session = Session(store=common.store_file if store_exists or writes else None, project=Path())
     try:
         context = CliContext(Client(Api(session), via="cli"), common, session)
-        for file in common.modules:
-            register_file(session, file)
-        context.problems = (await context.client.reload()).problems
+        register_files(session, common.modules)
         if store_exists:
-            session.dataspace.define_all()
+            session.engine  # noqa: B018 - opens the store now, to report who owns it
+        if definitions:
+            context.problems = (await context.client.reload()).problems
+            if store_exists:
+                session.dataspace.define_all()
         yield context
     finally:
         await session.close()
 
 
+def register_files(session: Session, files: Iterable[Path]) -> None:
+    """Register the contents of the --with files."""
+    for file in files:
+        from nerve.cli.session_setup import register_file
+
+        register_file(session, file)
+
+
 def report_api_error(error: ApiError, common: CommonOptions) -> int:
-    """Print an API error and return the exit code."""
+    """Print an API error, or the problems of a definition that it reports; return the exit code."""
     if common.json:
         print(dump_safe_json({"error": error.to_dict()}))
-    print(f"nerve: {format_api_error(error)}", file=sys.stderr)
+    problems = [str(Problem.from_dict(problem)) for problem in error.details.get("problems", ())]
+    for line in problems or [f"nerve: {format_api_error(error)}"]:
+        print(sanitize_text(line), file=sys.stderr)
     return REFUSED if error.status < 500 else FAILED
 
 
@@ -239,26 +241,7 @@ def format_api_error(error: ApiError) -> str:
     return sanitize_text(f"{message} [{error.code}]")
 
 
-def format_command(*words: str) -> str:
-    """Return a `nerve` command line, quoted for the shell."""
-    return " ".join(["nerve", *map(shlex.quote, words)])
-
-
-def format_resume_command(common: CommonOptions, run_id: str) -> str:
-    """Return the command that resumes a run."""
-    return format_command("resume", run_id, *file_options(common))
-
-
-def file_options(common: CommonOptions) -> list[str]:
-    """Return the --with and --store options of a command."""
-    options = [part for file in dict.fromkeys(common.modules) for part in ("--with", str(file))]
-    return [*options, "--store", str(common.store)] if common.store is not None else options
-
-
 def stderr_console(common: CommonOptions) -> Console:
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, quiet=common.quiet)
-
-
-def count_noun(number: int, noun: str) -> str:
-    """Return a count with its noun, such as `1 run` or `2 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

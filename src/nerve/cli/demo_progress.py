@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
-
+from nerve.core.events import STEP_SETTLED_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.run_view import RunView
-from nerve.core.workflow import WorkflowEvent
-from nerve.ui.event_lines import (
-    ROOT_SYMBOLS,
-    STATE_SYMBOLS,
-    event_duration_s,
-    format_event_value,
-    summarize_result,
+from nerve.ui.event_lines import STATE_SYMBOLS, event_duration_s
+from nerve.ui.progress_tree import RunBranch, TreeRow, guides_of_row
+from nerve.ui.tree_panel import (
+    MAX_PANEL_WIDTH,
+    add_rows,
+    create_row_grid,
+    render_progress_panel,
+    render_root,
 )
 
-SETTLING_EVENTS = ("node_completed", "node_error", "node_timeout")
-STARTING_EVENTS = ("node_started", "node_retrying")
-MAX_PANEL_COLUMNS = 100
-NAME_COLUMNS = 17
+if TYPE_CHECKING:
+    from rich.panel import Panel
+
+STARTING_EVENTS = (*STEP_START_EVENTS, WorkflowEventType.NODE_RETRYING)
+NOTE_COLUMN = 19
 """Column of the notes, so that they align at every depth."""
 
 
@@ -38,38 +38,35 @@ class ProgressLine:
 
 @dataclass
 class DemoProgress:
-    """Applies the events of a run and keeps display data that the run view does not have."""
+    """Applies the events of a run and groups its steps by round."""
 
-    view: RunView = field(default_factory=RunView)
+    branch: RunBranch = field(default_factory=lambda: RunBranch(""))
     lines: list[ProgressLine] = field(default_factory=list)
     reused_paths: set[str] = field(default_factory=set)
     """Paths of steps that completed or failed before this process started."""
-    notes: dict[str, str] = field(default_factory=dict)
-    """The result of each step, and the prompt and answer of each gate, by path."""
     started_at: dict[str, datetime] = field(default_factory=dict)
     duration_s: dict[str, float] = field(default_factory=dict)
+    """The time of the last attempt of each step, without the time between two processes."""
     printed_lines: int = 0
     """Number of lines in an earlier panel that is not redrawn."""
+
+    @property
+    def view(self) -> RunView:
+        return self.branch.view
 
     def apply_events(self, events: Iterable[WorkflowEvent]) -> None:
         for event in events:
             known_nodes = len(self.view.tree)
-            self.view.apply(event)
+            self.branch.apply_event(event)
             for node in self.view.tree[known_nodes:]:
                 self._current_lines().append(ProgressLine(node.path))
             if event.is_a("outer_round"):
                 self.lines.append(ProgressLine(title=f"round {event.data['round']}/{event.data['max']}"))
-            elif event.is_a("gate_waiting"):
-                self.notes[event.path] = event.data["prompt"]
+            elif event.event_type == WorkflowEventType.GATE_WAITING:
                 self.lines.append(ProgressLine(event.path))
-            elif event.is_a("gate_answered"):
-                self.notes[event.path] = (
-                    f"{format_event_value(event.data['answer'])} ({self.notes[event.path]})"
-                )
             elif event.event_type in STARTING_EVENTS:
                 self.started_at[event.path] = event.timestamp
-            elif event.event_type in SETTLING_EVENTS:
-                self.notes[event.path] = summarize_result(event)
+            elif event.event_type in STEP_SETTLED_EVENTS:
                 self.duration_s[event.path] = event_duration_s(event)
 
     def _current_lines(self) -> list[ProgressLine]:
@@ -85,32 +82,29 @@ class DemoProgress:
         """Leave everything but the open gates in the current panel and start a new one below."""
         self.printed_lines = len(self.lines) - len(self.view.gates)
 
-    def panel(self, width: int = MAX_PANEL_COLUMNS, now: datetime | None = None) -> Panel:
-        grid = Table.grid(expand=True, padding=(0, 1))
-        grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        grid.add_column(justify="right", no_wrap=True)
-        symbol, style = ROOT_SYMBOLS.get(self.view.state, ("●", "yellow"))
-        grid.add_row(Text(f"{symbol} {self.view.workflow_id}", f"bold {style}"), "")
-        self._add_rows(grid, self.lines[self.printed_lines :], "", now or datetime.now(UTC))
-        return Panel(
-            grid, title="Workflow Progress", border_style="blue", width=min(width, MAX_PANEL_COLUMNS)
-        )
+    def panel(self, width: int = MAX_PANEL_WIDTH, now: datetime | None = None) -> Panel:
+        grid = create_row_grid()
+        grid.add_row(render_root(self.view.workflow_id, self.view.state), "")
+        rows = list(self._rows(self.lines[self.printed_lines :], "", now or datetime.now(UTC)))
+        add_rows(grid, rows, note_column=NOTE_COLUMN)
+        return render_progress_panel(grid, width)
 
-    def _add_rows(self, grid: Table, lines: list[ProgressLine], guide: str, now: datetime) -> None:
+    def _rows(self, lines: list[ProgressLine], indent: str, now: datetime) -> Iterator[TreeRow]:
         for line in lines:
-            last = line is lines[-1]
-            text = Text(f"{guide}{'└─' if last else '├─'} ", "dim")
-            text.append_text(self._label(line, NAME_COLUMNS - len(guide)))
-            grid.add_row(text, Text(self._format_time(line.path, now), "dim"))
-            self._add_rows(grid, line.children, f"{guide}{'   ' if last else '│  '}", now)
+            guide, inner_indent = guides_of_row(indent, is_last=line is lines[-1])
+            yield self._row(line, guide, now)
+            yield from self._rows(line.children, inner_indent, now)
 
-    def _label(self, line: ProgressLine, width: int) -> Text:
+    def _row(self, line: ProgressLine, guide: str, now: datetime) -> TreeRow:
         if line.title:
-            return Text(f"↻ {line.title}", "bold")
+            return TreeRow(guide, "↻", "bold", line.title)
         symbol, style = STATE_SYMBOLS[self._state(line.path)]
-        label = Text(f"{symbol} {line.path[1:]}".ljust(width), style)
-        return label.append(
-            self.notes.get(line.path, ""), "dim" if line.path in self.reused_paths else "default"
+        note, note_style = (
+            self.branch.notes.get(line.path, ""),
+            "dim" if line.path in self.reused_paths else "",
+        )
+        return TreeRow(
+            guide, symbol, style, line.path[1:], note, self._format_time(line.path, now), note_style
         )
 
     def _state(self, path: str) -> str:

@@ -17,12 +17,13 @@ from nerve import __version__
 from nerve.agents import registry
 from nerve.agents.provider import Unavailable
 from nerve.api import ApiError
-from nerve.cli.check import known_provider_names, unknown_router_warnings
-from nerve.cli.context import Flag
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.targets import STORE_FILE, Project, project_store_file
-from nerve.client.client import SERVER_FILE, Client, find_server
+from nerve.cli.parameters import STORE_FILE, Flag, project_store_file
+from nerve.cli.project_checker import known_provider_names, unknown_router_warnings
+from nerve.cli.targets import Project
+from nerve.client import Client, find_server
+from nerve.client.server_address import SERVER_FILE
 from nerve.errors import NerveError, StoreError
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config

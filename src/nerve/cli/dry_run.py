@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from nerve.api.responses import workflow_response
 from nerve.cli.dry_run_builder import DryRun, DryRunBuilder, DryRunSession
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import exit_code_for_state
 from nerve.cli.gate_answers import PresetAnswers
-from nerve.cli.run import check_preset_answers
-from nerve.cli.session_setup import load_target_workflow
+from nerve.cli.session_setup import check_preset_answers, load_target_workflow
 from nerve.cli.targets import FileTarget, Project, PythonTarget
-from nerve.cli.workflow_inputs import ParsedArguments, parse_workflow_params
+from nerve.cli.workflow_inputs import ParsedArguments, parse_run_params
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
 from nerve.spec.defined_workflow import DefinedWorkflow
 from nerve.testing.trace import trace
@@ -50,13 +50,13 @@ async def trace_dry_run(
     async with DryRunSession(dry_run, project.folder) as session:
         workflow = load_target_workflow(session, project, target)
         check_preset_answers(session, workflow, dry_run.answers)
-        checked_params = workflow.check_params(parse_workflow_params(workflow, arguments.pairs))
+        checked_params = workflow.check_params(parse_run_params(workflow_response(workflow), arguments.pairs))
         for definition in session.workflows.values():
             if isinstance(definition, DefinedWorkflow):
                 definition.builder_class, definition.has_log = DryRunBuilder, False
         run = WorkflowRun(workflow, arguments.input, checked_params, run_id="dry-run")
         await run.start()
-        await asyncio.wait([asyncio.ensure_future(run._wait_until_ended())])
+        await asyncio.wait([asyncio.ensure_future(run.wait_until_ended())])
 
         def events_of(run_id: str) -> list[WorkflowEvent]:
             child = session.get_workflow_run(run_id)

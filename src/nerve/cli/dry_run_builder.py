@@ -9,34 +9,22 @@ from typing import Any, ClassVar, TypeVar, cast
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.control.branch_node import BranchNode
-from nerve.core.nodes.control.gate_node import GateNode
-from nerve.core.nodes.control.loop_node import LoopNode, LoopState
 from nerve.core.nodes.control.machine_node import State
-from nerve.core.nodes.control.map_node import MapNode
-from nerve.core.nodes.control.switch_node import SwitchNode
-from nerve.core.nodes.control.while_node import WhileNode, WhileState
 from nerve.core.result import Result, is_rejected
 from nerve.expr.errors import SourceError
 from nerve.session import Session
 from nerve.spec import models
 from nerve.spec.builder import (
-    NO_SESSION_NAMES,
     NodeBuilder,
-    evaluate_list,
-    evaluate_times,
-    gate_result,
     kind_of_spec,
-    mark_inline,
 )
 from nerve.spec.checks.names import DEFAULT_PROVIDER
 from nerve.spec.dataspace_nodes import prepare_assert, prepare_retract
 from nerve.spec.defined_workflow import DefinedWorkflow
-from nerve.spec.inline_nodes import ComputeNode, Iterations, MapItemBody, PreparedCall, ScopedStep
+from nerve.spec.inline_nodes import ComputeNode, PreparedCall, ScopedStep
 from nerve.spec.prompt_nodes import answer_recorder, render_prompt
 from nerve.spec.scope import Scope, ScopeView
-from nerve.spec.template_values import fill_templates, is_condition_true, render_text
-from nerve.spec.transitions import MachineWithOutcome
+from nerve.spec.template_values import fill_templates
 
 Value = TypeVar("Value")
 EntryFactory = Callable[[ScopeView], PreparedCall]
@@ -133,61 +121,50 @@ class DryRunBuilder(NodeBuilder):
         name = spec.id or kind
         return DryRunStep(self.dry_run, name, self.scope, self.kinds[kind](self, spec, name), spec)
 
+    # -- values --------------------------------------------------------------------------------
+
+    def evaluate(self, name: str, compute: Callable[[], Value], default: Value) -> Value:
+        return self.dry_run.compute_or_default(name, compute, default)
+
+    def find_target(self, target: str, is_workflow: bool = False) -> Node:
+        workflow = self.names.get_workflow(target.removeprefix("workflow:"))
+        if isinstance(workflow, DefinedWorkflow):
+            return workflow
+        return StubNode(target.removeprefix("workflow:"))
+
+    def should_repeat(self, description: str) -> bool:
+        return self.dry_run.should_repeat(description)
+
+    def choose_gate_answer(self, spec: models.GateSpec, name: str) -> str | None:
+        first = next(iter(spec.choices or spec.options or ["approve"]))
+        return self.dry_run.answers.pop([name]) or first
+
+    def evaluate_items(self, over: str, name: str, view: ScopeView) -> list[dict[str, Any]]:
+        stub_items = [{"index": 0, "item": stub_output(f"item of {name}")}]
+        return self.evaluate(name, lambda: NodeBuilder.evaluate_items(self, over, name, view), stub_items)
+
+    def select_case(self, spec: models.SwitchSpec, name: str, view: ScopeView) -> str:
+        key = self.evaluate(name, lambda: NodeBuilder.select_case(self, spec, name, view), "")
+        if key not in spec.cases and spec.default is None:
+            first = next(iter(spec.cases), "")
+            self.dry_run.add_note(f"'{name}' has no case '{key}': using its first case, '{first}'.")
+            return first
+        return key
+
     # -- leaves and waits ----------------------------------------------------------------------
-
-    def call(self, spec: models.CallSpec, name: str) -> EntryFactory:
-        target = spec.target.removeprefix("workflow:")
-        return lambda sight: self._leaf_entry(target, self._fill_or_none(spec.input, name, sight))
-
-    def workflow(self, spec: models.WorkflowCallSpec, name: str) -> EntryFactory:
-        def make(sight: ScopeView) -> PreparedCall:
-            entry = self._leaf_entry(spec.workflow, self._fill_or_none(spec.input, name, sight))
-            entry.params = self._fill_or_none(spec.params, name, sight) or {}
-            return entry
-
-        return make
-
-    def _leaf_entry(self, target: str, input_value: Any) -> PreparedCall:
-        """Return a declarative workflow as it is, and a stub for everything else."""
-        workflow = self.names.get_workflow(target)
-        return PreparedCall(
-            workflow if isinstance(workflow, DefinedWorkflow) else StubNode(target), input_value
-        )
 
     def prompt(self, spec: models.PromptSpec, name: str) -> EntryFactory:
         def make(sight: ScopeView) -> PreparedCall:
             agent = spec.agent or spec.provider or self.scope.provider or DEFAULT_PROVIDER
-            rendered = self.dry_run.compute_or_default(
-                name, lambda: render_prompt(spec, sight), spec.text or ""
-            )
+            rendered = self.evaluate(name, lambda: render_prompt(spec, sight), spec.text or "")
             return PreparedCall(StubNode(agent), rendered, map_result=answer_recorder(spec, self.scope))
 
         return make
 
     def bash(self, spec: models.BashSpec, name: str) -> EntryFactory:
-        return lambda sight: PreparedCall(StubNode(name), self._fill_or_none(spec.input, name, sight))
-
-    def gate(self, spec: models.GateSpec, name: str) -> EntryFactory:
-        def make(sight: ScopeView) -> PreparedCall:
-            first = next(iter(spec.choices or spec.options or ["approve"]))
-            answer = self.dry_run.answers.pop([name]) or first
-            prompt = self.dry_run.compute_or_default(
-                name, lambda: render_text(spec.prompt, sight), spec.prompt
-            )
-            gate = GateNode(
-                name,
-                NO_SESSION_NAMES,
-                prompt,
-                spec.options,
-                choices=spec.choices,
-                auto_answer=answer,
-                reject=spec.reject,
-            )
-            return PreparedCall(
-                mark_inline(gate), sight["given"], map_result=lambda result: gate_result(spec, result)
-            )
-
-        return make
+        return lambda sight: PreparedCall(
+            StubNode(name), self.evaluate(name, lambda: fill_templates(spec.input, sight), None)
+        )
 
     def wait(self, spec: models.WaitSpec, name: str) -> EntryFactory:
         which = next((condition.name or "1" for condition in spec.any), None)
@@ -206,7 +183,7 @@ class DryRunBuilder(NodeBuilder):
             return prepare_assert(spec, name, sight, self.names).input
 
         return lambda sight: PreparedCall(
-            PassThroughNode(name), self.dry_run.compute_or_default(name, lambda: fact(sight), None)
+            PassThroughNode(name), self.evaluate(name, lambda: fact(sight), None)
         )
 
     def retraction(self, spec: models.RetractSpec, name: str) -> EntryFactory:
@@ -214,98 +191,17 @@ class DryRunBuilder(NodeBuilder):
             return prepare_retract(spec, name, sight, self.names).input
 
         return lambda sight: PreparedCall(
-            PassThroughNode(name), self.dry_run.compute_or_default(name, lambda: fact(sight), None)
+            PassThroughNode(name), self.evaluate(name, lambda: fact(sight), None)
         )
 
     # -- control -------------------------------------------------------------------------------
-
-    def while_(self, spec: models.WhileSpec, name: str) -> EntryFactory:
-        body = self.iteration(spec.body, name)
-
-        def should_continue(state: WhileState) -> bool:
-            current = getattr(state.current_value, "output", state.current_value)
-            sight = self.scope.view(given=current, iteration=state.iteration)
-            if self.scope.pending_goto.is_leaving or not self._holds_or_true(spec.condition, name, sight):
-                return False
-            return state.iteration == 0 or self.dry_run.should_repeat(f"the loop '{name}'")
-
-        def make(sight: ScopeView) -> PreparedCall:
-            node = WhileNode(name, NO_SESSION_NAMES, should_continue, body, spec.max_iterations, "return")
-            return PreparedCall(Iterations(mark_inline(node), body), sight["given"])
-
-        return make
-
-    def loop(self, spec: models.LoopSpec, name: str) -> EntryFactory:
-        body = self.iteration(spec.body, name)
-
-        def finished(state: LoopState) -> bool:
-            sight = self.scope.view(given=state.result.output, iteration=state.iteration)
-            if self.scope.pending_goto.is_leaving or (
-                spec.until and self._holds_or_true(spec.until, name, sight)
-            ):
-                return True
-            return not self.dry_run.should_repeat(f"the loop '{name}'")
-
-        def make(sight: ScopeView) -> PreparedCall:
-            times: int | None = self.dry_run.compute_or_default(
-                name, lambda: evaluate_times(spec.times, sight), cast("int | None", 1)
-            )
-            bound = spec.max_iterations if times is None else None
-            until = None if times is not None and times < 2 else finished
-            node = LoopNode(name, NO_SESSION_NAMES, body, times, until, bound, spec.accumulate, "return")
-            return PreparedCall(Iterations(mark_inline(node), body), sight["given"])
-
-        return make
-
-    def branch(self, spec: models.BranchSpec, name: str) -> EntryFactory:
-        then = self.step(spec.then)
-        otherwise = self.step(spec.otherwise) if spec.otherwise else None
-
-        def make(sight: ScopeView) -> PreparedCall:
-            decided = self._holds_or_true(spec.condition, name, sight)
-            return PreparedCall(
-                mark_inline(BranchNode(name, NO_SESSION_NAMES, lambda _: decided, then, otherwise)),
-                sight["given"],
-            )
-
-        return make
-
-    def switch(self, spec: models.SwitchSpec, name: str) -> EntryFactory:
-        cases = {key: self.step(case) for key, case in spec.cases.items()}
-        default = self.step(spec.default) if spec.default else None
-
-        def make(sight: ScopeView) -> PreparedCall:
-            key = self.dry_run.compute_or_default(
-                name, lambda: render_text(f"{{{{ {spec.key} }}}}", sight), ""
-            )
-            if key not in cases and default is None:
-                first = next(iter(cases), "")
-                self.dry_run.add_note(f"'{name}' has no case '{key}': using its first case, '{first}'.")
-                key = first
-            return PreparedCall(
-                mark_inline(SwitchNode(name, NO_SESSION_NAMES, lambda _: key, cases, default)), sight["given"]
-            )
-
-        return make
-
-    def map(self, spec: models.MapSpec, name: str) -> EntryFactory:
-        body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body))
-
-        def make(sight: ScopeView) -> PreparedCall:
-            over = self.dry_run.compute_or_default(
-                name, lambda: evaluate_list(spec.over, sight), [stub_output(f"item of {name}")]
-            )
-            items = [{"index": n, "item": item} for n, item in enumerate(over)]
-            return PreparedCall(mark_inline(MapNode(name, NO_SESSION_NAMES, body, spec.max_parallel)), items)
-
-        return make
 
     def machine(self, spec: models.MachineSpec, name: str) -> EntryFactory:
         build = NodeBuilder.machine(self, spec, name)
 
         def make(sight: ScopeView) -> PreparedCall:
             entry = build(sight)
-            machine = cast("MachineWithOutcome", entry.node).machine
+            machine = cast("Any", entry.node).node
             entered = {machine.start}
             machine.states = {
                 state.name: State(
@@ -336,27 +232,13 @@ class DryRunBuilder(NodeBuilder):
 
         return following_once
 
-    def _fill_or_none(self, value: Any, name: str, sight: ScopeView) -> Any:
-        return self.dry_run.compute_or_default(name, lambda: fill_templates(value, sight), None)
-
-    def _holds_or_true(self, condition: str, name: str, sight: ScopeView) -> bool:
-        return self.dry_run.compute_or_default(name, lambda: is_condition_true(condition, sight), True)
-
 
 DRY_RUN_KINDS: Iterable[tuple[str, Any]] = (
-    ("call", DryRunBuilder.call),
-    ("workflow", DryRunBuilder.workflow),
     ("prompt", DryRunBuilder.prompt),
     ("bash", DryRunBuilder.bash),
-    ("gate", DryRunBuilder.gate),
     ("wait", DryRunBuilder.wait),
     ("assert", DryRunBuilder.assertion),
     ("retract", DryRunBuilder.retraction),
-    ("while", DryRunBuilder.while_),
-    ("loop", DryRunBuilder.loop),
-    ("branch", DryRunBuilder.branch),
-    ("switch", DryRunBuilder.switch),
-    ("map", DryRunBuilder.map),
     ("machine", DryRunBuilder.machine),
 )
 DryRunBuilder.kinds = {**NodeBuilder.kinds, **dict(DRY_RUN_KINDS)}

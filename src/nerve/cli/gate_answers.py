@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from nerve.api.models import GateResponse
 from nerve.cli.errors import UsageError
-from nerve.core.gates import validate_answer
 from nerve.core.suggest import did_you_mean_hint
-from nerve.core.workflow import GateInfo
-from nerve.spec import models
-from nerve.spec.walk import walk_spec
-from nerve.ui.gate_names import gate_display_name, gate_names
 
-__all__ = [
-    "AnyGate",
-    "PresetAnswers",
-    "gate_display_name",
-    "gate_names",
-    "iter_gate_specs",
-    "iter_signal_names",
-]
-
-AnyGate = GateInfo | GateResponse
-"""A gate of this process, or from an API response."""
+if TYPE_CHECKING:
+    from nerve.spec import models
 
 
 class PresetAnswers:
@@ -49,6 +35,8 @@ class PresetAnswers:
 
     def validate_against(self, specs: Iterable[models.WorkflowSpec]) -> None:
         """Raise UsageError for answers that no gate or signal wait of these workflows accepts."""
+        from nerve.core.gates import validate_answer
+
         specs = list(specs)
         gates: dict[str, models.GateSpec | None] = {
             name: None for spec in specs for name in iter_agent_step_names(spec)
@@ -79,19 +67,21 @@ class PresetAnswers:
 
 
 def iter_gate_specs(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.GateSpec]]:
-    for step in walk_spec(spec.body):
-        if isinstance(step.spec, models.GateSpec):
-            yield step.name, step.spec
+    return ((name, step) for name, step in iter_steps(spec) if step.kind == "gate")
 
 
 def iter_agent_step_names(spec: models.WorkflowSpec) -> Iterator[str]:
     """Yield the steps whose agent may open a gate: a permission request or a question."""
-    for step in walk_spec(spec.body):
-        if isinstance(step.spec, models.PromptSpec | models.CallSpec):
-            yield step.name
+    return (name for name, step in iter_steps(spec) if step.kind in ("prompt", "call"))
 
 
 def iter_signal_names(spec: models.WorkflowSpec) -> Iterator[str]:
-    for step in walk_spec(spec.body):
-        if isinstance(step.spec, models.WaitSpec):
-            yield from (condition.signal for condition in step.spec.any if condition.signal is not None)
+    waits = (step for _, step in iter_steps(spec) if step.kind == "wait")
+    return (condition.signal for step in waits for condition in step.any if condition.signal is not None)
+
+
+def iter_steps(spec: models.WorkflowSpec) -> Iterator[tuple[str, Any]]:
+    """Yield every step of a workflow with its name."""
+    from nerve.spec.walk import walk_spec
+
+    return ((step.name, step.spec) for step in walk_spec(spec.body))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from nerve.api.models import DeleteRunsResponse
-from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, Flag, run_with_api
+from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag
+
+if TYPE_CHECKING:
+    from nerve.api.models import DeleteRunsResponse
 
 DAYS_PER_UNIT = {"h": 1 / 24, "d": 1, "w": 7}
 MAX_AGE_DAYS = 36_500

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from nerve.cli.context import Flag
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import Flag
 from nerve.core.notation_table import NotationName
 from nerve.notations import get_notation
 from nerve.project.ownership import add_trusted

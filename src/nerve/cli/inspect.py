@@ -4,39 +4,27 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from nerve.api import ApiError
-from nerve.api.models import EventResponse, GateResponse, RunResponse
-from nerve.cli.completion import RUN_PARAMETER
-from nerve.cli.context import (
-    DEFAULT_OPTIONS,
-    CliContext,
-    CommonOptions,
-    Flag,
-    RunArgument,
-    format_command,
-    format_resume_command,
-    run_with_api,
-)
+from nerve.cli.completion import RUN_PARAMETER, RunArgument
+from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.gate_answers import gate_display_name
-from nerve.cli.outcome import PARKED
-from nerve.cli.outcome_output import choices_suffix, print_outcome
-from nerve.cli.run_follower import RunFollower, outcome_from_run, state_when_idle
+from nerve.cli.outcome import PARKED, outcome_from_run, state_when_idle
+from nerve.cli.outcome_output import choices_suffix
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, format_command
 from nerve.cli.trust import is_at_terminal
-from nerve.commander.reports import format_usage_today
+from nerve.core.tags import format_tags
 from nerve.errors import NerveError
-from nerve.ui.event_lines import LogLines
-from nerve.ui.formatting import format_duration_between
-from nerve.ui.gate_names import gate_preview
+from nerve.ui.gate_names import gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
-from nerve.ui.progress_tree import ProgressTree, to_workflow_event
 from nerve.ui.sanitize import dump_safe_json
-from nerve.ui.tree_panel import MAX_PANEL_WIDTH, render_tree_grid
+
+if TYPE_CHECKING:
+    from nerve.api.models import EventResponse, GateResponse, RunResponse
+    from nerve.ui.progress_tree import ProgressTree
 
 FollowOption = Annotated[
     Flag, Parameter(help="Print new entries until the run ends; with --json, one object per line.")
@@ -53,6 +41,8 @@ def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTION
     """
 
     async def do(context: CliContext) -> int:
+        from nerve.cli.run_follower import RunFollower
+
         follower = RunFollower(context, (await find_run_or_newest(context, run)).run_id)
         if context.session is None:
             outcome = await follower.follow(to_end=True)
@@ -66,9 +56,7 @@ def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTION
             outcome = await follower.show_history(
                 [event async for event in read_past_events(context, follower.run_id)]
             )
-        return print_outcome(
-            outcome, format_resume_command(common, outcome.run_id), common.json, context.out, common.quiet
-        )
+        return context.print_outcome(outcome)
 
     return run_with_api(common, do, read_only=not is_at_terminal())
 
@@ -88,7 +76,7 @@ async def find_run_or_newest(context: CliContext, name: str) -> RunResponse:
 
 async def waits_for_person(context: CliContext, run_id: str) -> bool:
     """Whether a gate is open in a run or in one of its child runs."""
-    for gate in (await context.client.gates()).gates:
+    for gate in await context.client.all_gates():
         ancestor: str | None = gate.run_id
         while ancestor not in (None, run_id):
             ancestor = (await context.client.run(run=ancestor)).parent
@@ -115,6 +103,10 @@ def status_command(
     async def do(context: CliContext) -> int:
         if run is None:
             return await print_overall_status(context)
+        from nerve.ui.event_lines import to_workflow_event
+        from nerve.ui.failure_text import failure_text
+        from nerve.ui.progress_tree import ProgressTree
+
         response = await find_run_or_newest(context, run)
         tree = ProgressTree()
         async for event in read_past_events(context, response.run_id):
@@ -123,10 +115,13 @@ def status_command(
             response = response.model_copy(update={"state": state_when_idle(response)})
         outcome = outcome_from_run(response, tree)
         rows = [
-            f"{response.workflow}  {response.run_id}  {response.state}",
+            f"{response.workflow}  {response.run_id}  {response.state} {response.waiting_for or ''}".rstrip(),
+            *([f"tags: {format_tags(response.tags)}"] if response.tags else []),
             *render_run_tree(tree, context.out),
         ]
-        rows += [f"error: {outcome.error}"] if outcome.error else []
+        if outcome.error:
+            reason = failure_text(outcome.error, outcome.error_type, outcome.location)
+            rows += [f"error: {reason}", *outcome.tracebacks]
         rows += [f"held: {response.held['message']}"] if response.held else []
         context.print_result(response, [*rows, *(format_open_gate(context, gate) for gate in response.gates)])
         return COMPLETED
@@ -135,7 +130,9 @@ def status_command(
 
 
 async def print_overall_status(context: CliContext) -> int:
-    # Listing gates reads the journals; health reports damaged journals only after that.
+    from nerve.ui.formatting import format_usage_today
+
+    # Listing gates verifies the ends of journals; health reports damaged journals only after that.
     gates, usage, health = (
         await context.client.gates(),
         await context.client.usage(),
@@ -162,7 +159,7 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
     """List open gates, each with the command that answers it."""
 
     async def do(context: CliContext) -> int:
-        open_gates = (await context.client.gates()).gates
+        open_gates = await context.client.all_gates()
         payload = [{**gate.model_dump(mode="json"), "name": gate_display_name(gate)} for gate in open_gates]
         now = datetime.now(UTC)
         rows = [
@@ -181,6 +178,8 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
 
 def format_gate_origin(gate: GateResponse, now: datetime) -> str:
     """Return the workflow of a gate and how long the gate has been open."""
+    from nerve.ui.formatting import format_duration_between
+
     return f" of {gate.workflow}, open for {format_duration_between(gate.created_at, None, now)}"
 
 
@@ -219,7 +218,7 @@ def events_command(
     """Print the events of a run."""
 
     def event_payload(event: EventResponse) -> dict[str, Any]:
-        return event.model_dump(mode="json", include=set(EventResponse.model_fields))
+        return event.model_dump(mode="json", include=set(type(event).model_fields))
 
     def line(event: EventResponse) -> str:
         data = dump_safe_json(event.data)
@@ -254,6 +253,8 @@ def logs_command(
         return await print_entries(context, lines_of(context, run_id), follow)
 
     async def lines_of(context: CliContext, run_id: str) -> AsyncIterator[tuple[dict[str, Any], str]]:
+        from nerve.ui.event_lines import LogLines, to_workflow_event
+
         log, event = LogLines(), None
         async for event in stream_run_events(context, run_id, after, follow):
             for line in log.apply_event(to_workflow_event(event)):
@@ -304,6 +305,10 @@ async def read_past_events(context: CliContext, run_id: str, after: int = 0) -> 
 
 def render_run_tree(tree: ProgressTree, out: TextIO) -> list[str]:
     """Render a tree as lines of text that fit the terminal."""
+    from rich.console import Console
+
+    from nerve.ui.tree_panel import MAX_PANEL_WIDTH, render_tree_grid
+
     terminal = Console(file=out)
     width = min(terminal.width, MAX_PANEL_WIDTH) if terminal.is_terminal else MAX_PANEL_WIDTH
     screen = Console(width=width, color_system=None, highlight=False)

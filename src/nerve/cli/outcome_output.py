@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from nerve.cli.outcome import RunOutcome
+from nerve.ui.failure_text import failure_text
 from nerve.ui.json_forms import form_field_lines as fields
 from nerve.ui.json_forms import format_example_answer
 from nerve.ui.sanitize import dump_safe_json, indent_lines, sanitize_text
@@ -44,7 +45,8 @@ def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
         case "completed":
             return [f"✓ {run} completed"]
         case "failed":
-            return [f"✗ {run} failed: {outcome.error or 'no reason given'}"]
+            reason = failure_text(outcome.error, outcome.error_type, outcome.location)
+            return [f"✗ {run} failed: {reason or 'no reason given'}", *outcome.tracebacks]
         case "cancelled":
             return [f"✗ {run} was cancelled" + (f": {outcome.error}" if outcome.error else "")]
         case "held":
@@ -60,7 +62,8 @@ def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
 def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> list[str]:
     """Return what a run waits for, one line each, and the command that answers and resumes."""
     is_waiting = outcome.state not in PAUSED_STATES and (outcome.gates or outcome.waits)
-    output_lines = [f"⏸ {run} waits" if is_waiting else f"⏸ {run} is {outcome.state}"]
+    state = f"{outcome.state} {outcome.waiting_for}" if outcome.waiting_for else outcome.state
+    output_lines = [f"⏸ {run} waits" if is_waiting else f"⏸ {run} is {state}"]
     options = []
     for gate in outcome.gates:
         choices = gate["choices"] or []

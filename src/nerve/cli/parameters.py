@@ -1,12 +1,89 @@
-"""Option types that several commands share."""
+"""Options that several commands share, and the command lines and files that they stand for."""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from nerve.cli.errors import UsageError
+from nerve.project.paths import ProjectPaths
+
+STORE_FILE = Path(".nerve/nerve.db")
+
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 TextList = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+WaitOption = Annotated[
+    Flag, Parameter(help="Follow the run until it ends or waits for an answer. Always on without a server.")
+]
 FileList = Annotated[tuple[Path, ...], Parameter(name="--with", negative="", show_default=False)]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CommonOptions:
+    """Options of every command that uses the API.
+
+    Parameters
+    ----------
+    json
+        Print exactly one JSON value on standard output.
+    quiet
+        Print only results and errors.
+    modules
+        A Python file that defines register(session), or a workflow file. Only without a server.
+    store
+        The store file. Default: .nerve/nerve.db. With this option, no server is used.
+    """
+
+    json: Flag = False
+    quiet: Flag = False
+    modules: FileList = ()
+    store: Path | None = None
+
+    @property
+    def store_file(self) -> Path:
+        return project_store_file() if self.store is None else require_store_file(self.store)
+
+
+DEFAULT_OPTIONS = CommonOptions()
+
+
+def project_store_file(folder: Path = Path()) -> Path:
+    """Return the store file of a project. Symlinks are refused, because a project may be untrusted."""
+    if elsewhere := ProjectPaths.of(folder).symlink_problem:
+        raise UsageError(f"{elsewhere}, or select a store: --store FILE")
+    return require_store_file(folder / STORE_FILE)
+
+
+def require_store_file(store: Path) -> Path:
+    """Return a store path. Raise UsageError if the path exists and cannot be a store file."""
+    if store.parent.exists() and not store.parent.is_dir():
+        raise UsageError(f"{store.parent} is not a folder. Move it, or select another store.")
+    if store.exists() and not store.is_file():
+        raise UsageError(f"{store} is not a file. Move it, or select another store.")
+    return store
+
+
+def format_command(*words: str) -> str:
+    """Return a `nerve` command line, quoted for the shell."""
+    return " ".join(["nerve", *map(shlex.quote, words)])
+
+
+def format_resume_command(common: CommonOptions, run_id: str) -> str:
+    """Return the command that resumes a run."""
+    return format_command("resume", run_id, *file_options(common))
+
+
+def file_options(common: CommonOptions) -> list[str]:
+    """Return the --with and --store options of a command."""
+    options = [part for file in dict.fromkeys(common.modules) for part in ("--with", str(file))]
+    return [*options, "--store", str(common.store)] if common.store is not None else options
+
+
+def count_noun(number: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 run` or `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

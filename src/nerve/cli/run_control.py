@@ -1,31 +1,37 @@
-"""Commands that change a run: `nerve answer`, `approve`, `reject`, `pause`, `steer`, `stop` and others."""
+"""Commands that are one operation of the API: the request from the arguments, and the output of the response.
+
+`nerve answer`, `approve`, `reject`, `pause`, `steer`, `stop`, `retry`, `skip`, `fork`, `signal`, `assert`,
+`retract`, `facts` and `route`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from nerve.api import ApiError
-from nerve.api.models import GateResponse
-from nerve.cli.context import (
-    DEFAULT_OPTIONS,
-    CliContext,
-    CommonOptions,
-    RunArgument,
-    format_command,
-    run_with_api,
-)
+from nerve.cli.completion import RunArgument
+from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.gate_answers import gate_display_name, gate_names
 from nerve.cli.limit_options import parse_limit_options
-from nerve.cli.parameters import TextList
-from nerve.cli.run_follower import outcome_from_run
-from nerve.cli.run_reporting import WaitOption, follow_or_report
-from nerve.cli.workflow_inputs import parse_json_or_text
-from nerve.commander.core import gate_selection
-from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, resolve_typed_choice
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption, format_command
+from nerve.core.gates import GateMatch, match_gate_name, select_gates
+from nerve.ui.gate_names import (
+    APPROVE_WORDS,
+    REJECT_WORDS,
+    AmbiguousAnswer,
+    gate_display_name,
+    match_choice,
+    resolve_typed_choice,
+)
+from nerve.ui.sanitize import dump_safe_json
+
+if TYPE_CHECKING:
+    from nerve.api.models import GateResponse, RouteResponse
 
 GateOption = Annotated[
     str | None, Parameter(help="Gate id, name or path. Required if several gates are open.")
@@ -34,6 +40,78 @@ KeyOption = Annotated[
     str | None, Parameter(help="Idempotency key: a repeated command with the same key has no further effect.")
 ]
 ReasonOption = Annotated[str, Parameter(help="Reason, stored with the run.")]
+PATTERN_PARAMETER = Parameter(name="PATTERN", help="A record; _ matches anything and ?name captures a value.")
+FactArgument = Annotated[
+    str, Parameter(name="FACT", help="A record: (label field … :name value …).", allow_leading_hyphen=True)
+]
+ValueArgument = Annotated[str | None, Parameter(name="VALUE", help="JSON, or plain text.")]
+NO_SERVER_NOTICE = (
+    "No server is running. To resume runs that wait for this: `nerve resume RUN`, or `nerve serve`."
+)
+ResponseLines = Callable[[Any], str | list[str]]
+"""Returns the output lines of a response."""
+
+
+def execute_operation(
+    common: CommonOptions,
+    operation: str,
+    request: dict[str, Any],
+    format_response: ResponseLines,
+    *,
+    wakes_runs: bool = False,
+    read_only: bool = False,
+) -> int:
+    """Execute one operation of the API and print its response, or the list in it; return the exit code.
+
+    An operation that `wakes_runs` creates the store if necessary. Without a server, the runs that it wakes
+    continue in this process until they are idle.
+    """
+
+    async def do(context: CliContext) -> int:
+        response: Any = await context.client.perform(operation, request)
+        context.print_result(result_payload(response), format_response(response))
+        if wakes_runs and context.session is not None:
+            from nerve.cli.session_setup import wait_until_idle
+
+            await wait_until_idle(context.session)
+            context.info(NO_SERVER_NOTICE)
+        return COMPLETED
+
+    return run_with_api(common, do, writes=wakes_runs, read_only=read_only)
+
+
+def result_payload(response: Any) -> Any:
+    """Return the JSON form of a response: a run as its outcome, a page of facts as their list."""
+    from nerve.api.models import FactPage, RunResponse
+
+    if isinstance(response, RunResponse):
+        from nerve.cli.outcome import outcome_from_run
+
+        return outcome_from_run(response).to_dict()
+    if isinstance(response, FactPage):
+        return [fact.model_dump(mode="json") for fact in response.facts]
+    return response
+
+
+def format_run_state(run: Any) -> str:
+    return f"{run.run_id} {run.state}"
+
+
+# -- gates ---------------------------------------------------------------------------------------------
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Options of the commands that answer a gate."""
+
+    gate: GateOption = None
+    reason: ReasonOption = ""
+    key: KeyOption = None
+    wait: WaitOption = False
+
+
+DEFAULT_ANSWER_OPTIONS = AnswerOptions()
 
 
 def answer_gate_command(
@@ -44,119 +122,92 @@ def answer_gate_command(
     ],
     /,
     *,
-    gate: GateOption = None,
-    reason: ReasonOption = "",
-    key: KeyOption = None,
-    wait: WaitOption = False,
+    options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Answer an open gate of a run. A choice can be given by its number."""
-    metadata = {"key": key, "reason": reason}
-    return run_with_api(
-        common, lambda context: submit_choice(context, run, gate, metadata, wait, lambda open_gate: answer)
-    )
+    return answer_open_gate(common, run, options, lambda _: answer)
 
 
 def approve_gate_command(
     run: RunArgument,
     /,
     *,
-    gate: GateOption = None,
-    reason: ReasonOption = "",
-    key: KeyOption = None,
-    wait: WaitOption = False,
+    options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Answer an open gate of a run with its approving choice."""
-    metadata = {"key": key, "reason": reason}
-    return run_with_api(
-        common,
-        lambda context: submit_choice(
-            context, run, gate, metadata, wait, lambda open_gate: choice_for_words(open_gate, APPROVE_WORDS)
-        ),
-    )
+    return answer_open_gate(common, run, options, lambda gate: choice_for_words(gate, APPROVE_WORDS))
 
 
 def reject_gate_command(
     run: RunArgument,
     /,
     *,
-    gate: GateOption = None,
-    reason: ReasonOption = "",
-    key: KeyOption = None,
-    wait: WaitOption = False,
+    options: AnswerOptions = DEFAULT_ANSWER_OPTIONS,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Answer an open gate of a run with its rejecting choice."""
-    metadata = {"key": key, "reason": reason}
-    return run_with_api(
-        common,
-        lambda context: submit_choice(
-            context, run, gate, metadata, wait, lambda open_gate: choice_for_words(open_gate, REJECT_WORDS)
-        ),
-    )
+    return answer_open_gate(common, run, options, lambda gate: choice_for_words(gate, REJECT_WORDS))
 
 
 def choice_for_words(gate: GateResponse, words: tuple[str, ...]) -> str:
     """Return the only choice of a gate that matches one of the words, or raise UsageError."""
     try:
-        return gate_selection.match_choice(
-            gate, words, lambda gate, text: format_command("answer", gate.run_id, text)
-        )
-    except gate_selection.AmbiguousAnswer as error:
+        return match_choice(gate, words, lambda gate, text: format_command("answer", gate.run_id, text))
+    except AmbiguousAnswer as error:
         raise UsageError(with_full_stop(str(error))) from None
 
 
-async def submit_choice(
-    context: CliContext, run: str, gate: str | None, metadata: dict[str, str | None], wait: bool, choose: Any
+def answer_open_gate(
+    common: CommonOptions,
+    run: str,
+    options: AnswerOptions,
+    choose: Callable[[GateResponse], str],
 ) -> int:
-    run_id = await context.ensure_driven(run)
-    before = await context.client.run(run=run_id)
-    request: dict[str, Any] = {"run": run_id, **metadata}
-    matching = exact = [
-        candidate for candidate in before.gates if gate is None or gate in gate_names(candidate)
-    ]
-    if gate is not None and not exact:
-        matching = [
-            candidate
-            for candidate in before.gates
-            if any(name.startswith(gate) for name in gate_names(candidate))
-        ]
-    if len(matching) == 1:
-        text = choose(matching[0])
-        # For a prefix, the API checks that no closed gate has exactly this name.
-        request |= {
-            "gate": matching[0].gate_id if exact else gate,
-            "answer": resolve_typed_choice(text, matching[0].choices or []),
-        }
-    elif len(matching) > 1:
-        names = ", ".join(f"{candidate.gate_id} ({gate_display_name(candidate)})" for candidate in matching)
+    """Answer the gate with this name, or the only open one, with the answer that `choose` returns for it."""
+    gate = options.gate
+
+    async def do(context: CliContext) -> int:
+        run_id = await context.ensure_driven(run)
+        before = await context.client.run(run=run_id)
+        target = select_gate(before.gates, gate)
+        if target is None:  # the API reports why: answered, closed or unknown
+            from nerve.api.models import GateResponse
+
+            unknown = GateResponse(gate_id="", run_id=run_id, path="/", prompt="", options=["yes", "no"])
+            request = {"gate": gate, "answer": choose(unknown)}
+        else:
+            # For a prefix, the API checks that no closed gate has exactly this name.
+            is_prefix = gate is not None and match_gate_name(target, gate) is GateMatch.NAME_PREFIX
+            answer = resolve_typed_choice(choose(target), target.choices or [])
+            request = {"gate": gate if is_prefix else target.gate_id, "answer": answer}
+        await context.client.answer(run=run_id, **request, key=options.key, reason=options.reason)
+        after = await context.client.run(run=run_id)
+        return await context.follow_or_report(
+            after, options.wait, known_seq=before.last_seq, action_text="Answered. The run continues"
+        )
+
+    return run_with_api(common, do)
+
+
+def select_gate(gates: list[GateResponse], name: str | None) -> GateResponse | None:
+    """Return the open gate with a name or a prefix of it; without a name, the only open gate."""
+    matching = gates if name is None else select_gates(gates, name)
+    if len(matching) > 1:
+        names = ", ".join(f"{gate.gate_id} ({gate_display_name(gate)})" for gate in matching)
         raise ApiError("conflict", f"Several gates are open: {names}", "Select one: --gate GATE")
-    else:  # the API reports why: answered, closed or unknown
-        request |= {
-            "gate": gate,
-            "answer": choose(
-                GateResponse(gate_id="", run_id=run_id, path="/", prompt="", options=["yes", "no"])
-            ),
-        }
-    await context.client.answer(**request)
-    after = await context.client.run(run=run_id)
-    return await follow_or_report(
-        context, after, wait, known_seq=before.last_seq, action_text="Answered. The run continues"
-    )
+    return matching[0] if matching else None
+
+
+# -- runs ----------------------------------------------------------------------------------------------
 
 
 def pause_command(
     run: RunArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
 ) -> int:
     """Pause a run: running steps finish, and no new steps start. Resume it with `nerve resume`."""
-
-    async def do(context: CliContext) -> int:
-        response = await context.client.pause(run=run, key=key)
-        context.print_result(outcome_from_run(response).to_dict(), f"{response.run_id} {response.state}")
-        return COMPLETED
-
-    return run_with_api(common, do)
+    return execute_operation(common, "pause", {"run": run, "key": key}, format_run_state)
 
 
 def steer_command(
@@ -175,13 +226,64 @@ def steer_command(
     path
         Path of the step. Optional if only one agent is working.
     """
+    request = {"run": run, "text": text, "path": path, "key": key}
+    return execute_operation(
+        common, "steer", request, lambda sent: f"Sent to {sent.path} of run {sent.run_id}"
+    )
 
-    async def do(context: CliContext) -> int:
-        response = await context.client.steer(run=run, text=text, path=path, key=key)
-        context.print_result(response, f"Sent to {response.path} of run {response.run_id}")
-        return COMPLETED
 
-    return run_with_api(common, do)
+def send_command(
+    run: RunArgument,
+    channel: Annotated[str, Parameter(name="CHANNEL", help="The channel that the run receives from.")],
+    value: ValueArgument = None,
+    /,
+    *,
+    key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Send a message to the mailbox of a run; it is kept until the run receives it.
+
+    VALUE is JSON, or plain text.
+    """
+    request = {"run": run, "channel": channel, "value": parse_value(value), "key": key}
+    return execute_operation(common, "send", request, format_sent, wakes_runs=True)
+
+
+def format_sent(response: Any) -> str:
+    return f"Sent to channel '{response.channel}' of run {response.run_id}"
+
+
+def update_command(
+    run: RunArgument,
+    update: Annotated[str, Parameter(name="UPDATE", help="The name of the update.")],
+    value: ValueArgument = None,
+    /,
+    *,
+    key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Let the code of a run handle an update, and print its reply as JSON.
+
+    VALUE is JSON, or plain text.
+    """
+    request = {"run": run, "update": update, "value": parse_value(value), "key": key}
+    return execute_operation(common, "update", request, format_reply, wakes_runs=True)
+
+
+def query_command(
+    run: RunArgument,
+    query: Annotated[str, Parameter(name="QUERY", help="The name of the query.")],
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Ask the code of a run about its state, and print the answer as JSON."""
+    return execute_operation(common, "query", {"run": run, "query": query}, format_reply)
+
+
+def format_reply(response: Any) -> str:
+    """Return the result of a query or an update as JSON."""
+    return dump_safe_json(response.result)
 
 
 def stop_command(
@@ -193,13 +295,7 @@ def stop_command(
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Stop a run and everything it started."""
-
-    async def do(context: CliContext) -> int:
-        response = await context.client.stop(run=run, reason=reason, key=key)
-        context.print_result(outcome_from_run(response).to_dict(), f"{response.run_id} {response.state}")
-        return COMPLETED
-
-    return run_with_api(common, do)
+    return execute_operation(common, "stop", {"run": run, "reason": reason, "key": key}, format_run_state)
 
 
 def retry_command(
@@ -218,20 +314,8 @@ def retry_command(
     path
         Path of the step to run again, if the run is held.
     """
-
-    async def do(context: CliContext) -> int:
-        before = await context.client.run(run=run)
-        response = await context.client.retry(run=run, path=path, key=key)
-        is_same_run = response.run_id == before.run_id
-        return await follow_or_report(
-            context,
-            response,
-            wait,
-            known_seq=before.last_seq if is_same_run else 0,
-            action_text="Retried. The run continues",
-        )
-
-    return run_with_api(common, do)
+    request = {"run": run, "path": path, "key": key}
+    return continue_run(common, "retry", request, wait, "Retried. The run continues")
 
 
 def skip_command(
@@ -253,17 +337,8 @@ def skip_command(
     output
         Output of the skipped step: JSON, or plain text.
     """
-
-    async def do(context: CliContext) -> int:
-        before = await context.client.run(run=run)
-        held_path = path or str((before.held or {}).get("path") or "")
-        parsed_output = None if output is None else parse_json_or_text(output)
-        response = await context.client.skip(run=run, path=held_path, output=parsed_output, key=key)
-        return await follow_or_report(
-            context, response, wait, known_seq=before.last_seq, action_text="Skipped. The run continues"
-        )
-
-    return run_with_api(common, do)
+    request = {"run": run, "path": path, "output": parse_value(output), "key": key}
+    return continue_run(common, "skip", request, wait, "Skipped. The run continues")
 
 
 def fork_command(
@@ -291,15 +366,28 @@ def fork_command(
     limit
         NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step. Repeatable.
     """
-    changes: dict[str, Any] = {} if input is None else {"input": parse_json_or_text(input)}
+    request: dict[str, Any] = {"run": run, "at": at, "key": key}
+    if input is not None:
+        request["input"] = parse_value(input)
     if override:
-        changes["overrides"] = parse_overrides(override)
+        request["overrides"] = parse_overrides(override)
     if limit:
-        changes["limits"] = parse_limit_options(limit)
+        request["limits"] = parse_limit_options(limit)
+    return continue_run(common, "fork", request, wait, "Started")
+
+
+def continue_run(
+    common: CommonOptions, operation: str, request: dict[str, Any], wait: bool, action_text: str
+) -> int:
+    """Execute an operation after which a run continues, or a new run starts; report or follow it."""
 
     async def do(context: CliContext) -> int:
-        response = await context.client.fork(run=run, at=at, key=key, **changes)
-        return await follow_or_report(context, response, wait, action_text="Started")
+        before = await context.client.run(run=request["run"])
+        if operation == "skip" and not request["path"]:
+            request["path"] = str((before.held or {}).get("path") or "")
+        run: Any = await context.client.perform(operation, request)
+        known_seq = before.last_seq if run.run_id == before.run_id else 0
+        return await context.follow_or_report(run, wait, known_seq=known_seq, action_text=action_text)
 
     return run_with_api(common, do)
 
@@ -311,5 +399,127 @@ def parse_overrides(options: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         path, colon, name = target.rpartition(":")
         if not (equals and colon and path and name):
             raise UsageError(f"--override must be PATH:NAME=VALUE, got '{option}'.")
-        parsed.setdefault(path, {})[name] = parse_json_or_text(value)
+        parsed.setdefault(path, {})[name] = parse_value(value)
     return parsed
+
+
+def parse_value(text: str | None) -> Any:
+    """Return an optional argument that is JSON, or plain text."""
+    from nerve.ui.typed_options import parse_json_or_text
+
+    return None if text is None else parse_json_or_text(text)
+
+
+# -- facts and routes ----------------------------------------------------------------------------------
+
+
+def facts_command(
+    pattern: Annotated[str | None, PATTERN_PARAMETER] = None, /, *, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
+    """List the facts that match a pattern, or all facts.
+
+    PATTERN is an S-expression, such as '(review _ :by ?who)', its JSON form, or a label.
+    """
+    request = {"pattern": parse_fact_argument(pattern)}
+    return execute_operation(
+        common, "facts", request, lambda page: format_facts(page) or "No facts.", read_only=True
+    )
+
+
+def assert_command(
+    fact: FactArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
+    """Assert a fact in the dataspace and wake the runs that wait for it.
+
+    FACT is an S-expression, such as '(review "main.py" :by "ann")', or its JSON form.
+    """
+    request = {"fact": parse_fact_argument(fact), "key": key}
+    return execute_operation(common, "assert_fact", request, lambda fact: fact.text, wakes_runs=True)
+
+
+def retract_command(
+    pattern: Annotated[str, PATTERN_PARAMETER],
+    /,
+    *,
+    key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Retract the facts that match a pattern, and print them."""
+    request = {"fact": parse_fact_argument(pattern), "key": key}
+    return execute_operation(
+        common, "retract", request, lambda page: format_facts(page) or "No matching facts."
+    )
+
+
+def signal_command(
+    label: Annotated[str, Parameter(name="LABEL", help="The label of the signal.")],
+    value: ValueArgument = None,
+    /,
+    *,
+    key: str | None = None,
+    idempotency_key: KeyOption = None,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Send a signal and wake the runs that wait for it.
+
+    VALUE is JSON, or plain text.
+
+    Parameters
+    ----------
+    key
+        The key of the signal, for example the label of a run.
+    """
+    request = {"label": label, "key": key, "value": parse_value(value), "idempotency_key": idempotency_key}
+    return execute_operation(common, "signal", request, lambda _: f"signal {label} sent", wakes_runs=True)
+
+
+def format_facts(page: Any) -> list[str]:
+    return [fact.text for fact in page.facts]
+
+
+def parse_fact_argument(text: str | None) -> Any:
+    """Return a fact or pattern: parsed JSON if it starts with `[`, otherwise the text."""
+    return parse_value(text) if (text or "").lstrip().startswith("[") else text
+
+
+def route_command(
+    text: Annotated[str, Parameter(name="TEXT", help="A request in plain language.")],
+    /,
+    *,
+    start: Flag = False,
+    wait: WaitOption = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Find the workflow for a text.
+
+    Parameters
+    ----------
+    start
+        Start the workflow.
+    """
+
+    async def do(context: CliContext) -> int:
+        response = await context.client.route(text=text, start=start)
+        for warning in (response.model_extra or {}).get("warnings", ()):
+            context.info(f"warning: {warning}")
+        if response.run is not None:
+            context.info(f"{response.workflow}: {response.reason or 'selected by an agent'}")
+            return await context.follow_or_report(response.run, wait, action_text="Started")
+        context.print_result(response, format_route(response))
+        if response.reason and not common.json:
+            context.info(f"({response.reason})")
+        return COMPLETED
+
+    return run_with_api(common, do, writes=start)
+
+
+def format_route(response: RouteResponse) -> list[str]:
+    """Return the selected workflow, or the question of the router with the commands that start candidates."""
+    if response.kind == "workflow":
+        return [f"{response.workflow}  {response.text}".rstrip()]
+    extra = response.model_extra or {}
+    start_commands = [format_command("start", name, response.text) for name in extra.get("candidates", ())]
+    return [
+        f"{response.kind}  {extra.get('question') or extra.get('reply') or response.text}".rstrip(),
+        *start_commands,
+    ]

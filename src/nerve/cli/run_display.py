@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import IO, Protocol, cast
 
 from rich.console import Console, Group
+from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.panel import Panel
 
+from nerve.core.events import STEP_END_EVENTS, WorkflowEventType
+from nerve.core.step_output import StepStream
 from nerve.core.workflow import GateInfo, WorkflowEvent
 from nerve.ui.async_input import read_terminal_line
 from nerve.ui.event_lines import (
-    OUTPUT_END_EVENTS,
+    LogLines,
     format_event,
     format_event_log_line,
     log_step_name,
@@ -50,25 +53,46 @@ class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live: Live | None = None
+        self._streams = [each for each in (sys.stdout, sys.stderr) if isinstance(each, StepStream)]
+        self._output_lines = LogLines()
 
     def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None:
         if self._live is None:
-            self._live = Live(console=self._console, auto_refresh=False)
-            self._live.start()
+            self._start()
+        for line in (line for event in events for line in self._output_lines.apply_output(event)):
+            print_sentence(self._console, line)
+        assert self._live is not None
         # The terminal echoes typed characters and ^C on the empty line, not in the panel.
         self._live.update(Group(panel(self._console.width), ""), refresh=True)
+
+    def _start(self) -> None:
+        # Live would replace the streams that capture what steps print. It gets only the other text, which it
+        # prints above the panel.
+        for stream in self._streams:
+            stream.target = cast("IO[str]", FileProxy(self._console, stream.target))
+        has_streams = bool(self._streams)
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            redirect_stdout=not has_streams,
+            redirect_stderr=not has_streams,
+        )
+        self._live.start()
 
     def stop(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
+            for stream in self._streams:
+                stream.target = cast("FileProxy", stream.target).rich_proxied_file
 
 
 class LineDisplay:
-    """One line per relevant event, including agent messages and tool calls."""
+    """One line per relevant event, including output of functions, agent messages and tool calls."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._output_lines = LogLines()
         self._messages: dict[str, str] = {}
         """The last message of each agent by path. It is held back, because the result line may repeat it."""
 
@@ -78,23 +102,24 @@ class LineDisplay:
                 print_sentence(self._console, line)
 
     def _format_event(self, event: WorkflowEvent) -> Iterator[str]:
-        is_message = event.event_type == "output_chunk" and event.data.get("stream") == "assistant"
-        if (is_message or event.event_type == "tool_call") and (text := self._messages.pop(event.path, "")):
+        is_message = (
+            event.event_type == WorkflowEventType.OUTPUT_CHUNK and event.data.get("stream") == "assistant"
+        )
+        if (is_message or event.event_type == WorkflowEventType.TOOL_CALL) and (
+            text := self._messages.pop(event.path, "")
+        ):
             yield f"[{log_step_name(event.path)}] {text}"
         if is_message:
             self._messages[event.path] = shorten_to_line(str(event.data.get("text", "")))
-        elif event.event_type in OUTPUT_END_EVENTS:
+        elif event.event_type in STEP_END_EVENTS:
             self._messages.pop(event.path, None)
-        if (line := format_event_log_line(event) if is_log_line(event) else format_event(event)) is not None:
+        yield from self._output_lines.apply_output(event)
+        is_tool_call = event.event_type == WorkflowEventType.TOOL_CALL
+        if (line := format_event_log_line(event) if is_tool_call else format_event(event)) is not None:
             yield line
 
     def stop(self) -> None:
         pass
-
-
-def is_log_line(event: WorkflowEvent) -> bool:
-    """Whether an event is a log line of a workflow or agent, or a tool call. Thread events are not."""
-    return event.event_type == "tool_call" or (event.event_type == "log" and "thread" not in event.data)
 
 
 def create_run_display(console: Console) -> RunDisplay:

@@ -7,13 +7,12 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from nerve.api import ApiError
-from nerve.api.models import EventResponse, GateResponse, RunResponse
+from nerve.api.models import EventResponse, GateResponse
 from nerve.cli.context import CliContext, format_api_error, stderr_console
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
-from nerve.cli.gate_answers import PresetAnswers, gate_display_name, gate_names
+from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.gate_prompt import (
     TerminalClosed,
     flush_typeahead,
@@ -21,15 +20,27 @@ from nerve.cli.gate_prompt import (
     print_gate,
     prompt_gate_answer,
 )
-from nerve.cli.outcome import PARKED, RunOutcome, iter_wait_conditions
+from nerve.cli.outcome import (
+    RunOutcome,
+    gate_payloads,
+    iter_wait_conditions,
+    outcome_from_run,
+    state_when_idle,
+    tree_tracebacks,
+    wait_payloads,
+)
 from nerve.cli.run_display import create_run_display, print_sentence
+from nerve.core.events import STEP_START_EVENTS
+from nerve.core.gates import gate_names
 from nerve.core.workflow import WorkflowEvent
-from nerve.ui.open_waits import STEP_START_EVENTS
-from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+from nerve.ui.event_lines import to_workflow_event
+from nerve.ui.gate_names import gate_display_name
+from nerve.ui.progress_tree import ProgressTree
 from nerve.ui.tree_panel import render_tree_panel
 
 EVENT_POLL_S = 0.08
 """Seconds between two polls for new events."""
+CLOSED_GATE_CODES = ("conflict", "gone", "not_found")
 MAX_IDLE_POLLS = 3
 """Polls without new events after which following a waiting run stops."""
 
@@ -108,7 +119,18 @@ class RunFollower:
         view = root.view
         gates, waits = gate_payloads(self.tree.gates), wait_payloads(self.tree)
         return RunOutcome(
-            self.run_id, view.workflow_id, view.state, view.result, view.error, gates, None, waits
+            self.run_id,
+            view.workflow_id,
+            view.state,
+            view.result,
+            view.error,
+            gates,
+            None,
+            waits,
+            view.error_type,
+            view.location,
+            self.tree.waiting_for,
+            tree_tracebacks(self.tree),
         )
 
     def interrupted_outcome(self) -> RunOutcome:
@@ -174,7 +196,7 @@ class RunFollower:
         for gate in self.tree.gates:
             if gate.gate_id in self._rejected_gates:
                 continue
-            if (text := self.answers.pop(gate_names(gate))) is not None:
+            if (text := self.answers.pop(gate_names(gate.gate_id, gate.path, gate.node_id))) is not None:
                 await self._submit_answer(gate, text)
                 return True
             if self.is_interactive:
@@ -191,17 +213,19 @@ class RunFollower:
                     return True
         return False
 
-    async def _submit_answer(self, gate: GateResponse, text: str) -> str:
-        """Answer a gate; return the error message if the answer is rejected, otherwise an empty string."""
+    async def _submit_answer(self, gate: GateResponse, text: str) -> None:
+        """Answer a gate, or print why the answer is rejected. A closed gate does not use up the answer."""
         try:
             await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=text)
         except ApiError as error:
             self._rejected_gates.add(gate.gate_id)
+            if error.code in CLOSED_GATE_CODES:  # an agent that starts again asks again
+                self.answers.remaining.insert(0, (gate_display_name(gate), text))
+                return
             self.display.stop()
             print_sentence(self.console, f"{gate_display_name(gate)}={text}: {format_api_error(error)}")
-            return format_api_error(error)
-        await self._wait_until_answered(gate)
-        return ""
+        else:
+            await self._wait_until_answered(gate)
 
     async def _wait_until_answered(self, gate: GateResponse) -> None:
         """Wait until the answer appears in the events, so that the gate is not asked again."""
@@ -233,29 +257,3 @@ class RunFollower:
 
     def _is_open(self, gate: GateResponse) -> bool:
         return any(gate.gate_id == other.gate_id for other in self.tree.gates)
-
-
-def state_when_idle(run: RunOutcome | RunResponse) -> str:
-    """Return the state of a run that no process drives: a running run is parked, or waits in a child."""
-    if run.state != "running":
-        return run.state
-    return "waiting" if run.gates else PARKED
-
-
-def outcome_from_run(run: Any, tree: ProgressTree | None = None) -> RunOutcome:
-    """Return the outcome of a run in the form that `nerve run` prints."""
-    is_over = run.state in ("completed", "failed", "cancelled")
-    gates = [] if is_over else gate_payloads(tree.gates if tree is not None else run.gates)
-    waits = [] if is_over or tree is None else wait_payloads(tree)
-    return RunOutcome(run.run_id, run.workflow, run.state, run.result, run.error, gates, run.held, waits)
-
-
-def gate_payloads(gates: Iterable[GateResponse]) -> list[dict[str, Any]]:
-    payloads = [
-        {**gate.model_dump(mode="json", exclude_none=True), "name": gate_display_name(gate)} for gate in gates
-    ]
-    return [{"choices": None} | gate for gate in payloads]
-
-
-def wait_payloads(tree: ProgressTree) -> list[dict[str, Any]]:
-    return [condition for data in tree.waits for condition in iter_wait_conditions(data)]

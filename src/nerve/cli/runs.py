@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from nerve.api import ApiError
-from nerve.api.responses import complete_unique_name, gate_response
 from nerve.cli.completion import WorkflowName, complete_state
-from nerve.cli.context import CommonOptions, report_api_error
+from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
-from nerve.cli.gate_answers import gate_display_name
-from nerve.cli.outcome import PARKED
-from nerve.cli.parameters import Flag
-from nerve.cli.targets import project_store_file, require_store_file
-from nerve.client import find_server
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.outcome import PARKED, state_when_idle
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList
 from nerve.core.suggest import did_you_mean_hint
-from nerve.core.workflow import GateInfo, WorkflowState
-from nerve.engine.local_engine import UNREADABLE_REASON
-from nerve.session import Session
-from nerve.store.port import RunRow
+from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
+from nerve.ui.formatting import format_run_seconds
+from nerve.ui.gate_names import gate_display_name
+from nerve.ui.sanitize import sanitize_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from nerve.api.models import RunResponse
 
 RUN_STATES = [*(state.value for state in WorkflowState), PARKED]
+MAX_LISTED_RUNS = 50
+"""Runs in the list without --all."""
+RUNS_PER_PAGE = 100
+"""Runs per request."""
+MAX_FIELD_CHARS = 2000
+"""Longest reason of a hold in the list; longer results and errors are not read."""
+SUMMARY_FIELDS = {
+    *("run_id", "workflow", "state", "started_at", "ended_at", "label", "tags", "held", "waiting_for"),
+}
 SHORT_ID_CHARS = 13
 """Characters of a run id in the table; they encode the start time in milliseconds."""
 TABLE_HEADINGS = ("run", "workflow", "state", "started", "took", "")
@@ -44,11 +48,15 @@ def runs_command(
     *,
     state: Annotated[str | None, Parameter(completer=complete_state)] = None,
     workflow: WorkflowName | None = None,
-    json: Flag = False,
-    quiet: Flag = False,
-    store: Path | None = None,
+    label: str | None = None,
+    tag: TextList = (),
+    since: str | None = None,
+    search: str | None = None,
+    patch: str | None = None,
+    all: Flag = False,
+    common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
-    """List the runs of this project, newest last.
+    """List the newest runs of this project that match all options, newest last.
 
     Parameters
     ----------
@@ -56,84 +64,90 @@ def runs_command(
         Only runs in this state: waiting, parked, paused, held, completed, failed or cancelled.
     workflow
         Only runs of this workflow. A unique prefix of the name is enough.
-    json
-        Print a JSON list.
-    quiet
-        Print nothing if no runs match.
-    store
-        The store file. Default: .nerve/nerve.db.
+    label
+        Only runs with this label.
+    tag
+        Only runs with this tag: customer=42. Repeatable.
+    since
+        Only runs that started since then: a period such as 30s, 15m, 2h, 2d or 1w, or a date.
+    search
+        Only runs with this text in their workflow, label, tags or input. Searches the newest 5,000 runs
+        that match the other options.
+    patch
+        Only open runs that may need the old branch of this patch.
+    all
+        List all runs instead of the 50 newest.
     """
     if state is not None and state not in RUN_STATES:
         message = with_full_stop(f"Unknown state '{state}'{did_you_mean_hint(state, RUN_STATES)}")
         raise UsageError(f"{message} States: {', '.join(RUN_STATES)}.")
-    try:
-        summaries = [run for run in fetch_run_summaries(store, workflow) if state in (None, run["state"])]
-    except ApiError as error:
-        return report_api_error(error, CommonOptions(json=json))
-    if json:
-        print(dump_safe_json(summaries))
-    elif summaries:
-        print_runs_table(summaries)
-    elif not quiet:
-        print("No runs." if state or workflow else "No runs yet. Start one with: nerve run TARGET")
-    return 0
-
-
-def fetch_run_summaries(store: Path | None, workflow: str | None) -> list[dict[str, Any]]:
-    """Return run summaries from the server, or from the store file."""
-    if store is None and find_server(Path()) is not None:
-        from nerve.cli.remote_runs import list_server_runs
-
-        return asyncio.run(list_server_runs(workflow))
-    file = project_store_file() if store is None else require_store_file(store)
-    return asyncio.run(read_stored_runs(file, workflow)) if file.is_file() else []
-
-
-async def read_stored_runs(file: Path, workflow: str | None) -> list[dict[str, Any]]:
-    """Return run summaries from a store file. Reading does not recover runs."""
-    async with Session(store=file) as session:
-        engine = session.engine
-        rows = engine.store.runs(session=session.name)
-        summaries = {
-            row.run: summarize_run_row(row, engine.gates_of_run(row) if row.ended is None else {})
-            for row in rows
-        }
-        for run_id, reason in engine.unreadable_runs.items():
-            summaries[run_id] |= {"state": "held", "held": {"reason": UNREADABLE_REASON, "message": reason}}
-    for row in reversed(rows):
-        if row.parent in summaries and summaries[row.run]["state"] in ("waiting", "held"):
-            parent = summaries[row.parent]
-            parent["state"] = summaries[row.run]["state"] if parent["state"] == PARKED else parent["state"]
-            parent["gates"] += [{**gate, "run_id": row.parent} for gate in summaries[row.run]["gates"]]
-    if workflow is not None:
-        workflow = complete_unique_name(workflow, [row.workflow for row in rows]) or workflow
-    return [summaries[row.run] for row in rows if row.parent is None and workflow in (None, row.workflow)]
-
-
-def summarize_run_row(row: RunRow, gates: dict[str, GateInfo]) -> dict[str, Any]:
-    return {
-        "run_id": row.run,
-        "workflow": row.workflow,
-        "state": PARKED if row.state == "running" else row.state,
-        "started_at": datetime.fromtimestamp(row.started, UTC).isoformat(),
-        "ended_at": datetime.fromtimestamp(row.ended, UTC).isoformat() if row.ended else None,
-        "label": row.label,
-        "held": None,
-        "gates": [summarize_run_gate(row, gate) for gate in gates.values()],
+    options = {
+        "workflow": workflow,
+        "label": label,
+        "tag": list(tag),
+        "since": since,
+        "search": search,
+        "patch": patch,
     }
+    filters = {name: value for name, value in options.items() if value}
+
+    async def do(context: CliContext) -> int:
+        runs, more = await list_root_runs(context, state, None if all else MAX_LISTED_RUNS, **filters)
+        summaries = [summarize_run(run) for run in reversed(runs)]
+        empty = "No runs." if state or filters else "No runs yet. Start one with: nerve run TARGET"
+        context.print_result(summaries, [] if summaries or common.quiet else empty)
+        if summaries and not common.json:
+            print_runs_table(summaries, context.out)
+        if more:
+            context.info(f"The {len(runs)} newest runs. To list all: nerve runs --all")
+        return COMPLETED
+
+    return run_with_api(common, do, read_only=True)
 
 
-def summarize_run_gate(row: RunRow, gate: GateInfo) -> dict[str, Any]:
-    """Return an open gate in the form of the API."""
-    return {
-        "name": gate_display_name(gate),
-        **gate_response(row.run, row.workflow, gate).model_dump(mode="json"),
-    }
+async def list_root_runs(
+    context: CliContext, state: str | None = None, limit: int | None = None, **filters: Any
+) -> tuple[list[RunResponse], bool]:
+    """Return the newest runs that are not children of others, newest first, and whether there may be more.
+
+    `filters` are fields of the request for a list of runs.
+    """
+    runs: list[RunResponse] = []
+    before, more = None, True
+    while more and (limit is None or len(runs) < limit):
+        page = await context.client.runs(
+            state=stored_states(state), limit=RUNS_PER_PAGE, largest=MAX_FIELD_CHARS, before=before, **filters
+        )
+        for run in page.runs:
+            # Without a server, no process drives a run.
+            shown_state = run.state if context.session is None else state_when_idle(run)
+            if run.parent is None and state in (None, shown_state):
+                runs.append(run.model_copy(update={"state": shown_state}))
+        before, more = page.runs[-1].run_id if page.runs else None, page.more
+    return runs[:limit], more or len(runs) > len(runs[:limit])
 
 
-def print_runs_table(summaries: list[dict[str, Any]]) -> None:
+def stored_states(shown_state: str | None) -> list[str]:
+    """Return the states in the store of runs that are shown in a state; empty for all states."""
+    if shown_state is None or shown_state in FINAL_STATE_VALUES:
+        return [] if shown_state is None else [shown_state]
+    # A run that waits for a child run is stored as running, and shown in the state of the child.
+    return ["running"] if shown_state in ("running", PARKED) else ["running", shown_state]
+
+
+def summarize_run(run: RunResponse) -> dict[str, Any]:
+    payload = run.model_dump(mode="json", include=SUMMARY_FIELDS)
+    gates = [{"name": gate_display_name(gate), **gate.model_dump(mode="json")} for gate in run.gates]
+    return {**payload, "gates": gates}
+
+
+def print_runs_table(summaries: list[dict[str, Any]], out: TextIO) -> None:
     """Print the table: full width in a pipe, fewer columns in a narrow terminal."""
-    console = Console(highlight=False)
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=out, highlight=False)
     if not console.is_terminal:
         console.width = 1000
     headings = TABLE_HEADINGS if console.width >= NARROW_COLUMNS else TABLE_HEADINGS[:3]
@@ -146,33 +160,29 @@ def print_runs_table(summaries: list[dict[str, Any]]) -> None:
         table.add_row(*row)
     with console.capture() as capture:
         console.print(table)
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=out)
 
 
 def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
+    from rich.text import Text
+
     prefixes = [run["run_id"][:SHORT_ID_CHARS] for run in summaries]
+    prefix_counts = Counter(prefixes)
     for run, prefix in zip(summaries, prefixes, strict=True):
         symbol, style = STATE_SYMBOLS.get(run["state"], ("⏸", "yellow"))
         started = datetime.fromisoformat(run["started_at"])
         yield (
-            run["run_id"] if prefixes.count(prefix) > 1 else prefix,
+            run["run_id"] if prefix_counts[prefix] > 1 else prefix,
             Text(sanitize_text(run["workflow"])),
             Text(f"{symbol} {run['state']}", style),
             f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
-            format_run_duration(started, run["ended_at"]),
+            format_run_seconds(started, datetime.fromisoformat(ended)) if (ended := run["ended_at"]) else "",
             Text(sanitize_text(waiting_reason(run))),
         )
 
 
 def waiting_reason(run: dict[str, Any]) -> str:
-    """Return why a run is held, or which gates it waits for, as one line."""
+    """Return why a run is held, or what it waits for, as one line."""
     if hold := run["held"]:
         return " ".join(f"{hold['reason']}: {hold['message']}".split())
-    return " ".join("; ".join(f"{gate['name']}: {gate['prompt']}" for gate in run["gates"]).split())
-
-
-def format_run_duration(started: datetime, ended: str | None) -> str:
-    if ended is None:
-        return ""
-    seconds = (datetime.fromisoformat(ended) - started).total_seconds()
-    return f"{seconds:.1f}s" if seconds < 60 else f"{int(seconds // 60)}m{int(seconds % 60):02}s"
+    return run["waiting_for"] or ""

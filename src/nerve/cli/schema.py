@@ -10,9 +10,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from nerve import __version__
-from nerve.cli.context import Flag
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import Flag
 
 
 def version_command(*, json: Flag = False, quiet: Flag = False) -> int:
@@ -52,7 +52,7 @@ def schema_command(
         No effect: the command prints only its result.
     """
     from nerve.api import OPERATIONS
-    from nerve.spec import json_schemas as schemas
+    from nerve.notations import json_schemas as schemas
 
     generators = {
         "workflow": schemas.workflow_schema,

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from nerve.cli.context import FileList, Flag, count_noun
-from nerve.cli.parameters import TextList
+from nerve.cli.parameters import STORE_FILE, FileList, Flag, TextList, count_noun, require_store_file
 from nerve.cli.session_setup import register_file
-from nerve.cli.targets import STORE_FILE, require_store_file
 from nerve.cli.trust import require_trust
 from nerve.errors import StoreError
 

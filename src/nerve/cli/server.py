@@ -14,7 +14,7 @@ from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import FileList, Flag
 from nerve.cli.trust import require_trust
-from nerve.client.client import find_server, find_server_pid, make_http_client, read_server_info
+from nerve.client.server_address import find_server, find_server_pid, read_server_info
 from nerve.commander.project_server import ProjectServer
 from nerve.project.paths import ProjectPaths
 from nerve.store.owner_lock import is_store_owned
@@ -111,6 +111,8 @@ def server_sign_in_command(*, json: Flag = False, quiet: Flag = False) -> int:
         raise ApiError("busy", NO_SERVER_MESSAGE, "Start one: nerve serve")
 
     async def ask() -> str:
+        from nerve.client.client import make_http_client
+
         async with make_http_client(endpoint, STOP_TIMEOUT_S, "cli") as http:
             reply = await http.post("/api/launch-codes", json={})
             return str(reply.raise_for_status().json()["code"])

@@ -1,16 +1,23 @@
-"""Set up a session in this process: register files, and load workflows with those they call."""
+"""Set up a session in this process: register files, load workflows, and drive runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from nerve.api.commands import wait_until_run_idle
+from nerve.api.lookup import find_run_row
 from nerve.cli import python_files
 from nerve.cli.errors import UsageError
+from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.targets import FileTarget, Project, PythonTarget
 from nerve.core.nodes.graph import find_registered_node
 from nerve.core.workflow.workflow import Workflow
 from nerve.session import Session
 from nerve.spec.defined_workflow import DefinedWorkflow
+from nerve.text.source import InvalidDefinition, Problem
+
+WITH_FILE_HINT = "If a Python file registers it, add --with FILE."
 
 
 def register_file(session: Session, file: Path) -> None:
@@ -58,3 +65,54 @@ def load_python_target(session: Session, target: PythonTarget) -> Workflow:
             f"Workflow '{name}' not found in {target.file}. It registers: {', '.join(registered) or 'none'}."
         )
     return workflow
+
+
+def check_preset_answers(session: Session, workflow: Workflow | None, answers: PresetAnswers) -> None:
+    """Raise UsageError for answers to unknown gates. The gates of Python workflows are not known."""
+    workflows, pending = dict[str, Workflow](), [workflow]
+    while pending:
+        current = pending.pop()
+        if current is not None and current.name not in workflows:
+            workflows[current.name] = current
+            pending += [session.get_workflow(name) for name in current.calls]
+    definitions = [called for called in workflows.values() if isinstance(called, DefinedWorkflow)]
+    if len(definitions) == len(workflows):
+        answers.validate_against([definition.spec for definition in definitions])
+
+
+def check_resumable(session: Session, run_id: str, with_changes: bool, answers: PresetAnswers) -> None:
+    """Raise an error if this process cannot continue a run: its workflow, or an agent of it, is missing."""
+    row = find_run_row(session, run_id)
+    workflow = session.get_workflow(row.workflow) if with_changes else session.engine.workflow_of(row)
+    if workflow is None:
+        raise UsageError(f"Workflow '{row.workflow}' not found in this project. Add its file: --with FILE.")
+    if row.ended is None:
+        check_run_names(session, workflow)
+        check_preset_answers(session, workflow, answers)
+
+
+def check_run_names(session: Session, workflow: Workflow) -> None:
+    """Raise InvalidDefinition if agents of the workflow are missing, before the run changes."""
+    try:
+        session.check_names(workflow)
+    except InvalidDefinition as error:
+        raise InvalidDefinition([add_file_hint(problem) for problem in error.problems]) from None
+
+
+def add_file_hint(problem: Problem) -> Problem:
+    is_missing_agent = problem.message.startswith("Agent not found")
+    return replace(problem, fix=f"{problem.fix} {WITH_FILE_HINT}") if is_missing_agent else problem
+
+
+def drive_run(session: Session, run_id: str) -> None:
+    """Continue a run that no process drives in this one, as a server does with all runs when it starts."""
+    row = find_run_row(session, run_id)
+    if row.ended is None:
+        check_run_names(session, session.engine.workflow_of(row))
+    session.engine.resume_run(row)
+
+
+async def wait_until_idle(session: Session) -> None:
+    """Wait until every run that this process drives has ended or needs a person."""
+    for executor in list(session.engine.executors.values()):
+        await wait_until_run_idle(session, executor.run)

@@ -1,33 +1,34 @@
-"""`nerve start`: start a run on the project server, or in this process until it ends or waits."""
+"""`nerve run` and `nerve start`: start a run on the project server, or in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from nerve.api.models import RunResponse, WorkflowResponse
+from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
-from nerve.cli.context import DEFAULT_OPTIONS, PYTHON_TARGET_REFUSED, CliContext, CommonOptions, run_with_api
-from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
+from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.limit_options import parse_run_limit_options
-from nerve.cli.parameters import TextList
-from nerve.cli.run_reporting import WaitOption, follow_or_report
-from nerve.cli.session_setup import load_python_target
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption
+from nerve.cli.session_setup import check_preset_answers, load_python_target
 from nerve.cli.targets import Project, PythonTarget
-from nerve.cli.workflow_inputs import (
-    ParsedArguments,
-    parse_cli_input_value,
-    parse_json_or_text,
-    parse_run_arguments,
-    suggest_input,
-)
-from nerve.core.suggest import did_you_mean_hint
-from nerve.notations import NOTATIONS, SUFFIXES, definition_in
+from nerve.cli.workflow_inputs import parse_run_arguments, parse_run_params
+from nerve.core.tags import parse_tag
+from nerve.notations import SUFFIXES, definition_in
 
+PYTHON_TARGET_REFUSED = (
+    "The running project server cannot load Python files."
+    " Start it with the file (nerve serve --with {file}) and pass the workflow name,"
+    " or use another store: --store FILE."
+)
+PYTHON_NAME_MARK = ".py:"
+"""Separates a Python file from the name of a workflow in it."""
 TARGET_PARAMETER = Parameter(
     name="TARGET",
     help="The workflow, followed by the input of the run.",
@@ -37,18 +38,10 @@ TARGET_PARAMETER = Parameter(
 TargetArguments = Annotated[str, TARGET_PARAMETER]
 
 
-def start_run_command(
-    *arguments: TargetArguments,
-    answer: TextList = (),
-    input: TextList = (),
-    label: str | None = None,
-    branch: str | None = None,
-    limit: TextList = (),
-    key: str | None = None,
-    wait: WaitOption = False,
-    common: CommonOptions = DEFAULT_OPTIONS,
-) -> int:
-    """Start a run.
+@Parameter(name="*")
+@dataclass(frozen=True)
+class StartOptions:
+    """Options of `nerve run` and `nerve start`.
 
     Parameters
     ----------
@@ -56,122 +49,135 @@ def start_run_command(
         GATE=TEXT answers a gate, or sends a signal that the run waits for. Repeatable.
     input
         NAME=VALUE sets an input whose name is also an option of this command. Repeatable.
-    label
-        Label of the run. Commands accept it as RUN.
-    branch
-        Name of a branch, passed to the workflow.
-    key
-        Idempotency key: the same key returns the same run.
     limit
         NAME=NUMBER limits the run: tokens, cost, turns, agents, steps and others. Repeatable.
+    label
+        Label of the run: `run.label`, and @workflow-id in Lisp. Commands accept it as RUN.
+    tag
+        NAME=VALUE is a tag, by which `nerve runs --tag` finds the run. Repeatable.
+    key
+        Idempotency key: the same key returns the same run.
     """
-    options = {"label": label, "branch": branch, "key": key, "limits": parse_run_limit_options(limit)}
-    return start_run_with_api(
-        parse_run_arguments(arguments, input), PresetAnswers(answer), options, wait, common
-    )
+
+    answer: TextList = ()
+    input: TextList = ()
+    limit: TextList = ()
+    label: str | None = None
+    tag: TextList = ()
+    key: str | None = None
 
 
-def start_run_with_api(
-    arguments: ParsedArguments,
-    answers: PresetAnswers,
-    options: Mapping[str, Any],
-    wait: bool,
-    common: CommonOptions,
+DEFAULT_START_OPTIONS = StartOptions()
+
+
+def run_workflow_command(
+    *arguments: TargetArguments,
+    dry_run: Flag = False,
+    options: StartOptions = DEFAULT_START_OPTIONS,
+    common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
+    """Run a workflow in this process and follow it until it ends.
+
+    Parameters
+    ----------
+    dry_run
+        Simulate the workflow with stub answers. Nothing is executed or stored.
+    """
+    if dry_run:
+        from nerve.cli.dry_run import execute_dry_run
+
+        parsed = parse_run_arguments(arguments, options.input)
+        return execute_dry_run(parsed, options.answer, common.json, common.quiet)
+    return start_run(arguments, options, common, wait=True)
+
+
+def start_run_command(
+    *arguments: TargetArguments,
+    branch: str | None = None,
+    wait: WaitOption = False,
+    options: StartOptions = DEFAULT_START_OPTIONS,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Start a run.
+
+    Parameters
+    ----------
+    branch
+        Name of a branch, passed to the workflow.
+    """
+    return start_run(arguments, options, common, wait, branch)
+
+
+def start_run(
+    arguments: tuple[str, ...],
+    options: StartOptions,
+    common: CommonOptions,
+    wait: bool,
+    branch: str | None = None,
+) -> int:
+    """Start a run, and follow it or report that it continues on the server; return the exit code."""
+    parsed, answers = parse_run_arguments(arguments, options.input), PresetAnswers(options.answer)
+    fields = {
+        "label": options.label,
+        "key": options.key,
+        "branch": branch,
+        "limits": parse_run_limit_options(options.limit),
+        "tags": parse_tag_options(options.tag),
+    }
+
     async def do(context: CliContext) -> int:
-        run = await start_target(
-            context, arguments, {name: value for name, value in options.items() if value is not None}
+        workflow, is_defined = await resolve_start_target(context, parsed.target)
+        if context.session is not None:
+            check_preset_answers(context.session, context.session.get_workflow(workflow.id), answers)
+        pinned = {"definition": workflow.hash} if is_defined else {}
+        run = await context.client.start(
+            workflow=workflow.id,
+            input=parsed.input,
+            params=parse_run_params(workflow, parsed.pairs),
+            **pinned,
+            **{name: value for name, value in fields.items() if value is not None},
         )
-        return await follow_or_report(
-            context, run, wait or bool(answers.remaining), answers, action_text="Started"
-        )
+        wait_for_run = wait or bool(answers.remaining)
+        return await context.follow_or_report(run, wait_for_run, answers, action_text="Started")
 
     return run_with_api(common, do, writes=True)
 
 
-async def start_target(
-    context: CliContext, arguments: ParsedArguments, options: dict[str, Any]
-) -> RunResponse:
-    """Start the workflow of a target. A workflow file is defined first."""
-    target = await resolve_api_target(context, arguments.target)
-    params = (
-        parse_declared_params(target, arguments.pairs)
-        if isinstance(target, WorkflowResponse)
-        else parse_undeclared_params(arguments.pairs)
-    )
-    name = target.id if isinstance(target, WorkflowResponse) else target
-    if (
-        isinstance(target, WorkflowResponse)
-        and is_workflow_file(arguments.target)
-        and context.session is None
-    ):
-        options = {**options, "definition": target.hash}
-    for problem in context.problems:
-        context.info(f"{problem['file']}: {problem['message']}")
-    return await context.client.start(workflow=name, input=arguments.input, params=params, **options)
-
-
-async def resolve_api_target(context: CliContext, target: str) -> WorkflowResponse | str:
-    """Return the workflow of a target, or its name if only the API can resolve it."""
-    file, colon, _ = target.rpartition(":")
-    path = Path(target)
-    if path.suffix == ".py" or (colon and file.endswith(".py")):
-        return register_python_target(context, target)
-    if is_workflow_file(target):
-        return await define_workflow_file(context, path)
-    workflows = {workflow.id: workflow for workflow in (await context.client.workflows()).workflows}
-    matches = [target] if target in workflows else [name for name in workflows if name.startswith(target)]
-    if len(matches) > 1:
-        raise AmbiguousName(f"'{target}' is ambiguous: {', '.join(matches)}. Use a longer prefix.")
-    if not matches and (suggestion := did_you_mean_hint(target, workflows)):
-        raise NameNotFound(f"Workflow '{target}' not found{suggestion} List workflows: nerve workflow list.")
-    return workflows[matches[0]] if matches else target
-
-
-def is_workflow_file(target: str) -> bool:
-    return Path(target).suffix.lower() in SUFFIXES
-
-
-def register_python_target(context: CliContext, text: str) -> str:
-    target = Project().resolve_target(text)
-    assert isinstance(target, PythonTarget)
+async def resolve_start_target(context: CliContext, text: str) -> tuple[WorkflowResponse, bool]:
+    """Return the workflow of a target, and whether only this run uses it: that of a file on a server."""
+    by_name: dict[str, WorkflowResponse] = {}
+    if not is_file_target(text):
+        page = await context.client.workflows(all=True)
+        startable = [WorkflowResponse(id=name, kind="node") for name in (*page.nodes, *page.graphs)]
+        by_name = {workflow.id: workflow for workflow in (*startable, *page.workflows)}
+        matches = [text] if text in by_name else sorted(name for name in by_name if name.startswith(text))
+        if len(matches) > 1:
+            raise AmbiguousName(f"'{text}' is ambiguous: {', '.join(matches)}. Use a longer prefix.")
+        if matches:
+            return by_name[matches[0]], False
+    target = Project().resolve_target(text, by_name)
     if context.session is None:
-        raise UsageError(PYTHON_TARGET_REFUSED.format(file=target.file))
-    return load_python_target(context.session, target).name
+        if isinstance(target, PythonTarget):
+            raise UsageError(PYTHON_TARGET_REFUSED.format(file=target.file))
+        return await context.client.define(**definition_in(target.path), keep=False), True
+    workflow = (
+        load_python_target(context.session, target)
+        if isinstance(target, PythonTarget)
+        else context.session.load(target.path)
+    )
+    if isinstance(target, PythonTarget) and target.file not in context.common.modules:
+        # The command that resumes the run must name the file.
+        context.common = replace(context.common, modules=(*context.common.modules, target.file))
+    return await context.client.workflow(workflow=workflow.name), False
 
 
-async def define_workflow_file(context: CliContext, path: Path) -> WorkflowResponse:
-    """Define the workflow of a file for one run. Other runs of the same name are not affected."""
-    Project().resolve_target(str(path))  # raises if the path is not valid
-    if context.session is not None:
-        workflow = context.session.load(path)
-        return await context.client.workflow(workflow=workflow.name)
-    return await context.client.define(**definition_in(path), keep=False)
+def is_file_target(text: str) -> bool:
+    return Path(text).suffix.lower() in (*SUFFIXES, ".py") or Path(text).is_file() or PYTHON_NAME_MARK in text
 
 
-def parse_declared_params(workflow: WorkflowResponse, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    """Return the parameters of a run, parsed as the types that the workflow declares."""
-    declared = {declaration.name: declaration for declaration in workflow.inputs}
-    if workflow.kind not in NOTATIONS:
-        return parse_undeclared_params(pairs)
-    for name in pairs:
-        if name not in declared:
-            suggestion = suggest_input(name, declared)
-            message = with_full_stop(
-                f"Unknown input or option '{name}' for workflow '{workflow.id}'{suggestion}"
-            )
-            raise UsageError(f"{message} {describe_response_inputs(workflow)}")
-    return {name: parse_cli_input_value(name, declared[name].type, value) for name, value in pairs.items()}
-
-
-def parse_undeclared_params(pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    return {name: parse_json_or_text(value) for name, value in pairs.items()}
-
-
-def describe_response_inputs(workflow: WorkflowResponse) -> str:
-    descriptions = [
-        f"--{declaration.name.replace('_', '-')} ({declaration.type}"
-        f"{', required' if declaration.required else ''})"
-        for declaration in workflow.inputs
-    ]
-    return f"Inputs: {', '.join(descriptions)}." if descriptions else "The workflow declares no inputs."
+def parse_tag_options(texts: Iterable[str]) -> dict[str, str] | None:
+    """Return the tags in `name=value` options; None without any, UsageError for another form."""
+    try:
+        return dict(map(parse_tag, texts)) or None
+    except ValueError as error:
+        raise UsageError(f"--tag: {with_full_stop(str(error))}") from None

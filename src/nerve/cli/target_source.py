@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nerve.cli.context import DEFAULT_OPTIONS, CommonOptions, open_context
+from nerve.cli.context import open_context
 from nerve.cli.errors import NameNotFound, UsageError
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
 from nerve.cli.targets import Project, PythonTarget
 from nerve.client import find_server
 from nerve.errors import StoreInUse

@@ -9,16 +9,14 @@ from functools import cached_property
 from pathlib import Path
 
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
+from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.notations import SUFFIXES
 from nerve.notations.workflow_files import DiscoveredWorkflow, DiscoveredWorkflows, discover
 from nerve.project.config import Config, project_config
-from nerve.project.paths import ProjectPaths
 from nerve.project.safe_files import FileRefused, read_file_inside
-from nerve.spec.defined_workflow import slugify
 from nerve.text.source import InvalidDefinition
 
-STORE_FILE = Path(".nerve/nerve.db")
 MAX_LISTED_NAMES = 20
 """Maximum number of names in an error message."""
 
@@ -39,22 +37,6 @@ class FileTarget:
     discovered: DiscoveredWorkflow | None = None
 
 
-def project_store_file(folder: Path = Path()) -> Path:
-    """Return the store file of a project. Symlinks are refused, because a project may be untrusted."""
-    if elsewhere := ProjectPaths.of(folder).symlink_problem:
-        raise UsageError(f"{elsewhere}, or select a store: --store FILE")
-    return require_store_file(folder / STORE_FILE)
-
-
-def require_store_file(store: Path) -> Path:
-    """Return a store path. Raise UsageError if the path exists and cannot be a store file."""
-    if store.parent.exists() and not store.parent.is_dir():
-        raise UsageError(f"{store.parent} is not a folder. Move it, or select another store.")
-    if store.exists() and not store.is_file():
-        raise UsageError(f"{store} is not a file. Move it, or select another store.")
-    return store
-
-
 class Project:
     """A project folder. Reading it executes nothing."""
 
@@ -71,8 +53,11 @@ class Project:
         extra = self.config.workflows_dir
         return discover(self.folder, [self.folder / extra] if extra else ())
 
-    def resolve_target(self, text: str) -> FileTarget | PythonTarget:
-        """Return the target for a file path, a workflow name or a unique prefix of a name."""
+    def resolve_target(self, text: str, other_names: Iterable[str] = ()) -> FileTarget | PythonTarget:
+        """Return the target for a file path, a workflow name or a unique prefix of a name.
+
+        An error lists `other_names` with the workflows of the project.
+        """
         file, colon, workflow = text.rpartition(":")
         if colon and file.endswith(".py"):
             return PythonTarget(Path(file), workflow)
@@ -86,10 +71,10 @@ class Project:
                 raise UsageError(f"{text} is a folder. Select a file in it.")
             suggestion = did_you_mean_hint(path.name, workflow_file_names(path.parent))
             raise NameNotFound(with_full_stop(f"File not found: {text}{suggestion}"))
-        match = self.find_workflow(text)
+        match = self.find_workflow(text, other_names)
         return FileTarget(match.path, match)
 
-    def find_workflow(self, name: str) -> DiscoveredWorkflow:
+    def find_workflow(self, name: str, other_names: Iterable[str] = ()) -> DiscoveredWorkflow:
         """Return the workflow with this name or unique prefix."""
         workflows = self.discovered.workflows
         exact = [candidate for candidate in workflows if name in (candidate.name, slugify(candidate.name))]
@@ -97,6 +82,7 @@ class Project:
         if len(matching) == 1:
             return matching[0]
         names = [slugify(candidate.name) for candidate in matching or workflows]
+        names += [other for other in other_names if not matching and other not in names]
         name_list = ", ".join(names[:MAX_LISTED_NAMES]) + (", …" if len(names) > MAX_LISTED_NAMES else "")
         if matching:
             raise AmbiguousName(f"'{name}' is ambiguous: {name_list}. Use a longer prefix.")
@@ -140,7 +126,3 @@ def workflow_file_names(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file()]
     except OSError:
         return []
-
-
-def join_target_names(names: Iterable[str]) -> str:
-    return ", ".join(names) or "none"

@@ -7,11 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from nerve.cli.context import DEFAULT_OPTIONS, CliContext, CommonOptions, run_with_api
+from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.parameters import Flag
-from nerve.cli.show import load_checked_target
-from nerve.notations import definition_in
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag
 from nerve.text.source import InvalidDefinition, Problem
 from nerve.ui.sanitize import sanitize_line
 
@@ -25,6 +23,9 @@ def workflow_define_command(
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """Define a workflow from a file in this project and its server, permanently."""
+    from nerve.cli.show import load_checked_target
+    from nerve.notations import definition_in
+
     checked = load_checked_target(str(file))
     if checked.errors:
         raise InvalidDefinition(checked.errors)
@@ -74,7 +75,7 @@ def workflow_list_command(*, all: Flag = False, common: CommonOptions = DEFAULT_
         )
         return COMPLETED
 
-    return run_with_api(common, do, read_only=True)
+    return run_with_api(common, do, read_only=True, definitions=True)
 
 
 def workflow_reload_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:

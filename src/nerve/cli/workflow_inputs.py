@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.cli.errors import UsageError
-from nerve.core.suggest import closest_name
-from nerve.core.workflow.workflow import Workflow
-from nerve.spec.defined_workflow import DefinedWorkflow
-from nerve.ui.typed_options import OPTION_PARSERS, TYPE_DESCRIPTIONS, parse_json_or_text
+from nerve.ui.typed_options import InvalidOption, parse_workflow_options
 
-__all__ = [
-    "LITERAL_MARK",
-    "ParsedArguments",
-    "parse_cli_input_value",
-    "parse_json_or_text",
-    "parse_run_arguments",
-    "parse_workflow_params",
-]
+if TYPE_CHECKING:
+    from nerve.api.models import WorkflowResponse
 
-RUN_OPTIONS = ("answer", "dry_run", "input", "json", "key", "label", "limit", "quiet", "store", "with")
+RUN_OPTIONS = ("answer", "dry_run", "input", "json", "key", "label", "limit", "quiet", "store", "tag", "with")
 """Options of `nerve run` and `nerve start`, offered as suggestions for unknown inputs."""
 LITERAL_MARK = "\0"
 """Prefix of arguments after `--`. Process arguments cannot contain NUL, so it is unambiguous."""
@@ -75,54 +66,9 @@ def add_input_pair(pairs: dict[str, str | bool], pair: str, source: str) -> None
     pairs[name] = value if equals else True
 
 
-def parse_workflow_params(workflow: Workflow, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    """Return the parameters of a run, parsed as the declared types, or raise UsageError."""
-    if not isinstance(workflow, DefinedWorkflow):
-        return {name: parse_json_or_text(value) for name, value in pairs.items()}
-    declared = workflow.spec.inputs
-    for name in pairs:
-        if name not in declared:
-            raise_unknown_input(workflow, name)
-    values = {name: parse_cli_input_value(name, declared[name].type, value) for name, value in pairs.items()}
+def parse_run_params(workflow: WorkflowResponse, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
+    """Return the parameters of a run, parsed as the types that the workflow declares, or raise UsageError."""
     try:
-        workflow.check_params(values)
-    except ValueError as error:
-        raise UsageError(f"{error}. {describe_declared_inputs(workflow)}") from None
-    return values
-
-
-def raise_unknown_input(workflow: DefinedWorkflow, name: str) -> None:
-    suggestion = suggest_input(name, workflow.spec.inputs)
-    full_stop = "" if suggestion.endswith("?") else "."
-    raise UsageError(
-        f"Unknown input or option '{name}' for workflow '{workflow.name}'{suggestion}{full_stop} "
-        f"{describe_declared_inputs(workflow)}"
-    )
-
-
-def suggest_input(name: str, declared: Iterable[str]) -> str:
-    """Return a "Did you mean" suffix with the closest input or option, or an empty string."""
-    suggestion = closest_name(name, [*declared, *RUN_OPTIONS])
-    return f". Did you mean --{suggestion.replace('_', '-')}?" if suggestion else ""
-
-
-def describe_declared_inputs(workflow: DefinedWorkflow) -> str:
-    """Return the declared inputs as one sentence."""
-    descriptions = [
-        f"--{name.replace('_', '-')} ({input.type}{', required' if input.required else ''})"
-        for name, input in workflow.spec.inputs.items()
-    ]
-    return f"Inputs: {', '.join(descriptions)}." if descriptions else "The workflow declares no inputs."
-
-
-def parse_cli_input_value(name: str, type: str, value: str | bool) -> Any:
-    """Parse a value as the declared type."""
-    if value is True:
-        if type in ("boolean", "any"):
-            return True
-        raise UsageError(f"Input '{name}' must be {TYPE_DESCRIPTIONS[type]}: use --{name}=value.")
-    assert isinstance(value, str)
-    try:
-        return OPTION_PARSERS[type](value)
-    except ValueError:
-        raise UsageError(f"Input '{name}' must be {TYPE_DESCRIPTIONS[type]}, got '{value}'.") from None
+        return parse_workflow_options(pairs, workflow, RUN_OPTIONS)
+    except InvalidOption as error:
+        raise UsageError(str(error)) from None

@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
-import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,19 +19,16 @@ from nerve.api.callers import person_caller
 from nerve.api.errors import STATUS_BY_CODE, ApiError, to_api_error
 from nerve.api.operations import OPERATIONS, Operation
 from nerve.api.request_parsing import MAX_NESTING_DEPTH, parse_request
+from nerve.client.server_address import ServerAddress, find_server
 from nerve.core.events import RUN_END_EVENTS
 from nerve.core.json_codec import encode_json, parse_strict_json
 from nerve.errors import NerveError, NotJson
-from nerve.project.ownership import is_own_server
-from nerve.project.paths import ProjectPaths, read_private_file
 
 if TYPE_CHECKING:
     import httpx2
 
     from nerve.api import Api
 
-SERVER_FILE = Path(".nerve/server.json")
-"""The files in which a project's server publishes its process and its address for browsers."""
 STREAM_SILENCE_S = 60.0
 """Seconds without a heartbeat after which a stream reconnects."""
 RECONNECT_DELAYS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -41,15 +36,6 @@ RECONNECT_DELAYS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 MAX_EVENT_BYTES = 64 * 2**20
 
 T = TypeVar("T", bound=models.ApiResponse)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAddress:
-    """The address of a server."""
-
-    url: str
-    token: str | None = None
-    socket: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +99,8 @@ class Client:
     start = OperationMethod(models.RunResponse)
     answer = OperationMethod(models.AnswerResponse)
     signal = OperationMethod(models.DoneResponse)
+    send = OperationMethod(models.MessageResponse)
+    update = OperationMethod(models.UpdateResponse)
     assert_fact = OperationMethod(models.FactResponse)
     retract = OperationMethod(models.FactPage)
     pause = OperationMethod(models.RunResponse)
@@ -130,6 +118,7 @@ class Client:
     definitions = OperationMethod(models.DefinitionPage)
     runs = OperationMethod(models.RunPage)
     run = OperationMethod(models.RunDetailResponse)
+    query = OperationMethod(models.QueryResponse)
     events = OperationMethod(models.EventPage)
     gates = OperationMethod(models.GatePage)
     facts = OperationMethod(models.FactPage)
@@ -169,6 +158,15 @@ class Client:
         """
         root = Path(folder)
         return cls(lambda: find_server(root), **options) if find_server(root) is not None else None
+
+    async def all_gates(self) -> list[models.GateResponse]:
+        """Return all open gates, oldest first, which `gates` returns in pages."""
+        page = await self.gates(limit=1000)
+        found = page.gates
+        while page.next is not None:
+            page = await self.gates(limit=1000, after=page.next)
+            found += page.gates
+        return found
 
     async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
         """Execute one operation by name."""
@@ -214,48 +212,6 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-
-def find_server(folder: Path) -> ServerAddress | None:
-    """Return the address of a project's server, if its process is running.
-
-    A project may come from an untrusted source: only a socket and token in the server's own place count.
-    """
-    places = ProjectPaths.of(folder)
-    try:
-        if read_server_info(places) is None:
-            return None
-        token = read_private_file(places.token).strip()
-    except (OSError, ValueError):
-        return None
-    if find_server_pid(folder) is None:  # its process id may have been reused
-        return None
-    return ServerAddress("http://localhost", token, str(places.socket))
-
-
-def find_server_pid(folder: Path) -> int | None:
-    """Return the process that listens on the project's socket, if the kernel says it belongs to this user."""
-    try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(os.fspath(ProjectPaths.of(folder).socket))
-            pid, user, _ = struct.unpack(
-                "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            )
-    except OSError:
-        return None
-    return pid if user == os.getuid() else None
-
-
-def read_server_info(paths: ProjectPaths) -> dict[str, Any] | None:
-    """Return the published data of a project's server, if it belongs to this user and its process runs."""
-    try:
-        info = json.loads(read_private_file(paths.server))
-        if paths.symlinks or info["pid"] <= 0 or not is_own_server(paths.server, info):
-            return None
-        os.kill(info["pid"], 0)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
-    return dict(info)
 
 
 class InProcessTransport:
@@ -491,13 +447,15 @@ def quote_path_segment(name: str) -> str:
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
 
 
-def query_parameters(fields: dict[str, Any]) -> dict[str, str]:
-    """Return the fields as query parameters, which are strings."""
-    return {
-        name: fact_pattern_text(value) if name == "pattern" else str(value)
-        for name, value in fields.items()
-        if value is not None
-    }
+def query_parameters(fields: dict[str, Any]) -> dict[str, str | list[str]]:
+    """Return the fields as query parameters, which are strings; those of a list are repeated."""
+    return {name: query_parameter(name, value) for name, value in fields.items() if value is not None}
+
+
+def query_parameter(name: str, value: Any) -> str | list[str]:
+    if name == "pattern":
+        return fact_pattern_text(value)
+    return list(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def fact_pattern_text(value: Any) -> str:

@@ -1,0 +1,83 @@
+"""The parser of the command line. Each group of commands has one module, which is imported on first use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cyclopts import App, Group
+
+from nerve import __version__
+from nerve.cli.command_table import (
+    CLI_COMMANDS,
+    COMMAND_GROUPS,
+    SERVER_COMMANDS,
+    WORKFLOW_COMMANDS,
+    CommandEntry,
+)
+
+APP_HELP = """Durable workflows of agents, shell commands and Python functions.
+
+[bold]nerve[/bold] without a command opens the Commander. To get started: nerve init my-project
+"""
+app = App(
+    name="nerve",
+    help=APP_HELP,
+    help_format="rich",  # Markdown takes long to import
+    group_commands=Group("Options", sort_key=len(COMMAND_GROUPS)),
+    version=__version__,
+)
+RUN_ARGUMENTS_USAGE = "TARGET [INPUT] [--name=value …] [OPTIONS]"
+
+HELP_GROUPS = {
+    name: group
+    for position, (title, names) in enumerate(COMMAND_GROUPS.items())
+    for group in [Group(title, sort_key=position)]
+    for name in names
+}
+"""Help group of each command."""
+COMMAND_ORDER = list(HELP_GROUPS)
+
+
+def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "") -> None:
+    """Add commands that are imported on first use."""
+    for name, entry in entries.items():
+        usage = f"Usage: nerve {prefix}{name} {RUN_ARGUMENTS_USAGE}" if name in ("run", "start") else None
+        example = f"Example: {entry.example}"
+        group_options: dict[str, Any] = (
+            {} if prefix else {"group": HELP_GROUPS[name], "sort_key": COMMAND_ORDER.index(name)}
+        )
+        group.command(
+            entry.import_path,
+            name=name,
+            help=entry.help,
+            help_format="markdown",
+            help_epilogue=example,
+            usage=usage,
+            **group_options,
+        )
+
+
+workflow_app = App(
+    name="workflow",
+    help="Define, start, watch and list workflows.",
+    version_flags=(),
+    group=HELP_GROUPS["workflow"],
+    sort_key=COMMAND_ORDER.index("workflow"),
+)
+server_app = App(
+    name="server",
+    help="Show, stop or restart the project server, or sign in a browser.",
+    version_flags=(),
+    group=HELP_GROUPS["server"],
+    sort_key=COMMAND_ORDER.index("server"),
+)
+add_commands(app, CLI_COMMANDS)
+add_commands(workflow_app, WORKFLOW_COMMANDS, "workflow ")
+add_commands(server_app, SERVER_COMMANDS, "server ")
+app.command(workflow_app)
+app.command(server_app)
+app.command(
+    "nerve.cli.install_completion:install_completion_command",
+    name="--install-completion",
+    help="Install shell completion.",
+)
