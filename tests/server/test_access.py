@@ -11,7 +11,8 @@ import pytest
 
 from nerve.api import ApiError
 from nerve.api.operations import OPERATIONS
-from nerve.server.auth import ALLOWED_SCOPES, Auth
+from nerve.api.permissions import ALLOWED_SCOPES
+from nerve.server.auth import Auth
 from server.conftest import Served
 
 OPEN = {
@@ -24,6 +25,8 @@ OPEN = {
 ADMIN = {("POST", f"/api/{name}") for name in ("collect", "definitions", "reload", "launch-codes")}
 ANSWER = {("POST", "/api/answers")}
 RUN = {
+    ("POST", "/api/runs/{run}/messages"),
+    ("POST", "/api/runs/{run}/updates"),
     ("POST", "/api/runs"),
     ("POST", "/api/signals"),
     ("POST", "/api/facts"),
@@ -46,6 +49,7 @@ READ = {
     ("GET", "/api/runs"),
     ("GET", "/api/runs/{run}"),
     ("GET", "/api/runs/{run}/events"),
+    ("GET", "/api/runs/{run}/queries/{query}"),
     ("GET", "/api/gates"),
     ("GET", "/api/facts"),
     ("GET", "/api/usage"),

@@ -17,7 +17,7 @@ from nerve.server.app import make_app
 from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix
 from nerve.server.tokens import load_tokens
 from nerve.server.uvicorn_server import run_server
-from server.conftest import Served
+from server.conftest import Served, until
 
 
 def mode(path: Path) -> int:
@@ -173,7 +173,7 @@ async def test_another_user_cannot_use_the_unix_socket(
 
 
 async def test_the_number_of_connections_is_limited(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(served.app, "max_connections", 4)
     held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(3)]
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     assert b"503" in await reader.readline()
@@ -226,13 +226,11 @@ def test_sockets_are_not_inherited_by_child_processes() -> None:
         assert bound.family == socket.AF_INET
 
 
-async def test_exhausted_tcp_connections_do_not_block_the_unix_socket(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_connection, "MAX_CONNECTIONS", 3)
+async def test_exhausted_tcp_connections_do_not_block_the_unix_socket(served: Served, tmp_path: Path) -> None:
     path, tcp = tmp_path / "private" / "socket", bind_tcp("127.0.0.1", 0)
-    port = tcp.getsockname()[1]
-    async with run_server(make_app(served.api, served.auth), [tcp, bind_unix(path)]):
+    port, app = tcp.getsockname()[1], make_app(served.api, served.auth)
+    app.max_connections = 4
+    async with run_server(app, [tcp, bind_unix(path)]):
         flood = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         for _, writer in flood:
             writer.write(b"POST /api/runs HTTP/1.1\r\nHost: ")
@@ -262,7 +260,9 @@ for count in range(10**9):
 
 async def test_an_endless_tcp_flood_does_not_starve_the_unix_socket(served: Served, tmp_path: Path) -> None:
     path, tcp = tmp_path / "private" / "socket", bind_tcp("127.0.0.1", 0)
-    async with run_server(make_app(served.api, served.auth), [tcp, bind_unix(path)]):
+    app = make_app(served.api, served.auth)
+    app.max_connections = 272  # fewer than the flood opens
+    async with run_server(app, [tcp, bind_unix(path)]) as server:
         over = httpx2.AsyncHTTPTransport(uds=os.fspath(path))
         async with httpx2.AsyncClient(transport=over, base_url="http://localhost", timeout=2) as client:
             flood = await asyncio.create_subprocess_exec(
@@ -277,6 +277,8 @@ async def test_an_endless_tcp_flood_does_not_starve_the_unix_socket(served: Serv
             finally:
                 flood.kill()
                 await flood.wait()
+        # The server must have accepted all of them before it stops, or their transports stay open.
+        await until(lambda: not server.has_connections())
 
 
 async def test_a_request_with_two_lengths_closes_the_connection(served: Served) -> None:

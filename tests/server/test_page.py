@@ -6,9 +6,9 @@ from pathlib import Path
 
 from docs.pages import FENCE, page, section
 from nerve.api.errors import STATUS_BY_CODE
-from nerve.server.auth import ALLOWED_SCOPES
+from nerve.api.permissions import ALLOWED_SCOPES
 from server.conftest import Served
-from server.test_access import TABLE
+from server.test_access import TABLE, routes_of
 from server.test_serve import ASK, HELLO, program, project
 
 PAGE = page("docs/reference/http.md")
@@ -65,4 +65,4 @@ def test_every_token_is_in_the_table() -> None:
 
 
 async def test_the_table_matches_the_served_routes(served: Served) -> None:
-    assert {(way.method, way.path) for way in served.app.routes} | {("WEBSOCKET", "/ws")} == set(TABLE)
+    assert routes_of(served.app) == set(TABLE)

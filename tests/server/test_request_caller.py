@@ -1,6 +1,5 @@
 """Who answered is known from the connection and the token, and from nothing that was said."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import connect, unix_connect
 
 from nerve.api import Api
 from nerve.api.callers import current_user_name
@@ -100,15 +99,16 @@ def test_the_user_name_does_not_come_from_the_environment(monkeypatch: pytest.Mo
     assert current_user_name() == before
 
 
-async def test_json_lines_are_attributed_to_the_user(beside: tuple[Api, dict[str, str], str]) -> None:
+@pytest.mark.requirement("S1-38")
+async def test_a_websocket_on_the_unix_socket_acts_for_the_user(
+    beside: tuple[Api, dict[str, str], str],
+) -> None:
     api, made, path = beside
-    reader, writer = await asyncio.open_unix_connection(path)
     run = await waiting(api)
-    answer = {"type": "ANSWER_GATE", "params": {"run_id": run, "answer": "yes"}}
-    for line in {"token": made["answer"]}, answer:
-        writer.write(json.dumps(line).encode() + b"\n")
-        assert json.loads(await reader.readline())["success"]
-    writer.close()
+    async with unix_connect(path, "ws://localhost/ws") as socket:
+        for message in {"token": made["answer"]}, {"op": "answer", "args": {"run": run, "answer": "yes"}}:
+            await socket.send(json.dumps(message))
+            assert "result" in json.loads(await socket.recv())
     [event] = [e for e in (await api.events(run=run)).events if e.event_type == "gate_answered"]
     assert (event.data["by"], event.data["scope"]) == (f"unix:{current_user_name()}", "answer")
     assert event.data["pid"] == os.getpid()

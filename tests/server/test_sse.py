@@ -183,7 +183,7 @@ async def test_a_lagging_subscriber_is_notified_and_can_reconnect(
             watcher = next(iter(served.api.hub._subscriptions))
             event = served.api.session.get_workflow_run(run["run_id"]).events[0]
             for number in range(20):
-                watcher.push(number, event)
+                watcher.push(event_hub.EventFrame(event, number))
             last = await anext(all_events)
             assert last.kind == "lagged"
             assert last.id == last.data["last"]
@@ -265,3 +265,27 @@ async def test_subscriptions_of_a_disconnected_client_are_removed(
         await anext(events)
         assert len(served.api.hub._subscriptions) == 1
     await until(lambda: not served.api.hub._subscriptions)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.full)])
+async def test_many_streams_of_one_run_are_held_and_get_every_event(tmp_path: Path, count: int) -> None:
+    async with serving(tmp_path) as served, served.client() as client:
+        run = await start(client, "ask", wait=True)
+        readers = []
+        for _ in range(count):
+            reader, writer = await stalled(served, f"/events/workflow/{run['run_id']}")
+            readers.append((reader, writer))
+        await until(lambda: len(served.api.hub._subscriptions) == count)
+        assert len(served.server.server_state.connections) >= count
+        assert (await client.get("/api/health")).status_code == 200
+        await client.post("/api/answers", json={"run": run["run_id"], "answer": "yes"})
+
+        async def read(reader: asyncio.StreamReader) -> list[bytes]:
+            lines = [line async for line in reader]
+            return [line for line in lines if line.startswith((b"id: ", b"event: "))]
+
+        seen = await asyncio.gather(*(read(reader) for reader, _ in readers))
+        assert seen == seen[:1] * count
+        assert seen[0][-1] == b"event: workflow_completed\n"
+        for _, writer in readers:
+            writer.close()

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import WebSocketRoute
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
-from nerve.server.guarded_route import GuardedRoute
 from nerve.server.http_connection import STOPPING_ERROR
-from nerve.server.jsonl_socket import JsonlSocket
 from nerve.server.legacy_routes import build_legacy_routes
-from nerve.server.routes import build_routes
+from nerve.server.routes import OPEN_PATHS, build_routes
 from nerve.server.sse import HEARTBEAT_S, SseEndpoints
 from nerve.server.websocket import WebSocketEndpoint
 
@@ -47,13 +45,12 @@ class ServerApp:
 
     def __init__(self, api: Api, auth: Auth, heartbeat: float) -> None:
         self.auth = auth
+        self.max_connections = api.session.config.max_connections
         self.closing = asyncio.Event()
         """Set when the server stops, so that streams end and do not block the shutdown."""
         streams = SseEndpoints(api, self.closing, heartbeat)
-        self.routes: list[GuardedRoute] = [*build_routes(api, auth, streams), *build_legacy_routes(api)]
-        self.open_paths = {route.path for route in self.routes if route.access == "open"}
-        self.lines = JsonlSocket(api, auth)
-        self._router = build_router(self.routes, WebSocketEndpoint(api, auth))
+        routes = [*build_routes(api, auth, streams), *build_legacy_routes(api)]
+        self._router = build_router(routes, WebSocketEndpoint(api, auth))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -79,14 +76,14 @@ class ServerApp:
         """Return the scope of the caller; None for open paths and WebSockets that send their token later."""
         if scope["type"] == "websocket" and scope["path"] == WEBSOCKET_PATH:
             return self.auth.authenticate_websocket(scope)
-        if scope["type"] == "http" and scope["path"] in self.open_paths:
+        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
             return None
         return self.auth.authenticate(scope)
 
 
-def build_router(routes: list[GuardedRoute], sockets: WebSocketEndpoint) -> ASGIApp:
+def build_router(routes: list[Route], sockets: WebSocketEndpoint) -> ASGIApp:
     inner = Starlette(
-        routes=[*(route.to_starlette() for route in routes), WebSocketRoute(WEBSOCKET_PATH, sockets.handle)],
+        routes=[*routes, WebSocketRoute(WEBSOCKET_PATH, sockets.handle)],
         exception_handlers={
             ApiError: handle_api_error,
             HTTPException: handle_http_error,

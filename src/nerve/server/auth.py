@@ -1,4 +1,4 @@
-"""Authentication and authorization by host, origin and token."""
+"""Authentication by host, origin and token."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from collections.abc import Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+from nerve.api.callers import Scope
 from nerve.api.errors import ApiError
-from nerve.api.operations import Scope
-
-ALLOWED_SCOPES: dict[Scope, frozenset[Scope]] = {
-    "read": frozenset({"read"}),
-    "answer": frozenset({"read", "answer"}),
-    "run": frozenset({"read", "run"}),
-    "admin": frozenset({"read", "answer", "run", "admin"}),
-}
-"""What the token of each scope may do. "run" does not include "answer", so starting is not approving."""
 
 MAX_FAILURES_PER_SECOND = 10
 """Wrong tokens per second that get a normal response."""
@@ -47,28 +39,24 @@ class Auth:
         """Raise ApiError for a host that is not allowed, or a page of another origin."""
         hosts = header_values(scope, b"host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
-        if host not in self._allowed_hosts(scope):
-            raise ApiError(
-                "misdirected", f"Host '{host}' is not allowed", "Use the address the server printed."
-            )
-        origins = header_values(scope, b"origin")
-        if origins and (len(origins) > 1 or origins[0] not in self._allowed_origins(scope, host)):
-            raise cross_origin_error()
-        if header_values(scope, b"sec-fetch-site") not in ([], ["same-origin"], ["none"]):
-            raise cross_origin_error()
-
-    def _allowed_hosts(self, scope: Mapping[str, Any]) -> frozenset[str]:
         server = scope.get("server")
         port = server[1] if server else None
         if port is None:  # a Unix socket, which no browser can reach
-            return self._hosts | {"localhost"}
-        bare = LOOPBACK_NAMES if port == 80 else ()
-        return self._hosts | {*bare, *(f"{name}:{port}" for name in LOOPBACK_NAMES)}
-
-    def _allowed_origins(self, scope: Mapping[str, Any], host: str) -> tuple[str, ...]:
-        """Return the allowed origins. A configured host may also be served over https by a proxy."""
+            local_names = {"localhost"}
+        else:
+            bare = LOOPBACK_NAMES if port == 80 else ()
+            local_names = {*bare, *(f"{name}:{port}" for name in LOOPBACK_NAMES)}
+        if host not in self._hosts | local_names:
+            raise ApiError(
+                "misdirected", f"Host '{host}' is not allowed", "Use the address the server printed."
+            )
         scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
-        return (f"{scheme}://{host}", *([f"https://{host}"] if host in self._hosts else ()))
+        # A configured host may also be served over https by a proxy.
+        allowed = ([], [f"{scheme}://{host}"], *([[f"https://{host}"]] if host in self._hosts else ()))
+        site = header_values(scope, b"sec-fetch-site")
+        if header_values(scope, b"origin") not in allowed or site not in ([], ["same-origin"], ["none"]):
+            fix = "Use the page of this server, or send a token."
+            raise ApiError("forbidden", "Requests from other origins are not allowed", fix)
 
     # -- the token -----------------------------------------------------------------------------
 
@@ -154,11 +142,6 @@ class Auth:
         raise self._record_failure()
 
 
-def cross_origin_error() -> ApiError:
-    fix = "Use the page of this server, or send a token."
-    return ApiError("forbidden", "Requests from other origins are not allowed", fix)
-
-
 def check_csrf(scope: Mapping[str, Any]) -> None:
     """Raise ApiError for a state-changing cookie request without a header that forms cannot send."""
     if scope["type"] == "websocket":
@@ -168,15 +151,6 @@ def check_csrf(scope: Mapping[str, Any]) -> None:
             )
     elif scope["method"] not in ("GET", "HEAD") and header_values(scope, b"x-nerve") != ["1"]:
         raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
-
-
-def require_scope(caller: Scope, scope: Scope) -> None:
-    """Raise ApiError if the scope of the caller does not include another scope."""
-    if scope not in ALLOWED_SCOPES[caller]:
-        other = f" for '{scope}', or" if scope != "admin" else ""
-        raise ApiError(
-            "forbidden", f"A token for '{caller}' is not sufficient", f"Use a token{other} for 'admin'."
-        )
 
 
 def header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:

@@ -10,12 +10,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
-from nerve.api.event_hub import EventHub
+from nerve.api.event_hub import EventFrame, EventHub
 from nerve.api.models import ApiResponse
 from nerve.core.events import RUN_END_EVENTS
 
 SNAPSHOT_RUNS = 100
 """Maximum number of runs in a snapshot."""
+SNAPSHOT_GATES = 1000
+"""Maximum number of open gates in a snapshot, oldest first."""
 MAX_RESULT_CHARS = 4096
 """Maximum characters of a result in a snapshot. Clients fetch larger ones with the run."""
 MAX_SNAPSHOT_BYTES = 4 * 1024 * 1024
@@ -24,12 +26,15 @@ MAX_SNAPSHOT_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FeedMessage:
-    """An event, or `snapshot`, `gap` or `lagged`. A client reconnects with the cursor."""
+    """An event, or `snapshot`, `gap` or `lagged` with its data. A client reconnects with the cursor."""
 
     kind: str
-    data: dict[str, Any]
+    data: dict[str, Any] | EventFrame
     cursor: str | None = None
-    is_event: bool = False
+
+
+Feed = AsyncGenerator[list[FeedMessage], None]
+"""Messages in batches of those that are available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,46 +62,54 @@ class RunFeed:
         detail: Any = await api.perform("run", {"run": name})
         return cls(api, detail.run_id, after, event.seq if event is not None else 1, is_over=False)
 
-    async def messages(self) -> AsyncGenerator[FeedMessage, None]:
+    async def messages(self) -> Feed:
         after = self.after
         if self.oldest is not None:
             detail: Any = await self.api.perform("run", {"run": self.run_id})
-            yield FeedMessage("gap", {"after": after, "oldest": self.oldest})
+            gap = FeedMessage("gap", {"after": after, "oldest": self.oldest})
             after = detail.last_seq
-            yield FeedMessage("snapshot", detail.model_dump(mode="json"), str(after))
+            yield [gap, FeedMessage("snapshot", detail.model_dump(mode="json"), str(after))]
             if detail.ended_at is not None:
                 return
-        events = self.api.hub.watch(self.run_id, after)
+        batches = self.api.hub.watch_run(self.run_id, after)
         try:
-            async for event in events:
-                after = after if event.is_of_child else event.seq
-                yield FeedMessage(event.event_type, event.model_dump(mode="json"), str(after), True)
+            async for frames in batches:
+                messages = []
+                for frame in frames:
+                    after = frame.event.seq if frame.event.run_id == self.run_id else after
+                    messages.append(FeedMessage(frame.event.event_type, frame, str(after)))
+                yield messages
         except ApiError as error:
-            yield lagged_message(error, str(after))
+            yield [lagged_message(error, str(after))]
         finally:
-            await events.aclose()
+            await batches.aclose()
 
 
-async def all_runs_feed(api: Api, cursor: str) -> AsyncGenerator[FeedMessage, None]:
+async def all_runs_feed(api: Api, cursor: str) -> Feed:
     """Yield the events of all runs, after a snapshot or from a cursor on."""
     is_reconnect = bool(cursor)
-    events = api.hub.watch_all(cursor)
+    batches = api.hub.watch_all_runs(cursor)
     try:
-        async for cursor, event in events:
-            if event is not None:
-                yield FeedMessage(event.event_type, event.model_dump(mode="json"), cursor, True)
+        async for cursor, frames in batches:
+            if frames is not None:
+                yield [
+                    FeedMessage(frame.event.event_type, frame, api.hub.cursor(frame.number))
+                    for frame in frames
+                ]
                 continue
-            if is_reconnect:
-                yield FeedMessage("gap", {"oldest": cursor})
-            yield FeedMessage("snapshot", await shared_snapshot(api), cursor)
+            gap = [FeedMessage("gap", {"oldest": cursor})] if is_reconnect else []
+            yield [*gap, FeedMessage("snapshot", await shared_snapshot(api), cursor)]
     except ApiError as error:
-        yield lagged_message(error, cursor)
+        yield [lagged_message(error, cursor)]
     finally:
-        await events.aclose()
+        await batches.aclose()
 
 
 async def shared_snapshot(api: Api) -> dict[str, Any]:
-    """Return a snapshot of the newest runs and all gates. Concurrent callers share one that starts later."""
+    """Return a snapshot of the newest runs and the oldest open gates.
+
+    Concurrent callers share one that starts later.
+    """
     if (task := _pending_snapshots.get(api.hub)) is None:
         task = _pending_snapshots[api.hub] = asyncio.create_task(build_snapshot(api))
     return await asyncio.shield(task)
@@ -106,11 +119,12 @@ async def build_snapshot(api: Api) -> dict[str, Any]:
     async with _snapshot_locks.setdefault(api.hub, asyncio.Lock()):
         del _pending_snapshots[api.hub]
         runs: Any = await api.perform("runs", {"limit": SNAPSHOT_RUNS, "largest": MAX_RESULT_CHARS})
-        gates: Any = await api.perform("gates", {})
+        gates: Any = await api.perform("gates", {"limit": SNAPSHOT_GATES})
         budget = SizeBudget(MAX_SNAPSHOT_BYTES)
         sections = {"gates": budget.take_fitting(gates.gates), "runs": budget.take_fitting(runs.runs)}
         more = runs.more or len(sections["runs"]) < len(runs.runs)
-        return {**sections, "more": more, "more_gates": len(sections["gates"]) < len(gates.gates)}
+        more_gates = gates.more or len(sections["gates"]) < len(gates.gates)
+        return {**sections, "more": more, "more_gates": more_gates}
 
 
 class SizeBudget:

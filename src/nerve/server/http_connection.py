@@ -13,8 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nerve.api.errors import ApiError
 
-MAX_CONNECTIONS = 256
-"""Limit for TCP, and separately for the Unix socket, so that TCP clients cannot exhaust the latter."""
+UNIX_SHARE = 16
+"""One of so many connections is reserved for the Unix socket, so that TCP clients cannot exhaust it."""
 ACCEPT_BATCH = 16
 """Connections that one socket accepts per loop iteration, so that other sockets are not starved."""
 MAX_HEAD_BYTES = 16 * 1024
@@ -57,7 +57,6 @@ class LimitedHttpProtocol(H11Protocol):
     """One HTTP connection."""
 
     _head_timer: asyncio.TimerHandle | None = None
-    _jsonl: Any = None
     _is_upgraded = False
     _discarded_bytes = 0
     _is_rejected = False
@@ -70,17 +69,21 @@ class LimitedHttpProtocol(H11Protocol):
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort": transport.abort, "pid": peer_pid(transport)}
         limit_peer(transport)
-        if not is_same_user(transport):
+        if is_unix_socket(transport) and peer_credentials(transport)[1] != os.getuid():
             transport.abort()
         elif self._exceeds_limit():
-            self._close_with(FULL_RESPONSE)
+            transport.write(FULL_RESPONSE)
+            transport.close()
         else:
             self._start_head_timer()
 
     def _exceeds_limit(self) -> bool:
-        local = is_unix_socket(self.transport)
-        count = sum(is_unix_socket(connection.transport) == local for connection in self.connections)
-        return count > MAX_CONNECTIONS
+        app: Any = self.config.app
+        limit: int = app.max_connections
+        tcp_limit = limit - max(limit // UNIX_SHARE, 1)
+        if is_unix_socket(self.transport) or len(self.connections) <= tcp_limit:
+            return len(self.connections) > limit
+        return sum(not is_unix_socket(connection.transport) for connection in self.connections) > tcp_limit
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_head_timer()
@@ -88,9 +91,6 @@ class LimitedHttpProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_rejected:
-            return
-        if data[:1] == b"{" and self._accepts_jsonl():
-            self._switch_to_jsonl(data)
             return
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
             self._discarded_bytes += len(data)
@@ -107,25 +107,6 @@ class LimitedHttpProtocol(H11Protocol):
         self._is_upgraded = True
         super().handle_websocket_upgrade(event)
 
-    def _accepts_jsonl(self) -> bool:
-        has_started = self.conn.trailing_data[0] or self.conn.their_state is not h11.IDLE
-        return not has_started and is_unix_socket(self.transport)
-
-    def _switch_to_jsonl(self, data: bytes) -> None:
-        """Switch to JSON lines. The first byte "{" cannot start an HTTP request."""
-        self._stop_head_timer()
-        app: Any = self.config.app
-        self._jsonl = app.lines.protocol(self.connection_lost)
-        self._jsonl.connection_made(self.transport)
-        self.transport.set_protocol(self._jsonl)
-        self._jsonl.data_received(data)
-
-    def shutdown(self) -> None:
-        if self._jsonl is not None:
-            self._jsonl.stop()
-        else:
-            super().shutdown()
-
     @property
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
@@ -140,20 +121,13 @@ class LimitedHttpProtocol(H11Protocol):
             self._head_timer = None
 
     def _on_head_timeout(self) -> None:
+        """Send a last reply and close later. Closing at once could reset the connection before the reply."""
         self._head_timer = None
         if not self.transport.is_closing():
-            self._reject_gracefully(TIMEOUT_RESPONSE if self.cycle is None else b"")
-
-    def _close_with(self, last: bytes) -> None:
-        self.transport.write(last)
-        self.transport.close()
-
-    def _reject_gracefully(self, last: bytes) -> None:
-        """Send a last reply and close later. Closing at once could reset the connection before the reply."""
-        self._is_rejected = True
-        self.transport.write(last)
-        self.transport.write_eof()
-        self.loop.call_later(LINGER_S, self.transport.close)
+            self._is_rejected = True
+            self.transport.write(TIMEOUT_RESPONSE if self.cycle is None else b"")
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_S, self.transport.close)
 
 
 def limit_peer(transport: asyncio.BaseTransport) -> None:
@@ -170,11 +144,6 @@ def limit_peer(transport: asyncio.BaseTransport) -> None:
 def is_unix_socket(transport: asyncio.BaseTransport) -> bool:
     peer: Any = transport.get_extra_info("socket")
     return peer is not None and peer.family == socket.AF_UNIX
-
-
-def is_same_user(transport: asyncio.BaseTransport) -> bool:
-    """Whether a Unix socket peer is this user. Always true for TCP, where only the token identifies."""
-    return not is_unix_socket(transport) or peer_credentials(transport)[1] == os.getuid()
 
 
 def peer_pid(transport: asyncio.BaseTransport) -> int | None:

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 CHECKS_PER_PERIOD = 5
 """Number of checks within the idle period."""
-ACTIVE_STATES = [
-    state.value for state in WorkflowState if state.value in ("pending", "running", "pausing", "stopping")
-]
+CONTINUING_STATES = ("pending", "running", "pausing", "stopping")
+"""States in which a run continues by itself."""
 
 
 async def wait_until_server_idle(seconds: float, session: Session, connected: Callable[[], bool]) -> None:
@@ -30,7 +29,8 @@ def has_active_runs(session: Session) -> bool:
     """Whether a run is active or has a timer that will wake it."""
     engine = session.engine
     skipped_ids = {skipped.run for skipped in engine.skipped_runs} - set(engine.executors)
-    rows = engine.store.runs(session=session.name, states=[*ACTIVE_STATES, WorkflowState.WAITING.value])
+    rows = engine.store.runs(session=session.name, states=[*CONTINUING_STATES, WorkflowState.WAITING.value])
     return any(
-        row.run not in skipped_ids and (row.state in ACTIVE_STATES or row.wake is not None) for row in rows
+        row.run not in skipped_ids and (row.state in CONTINUING_STATES or row.wake is not None)
+        for row in rows
     )

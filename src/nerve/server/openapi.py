@@ -81,7 +81,10 @@ def operation_schema(operation: Operation) -> dict[str, Any]:
         }
         if operation.request_model.key_field:
             parameters.append(parameter_schema("Idempotency-Key", "header", {"type": "string"}, False))
-    return fields | {"parameters": parameters, "responses": operation_responses(operation)}
+    schema = {"$ref": SCHEMA_REF.format(model=operation.response_model.__name__)}
+    done = {"description": "Success.", "content": {"application/json": {"schema": schema}}}
+    fields["responses"] = {"200": done, "default": {"$ref": "#/components/responses/Error"}}
+    return fields | {"parameters": parameters}
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:
@@ -93,9 +96,3 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def parameter_schema(name: str, location: str, schema: dict[str, Any], required: bool) -> dict[str, Any]:
     return {"name": name, "in": location, "required": required, "schema": schema}
-
-
-def operation_responses(operation: Operation) -> dict[str, Any]:
-    schema = {"$ref": SCHEMA_REF.format(model=operation.response_model.__name__)}
-    done = {"description": "Success.", "content": {"application/json": {"schema": schema}}}
-    return {"200": done, "default": {"$ref": "#/components/responses/Error"}}

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation
+from nerve.api.permissions import require_scope
 from nerve.api.request_parsing import add_idempotency_key
-from nerve.api.scopes import required_scope
-from nerve.server.auth import Auth, require_scope
-from nerve.server.guarded_route import Endpoint, GuardedRoute
+from nerve.server.auth import Auth
 from nerve.server.openapi import openapi_document
 from nerve.server.request_body import read_body
 from nerve.server.request_caller import caller_of_request
 from nerve.server.sse import SseEndpoints
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
+Endpoint = Callable[[Request], Awaitable[Response]]
+OPEN_PATHS = frozenset({"/", "/nerve.js", "/healthz", "/api/sign-in"})
+"""Paths that need no token."""
 
 
-def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRoute]:
-    """Return all HTTP routes except the legacy ones."""
+def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
+    """Return all HTTP routes except the legacy ones. Every token may read; `Api` checks the operations."""
     schema = openapi_document()
 
     async def openapi(request: Request) -> Response:
@@ -33,6 +36,7 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRou
         return JSONResponse({"status": "ok"})
 
     async def launch_code(request: Request) -> Response:
+        require_scope(caller_of_request(request.scope), "admin")
         await read_body(request)
         return JSONResponse({"code": auth.create_launch_code()})
 
@@ -44,18 +48,16 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[GuardedRou
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
     return [
-        GuardedRoute("GET", "/", "open", static_file_endpoint("index.html", "text/html")),
-        GuardedRoute("GET", "/nerve.js", "open", static_file_endpoint("nerve.js", "text/javascript")),
-        GuardedRoute("GET", "/healthz", "open", alive),
-        GuardedRoute("POST", "/api/sign-in", "open", sign_in),
-        GuardedRoute("POST", "/api/launch-codes", "admin", launch_code),
-        GuardedRoute("GET", "/api/openapi.json", "read", openapi),
-        GuardedRoute("GET", "/events", "read", streams.all_events),
-        GuardedRoute("GET", "/events/workflow/{run_id}", "read", streams.run_events),
+        Route("/", static_file_endpoint("index.html", "text/html")),
+        Route("/nerve.js", static_file_endpoint("nerve.js", "text/javascript")),
+        Route("/healthz", alive),
+        Route("/api/sign-in", sign_in, methods=["POST"]),
+        Route("/api/launch-codes", launch_code, methods=["POST"]),
+        Route("/api/openapi.json", openapi),
+        Route("/events", streams.all_events),
+        Route("/events/workflow/{run_id}", streams.run_events),
         *(
-            GuardedRoute(
-                operation.method, operation.path, operation.scope, operation_endpoint(api, operation)
-            )
+            Route(operation.path, operation_endpoint(api, operation), methods=[operation.method])
             for operation in OPERATIONS.values()
         ),
     ]
@@ -74,21 +76,30 @@ def static_file_endpoint(name: str, kind: str) -> Endpoint:
 def operation_endpoint(api: Api, operation: Operation) -> Endpoint:
     async def perform(request: Request) -> Response:
         arguments = await (
-            read_body_arguments(request, operation) if operation.is_command else read_query_arguments(request)
+            read_body_arguments(request, operation)
+            if operation.is_command
+            else read_query_arguments(request, operation)
         )
-        require_scope(request.scope["nerve.caller"], required_scope(operation, arguments))
         response = await api.as_caller(caller_of_request(request.scope)).perform(operation.name, arguments)
         return Response(response.model_dump_json(), media_type="application/json")
 
     return perform
 
 
-async def read_query_arguments(request: Request) -> dict[str, Any]:
-    pairs = request.query_params.multi_items()
-    arguments = dict(pairs)
-    if len(arguments) < len(pairs):
-        raise ApiError("bad_request", "A query parameter is given twice")
+async def read_query_arguments(request: Request, operation: Operation) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in arguments:
+            arguments[name] = value
+        elif name in operation.list_fields:
+            arguments[name] = [*as_list(arguments[name]), value]
+        else:
+            raise ApiError("bad_request", f"The query parameter '{name}' is given twice")
     return with_path_arguments(request, arguments)
+
+
+def as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 async def read_body_arguments(request: Request, operation: Operation) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import threading
@@ -18,11 +19,13 @@ from typing import Any
 
 from nerve import __version__
 from nerve.api import Api
+from nerve.core.step_output import capture_standard_streams
 from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.project.paths import ProjectPaths
 from nerve.server.app import make_app
 from nerve.server.auth import Auth
 from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix, is_loopback
+from nerve.server.failure_log import log_failures
 from nerve.server.hot_reload import load_definitions, reload_on_change
 from nerve.server.idle_shutdown import wait_until_server_idle
 from nerve.server.tokens import load_tokens
@@ -33,6 +36,8 @@ log = logging.getLogger("nerve")
 
 DEFAULT_PORT = 7433
 """Default port. If it is in use, the server takes any free port."""
+OTHER_FILES = 1024
+"""Open files of a server other than its connections: the store, agents, steps."""
 FORCED_EXIT_S = 14.0
 """Seconds after a stop request at which the process exits, even if steps are still running."""
 
@@ -75,7 +80,8 @@ def serve(
     """
     code = tuple(str(file.absolute()) for file in modules)
     options = ListenOptions(host, port, tuple(hosts), wide, idle, code)
-    asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
+    with capture_standard_streams():
+        asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
     return 0
 
 
@@ -135,7 +141,9 @@ async def _serve_project(
             run_server(make_app(api, auth), [tcp, unix]) as server,
             reload_on_change(api),
         ):
-            freeze_gc()
+            gc.collect()
+            gc.freeze()  # a collection of the long-lived objects would pause the server
+            raise_file_limit(api.session.config.max_connections)
             with publish_server_info(
                 places.server, {**about, "modules": options.modules, "idle": options.idle}
             ):
@@ -158,10 +166,14 @@ async def _serve_project(
                     )
 
 
-def freeze_gc() -> None:
-    """Exclude long-lived objects from garbage collection, which would otherwise cause pauses."""
-    gc.collect()
-    gc.freeze()
+def raise_file_limit(connections: int) -> None:
+    """Allow as many open files as the connections need, within the hard limit of the system."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 async def wait_until_stopped_or_idle(stop: asyncio.Event, idle: Awaitable[None]) -> None:
@@ -186,6 +198,7 @@ async def open_project_session(
         if prepare is not None:
             prepare(session)
         api = Api(session)
+        session.engine.watchers.append(log_failures)
         problems = await load_definitions(api)
         recovered = await session.recover()
         for skipped in session.engine.skipped_runs:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from starlette.responses import Response
 
 from nerve.api import Api
-from nerve.server.event_feed import FeedMessage, RunFeed, all_runs_feed
+from nerve.api.event_hub import EventFrame
+from nerve.server.event_feed import Feed, RunFeed, all_runs_feed
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
 HEARTBEAT_S = 15.0
+EncodeEvent = Callable[[EventFrame, str], bytes]
 RETRY_FIELD = b"retry: 1000\n\n"
 
 
@@ -31,31 +33,52 @@ class SseEndpoints:
     async def run_events(self, request: Request) -> Response:
         """Stream the events of one run until it ends. A later reconnect gets 204, which stops retries."""
         follow = await RunFeed.open(self._api, unquote(request.path_params["run_id"]), last_event_id(request))
-        return Response(status_code=204) if follow.is_over else self._respond(follow.messages(), flat=True)
+        return (
+            Response(status_code=204)
+            if follow.is_over
+            else self._respond(follow.messages(), encode_flat_sse_event)
+        )
 
     async def all_events(self, request: Request) -> Response:
         """Stream the events of all runs, after a snapshot."""
-        return self._respond(all_runs_feed(self._api, last_event_id(request)))
+        return self._respond(all_runs_feed(self._api, last_event_id(request)), encode_sse_event)
 
-    def _respond(self, messages: AsyncGenerator[FeedMessage, None], flat: bool = False) -> Response:
-        return EventSourceResponse(encode_sse(messages, flat), self._closing, self._heartbeat)
+    def _respond(self, feed: Feed, encode_event: EncodeEvent) -> Response:
+        return EventSourceResponse(encode_sse_batches(feed, encode_event), self._closing, self._heartbeat)
 
 
 def last_event_id(request: Request) -> str:
     return request.headers.get("last-event-id", "") or request.query_params.get("after", "")
 
 
-async def encode_sse(messages: AsyncGenerator[FeedMessage, None], flat: bool) -> AsyncGenerator[bytes, None]:
-    """Encode messages as server-sent events; `flat` also copies the event data to the top level."""
+async def encode_sse_batches(feed: Feed, encode_event: EncodeEvent) -> AsyncGenerator[bytes, None]:
+    """Encode messages as server-sent events, those that are available together."""
     try:
-        async for message in messages:
-            data = message.data["data"] | message.data if flat and message.is_event else message.data
-            # A line break in an event name would inject another SSE field.
-            kind = " ".join(message.kind.splitlines())
-            id_line = f"id: {message.cursor}\n" if message.cursor is not None else ""
-            yield f"{id_line}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+        async for messages in feed:
+            yield b"".join(
+                message.data.encode(encode_event, message.cursor or "")
+                if isinstance(message.data, EventFrame)
+                else encode_sse(message.kind, json.dumps(message.data), message.cursor)
+                for message in messages
+            )
     finally:
-        await messages.aclose()
+        await feed.aclose()
+
+
+def encode_sse_event(frame: EventFrame, cursor: str) -> bytes:
+    return encode_sse(frame.event.event_type, frame.response.model_dump_json(), cursor)
+
+
+def encode_flat_sse_event(frame: EventFrame, cursor: str) -> bytes:
+    """Encode an event with its data also at the top level."""
+    fields = frame.response.model_dump(mode="json")
+    return encode_sse(frame.event.event_type, json.dumps(fields["data"] | fields), cursor)
+
+
+def encode_sse(kind: str, data: str, cursor: str | None) -> bytes:
+    id_line = f"id: {cursor}\n" if cursor is not None else ""
+    # A line break in an event name would inject another SSE field.
+    return f"{id_line}event: {' '.join(kind.splitlines())}\ndata: {data}\n\n".encode()
 
 
 class EventSourceResponse(Response):
@@ -89,7 +112,8 @@ class EventSourceResponse(Response):
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._messages.aclose()
         if not heartbeat_task.cancelled():
-            abort_connection(scope)
+            with contextlib.suppress(KeyError):
+                scope["state"]["abort"]()  # written data is not flushed to a client that does not read
         elif not message_task.cancelled() and (error := message_task.exception()) is not None:
             raise error
         else:
@@ -117,12 +141,6 @@ class EventSourceResponse(Response):
         await send({"type": "http.response.body", "body": text, "more_body": True})
         self._is_sending = False
         self._sent_count += 1
-
-
-def abort_connection(scope: Scope) -> None:
-    """Close a connection without flushing written data."""
-    with contextlib.suppress(KeyError):
-        scope["state"]["abort"]()
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import get_args
 
-from nerve.api.operations import Scope
+from nerve.api.callers import Scope
 from nerve.project.ownership import is_own_token, make_token
 from nerve.project.paths import token_file
 from nerve.server.bind import UnsafeServerSetup, ensure_private_folder

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 
 from nerve.server.app import ServerApp
-from nerve.server.http_connection import ACCEPT_BATCH, MAX_CONNECTIONS, LimitedHttpProtocol
+from nerve.server.http_connection import ACCEPT_BATCH, LimitedHttpProtocol
 from nerve.server.request_body import MAX_BODY_BYTES
 from nerve.server.websocket_limits import LimitedWebSocketProtocol
 
 SHUTDOWN_GRACE_S = 5
 """Seconds that requests may take to finish when the server stops."""
+LISTEN_QUEUE = 256
+"""Connections that the kernel holds until the server accepts them."""
 KEEP_ALIVE_S = 20
 """Seconds an idle connection is kept. Longer than most clients keep theirs (5 to 15 seconds), so that the
 server does not close a connection that a client is about to reuse."""
@@ -57,7 +59,7 @@ class GracefulServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(MAX_CONNECTIONS)  # queue length; the accept batch stays as configured
+            listener.listen(LISTEN_QUEUE)  # the accept batch stays as configured
         self.ready_event.set()
 
     async def main_loop(self) -> None:

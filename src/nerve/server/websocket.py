@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
+from nerve.api.callers import Scope
 from nerve.api.command_protocol import convert_and_log_error
 from nerve.api.errors import InvalidRequest
-from nerve.api.operations import Scope
+from nerve.api.event_hub import EventFrame
 from nerve.api.request_parsing import parse_request
-from nerve.api.scopes import required_scope
 from nerve.core.json_codec import encode_json
-from nerve.server.auth import Auth, require_scope
-from nerve.server.event_feed import FeedMessage, RunFeed, all_runs_feed
+from nerve.server.auth import Auth
+from nerve.server.event_feed import Feed, FeedMessage, RunFeed, all_runs_feed
 from nerve.server.request_body import parse_json_object
 from nerve.server.request_caller import caller_of_request
 
@@ -45,15 +45,16 @@ class WebSocketEndpoint:
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
         try:
             caller = socket.scope["nerve.caller"] or await self._authenticate(socket)
-            session = WebSocketSession(
-                self._api.as_caller(caller_of_request(socket.scope, caller)), caller, socket
-            )
+            session = WebSocketSession(self._api.as_caller(caller_of_request(socket.scope, caller)), socket)
             try:
                 await session.run()
             finally:
                 await session.close()
         except ApiError as error:
-            await close_with_error(socket, error)
+            code = CLOSE_BAD_DATA if error.code in ("unsupported", "bad_request") else CLOSE_POLICY_VIOLATION
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+                await socket.send_text(json.dumps({"id": None, "error": error.to_dict()}))
+                await socket.close(code, error.message[:100])
         except WebSocketDisconnect:
             pass
 
@@ -77,8 +78,8 @@ class WebSocketEndpoint:
 class WebSocketSession:
     """One client with its running requests and subscriptions."""
 
-    def __init__(self, api: Api, caller: Scope, socket: WebSocket) -> None:
-        self._api, self._caller, self._socket = api, caller, socket
+    def __init__(self, api: Api, socket: WebSocket) -> None:
+        self._api, self._socket = api, socket
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_MESSAGES)
         self._subscriptions: dict[str, asyncio.Task[None]] = {}
         """By message id encoded as JSON, because 1 and "1" are different ids."""
@@ -123,14 +124,17 @@ class WebSocketSession:
                 return await self._subscribe(message.get("id"), **pick_arguments(args, "run", "after"))
             case "unsubscribe":
                 return self._unsubscribe(**pick_arguments(args, "id"))
-        if op in OPERATIONS:
-            require_scope(self._caller, required_scope(OPERATIONS[op], args))
         return (await self._api.perform(op, args)).model_dump(mode="json")
 
     async def _subscribe(self, id: Any, run: Any = None, after: Any = "") -> Any:
         """Subscribe to one run or all runs. The events carry the id of this message."""
-        require_scope(self._caller, "read")
-        name, cursor = encode_json(id, canonical=True), parse_cursor(after)
+        name = encode_json(id, canonical=True)
+        if isinstance(after, bool) or not isinstance(after, str | int):
+            raise ApiError(
+                "bad_request",
+                "subscribe: 'after' must be the mark of an event",
+                "Send the mark as received.",
+            )
         if name in self._subscriptions:
             raise ApiError("conflict", f"Subscription {name} already exists", "Use another id.")
         if len(self._subscriptions) >= MAX_CONCURRENT_MESSAGES:
@@ -140,10 +144,10 @@ class WebSocketSession:
                 "Unsubscribe from one.",
             )
         if run is None:
-            feed = all_runs_feed(self._api, cursor)
+            feed = all_runs_feed(self._api, str(after))
         else:
             parse_request(OPERATIONS["run"], {"run": run})
-            feed = (await RunFeed.open(self._api, run, cursor)).messages()
+            feed = (await RunFeed.open(self._api, run, str(after))).messages()
         feed_task = self._start_task(self._forward(id, feed))
         self._subscriptions[name] = feed_task
         feed_task.add_done_callback(lambda _: self._subscriptions.pop(name, None))
@@ -158,12 +162,12 @@ class WebSocketSession:
         feed_task.cancel()
         return {"done": True}
 
-    async def _forward(self, id: Any, feed: AsyncGenerator[FeedMessage, None]) -> None:
+    async def _forward(self, id: Any, feed: Feed) -> None:
+        prefix = f'{{"id": {json.dumps(id)}, '
         try:
-            async for message in feed:
-                await self._send(
-                    {"id": id, "event": message.kind, "data": message.data, "mark": message.cursor}
-                )
+            async for messages in feed:
+                for message in messages:
+                    await self._send_text(prefix + encode_ws_message(message))
             await self._send({"id": id, "end": True})
         except Exception as error:
             await self._send({"id": id, "end": True, "error": convert_and_log_error(error).to_dict()})
@@ -171,8 +175,24 @@ class WebSocketSession:
             await feed.aclose()
 
     async def _send(self, payload: dict[str, Any]) -> None:
+        await self._send_text(json.dumps(payload))
+
+    async def _send_text(self, text: str) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client has disconnected
-            await self._socket.send_text(json.dumps(payload))
+            await self._socket.send_text(text)
+
+
+def encode_ws_message(message: FeedMessage) -> str:
+    """Return a message without its opening brace, so that each subscription adds its id."""
+    if isinstance(message.data, EventFrame):
+        return message.data.encode(encode_ws_event, message.cursor or "")
+    fields = {"event": message.kind, "data": message.data, "mark": message.cursor}
+    return json.dumps(fields)[1:]
+
+
+def encode_ws_event(frame: EventFrame, cursor: str) -> str:
+    kind, mark = json.dumps(frame.event.event_type), json.dumps(cursor)
+    return f'"event": {kind}, "data": {frame.response.model_dump_json()}, "mark": {mark}}}'
 
 
 async def receive_ws_message(socket: WebSocket) -> dict[str, Any]:
@@ -190,21 +210,3 @@ def pick_arguments(args: dict[str, Any], *names: str) -> dict[str, Any]:
     if unknown := [name for name in args if name not in names]:
         raise InvalidRequest("bad_request", f"Unknown argument '{unknown[0]}'", names)
     return {name: value for name, value in args.items() if value is not None}
-
-
-def parse_cursor(after: Any) -> str:
-    """Return a cursor as text; a client may send an event number as an integer."""
-    if isinstance(after, bool) or not isinstance(after, str | int):
-        raise ApiError(
-            "bad_request", "subscribe: 'after' must be the mark of an event", "Send the mark as received."
-        )
-    return str(after)
-
-
-async def close_with_error(socket: WebSocket, error: ApiError) -> None:
-    code = {"unsupported": CLOSE_BAD_DATA, "bad_request": CLOSE_BAD_DATA}.get(
-        error.code, CLOSE_POLICY_VIOLATION
-    )
-    with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-        await socket.send_text(json.dumps({"id": None, "error": error.to_dict()}))
-        await socket.close(code, error.message[:100])

@@ -24,7 +24,7 @@ async function show() {
 
 function line(run) {
   const item = document.createElement("li");
-  item.textContent = `${run.run_id} ${run.workflow}: ${run.state}`;
+  item.textContent = `${run.run_id} ${run.workflow}: ${run.state} ${run.waiting_for ?? ""}`.trimEnd();
   return item;
 }
 
