@@ -142,7 +142,7 @@ async def test_a_gate_answered_elsewhere_is_no_longer_asked(client: Client) -> N
     controller.read_line = typing()
     executing = asyncio.create_task(controller.execute("default", "ask", None))
     await controller.open()
-    await Scene(controller).until(lambda: controller.state.gates)
+    await Scene(controller).until(lambda: controller.state.gates and console_text(at).endswith("> "))
     await client.answer(gate=controller.state.gates[0].gate_id, answer="yes")
     await executing
     assert "it was answered elsewhere" in console_text(at)

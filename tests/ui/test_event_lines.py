@@ -115,3 +115,18 @@ def test_lines_of_questions_and_logs_cannot_imitate_event_lines() -> None:
         first, *rest = line.split("\n")
         assert first.endswith("] Ship it?")
         assert [each[:3] for each in rest] == ["  [", "  ["]
+
+
+def test_the_output_of_functions_is_separate_from_other_lines() -> None:
+    log = LogLines()
+
+    def lines(type: str, **data: object) -> list[str]:
+        return log.apply_output(WorkflowEvent("r", "w", type, data, path="/charge"))
+
+    assert lines("output_chunk", stream="stdout", text="half", printed=True) == []
+    assert lines("output_chunk", stream="stdout", text=" done\nnext", printed=True) == ["[charge] half done"]
+    assert lines("output_chunk", stream="stdout", text="of a command\n") == []
+    assert lines("log", message="card 42", level="info", logger="shop") == ["[charge] card 42"]
+    assert lines("log", message="expires", level="warning", logger="shop") == ["[charge] warning: expires"]
+    assert lines("log", message="the thread still runs", thread="running") == []
+    assert lines("node_completed", success=True, result={"output": "x"}) == ["[charge] next"]

@@ -1,7 +1,8 @@
 """The progress tree of a run."""
 
 from commander.core.events import Journal
-from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+from nerve.ui.event_lines import to_workflow_event
+from nerve.ui.progress_tree import ProgressTree
 
 
 def notes_after(journal: Journal) -> dict[str, str]:

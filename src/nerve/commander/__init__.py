@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nerve.commander.core.input_parser import InputType, ParsedInput, parse_input
-    from nerve.commander.renderer import WorkflowRenderer as WorkflowRenderer
     from nerve.commander.workflow_controller import WorkflowController as WorkflowController
+    from nerve.commander.workflow_renderer import WorkflowRenderer as WorkflowRenderer
 
 _EXPORT_MODULES = {
     "InputType": "nerve.commander.core.input_parser",
     "ParsedInput": "nerve.commander.core.input_parser",
     "WorkflowController": "nerve.commander.workflow_controller",
-    "WorkflowRenderer": "nerve.commander.renderer",
+    "WorkflowRenderer": "nerve.commander.workflow_renderer",
     "parse_input": "nerve.commander.core.input_parser",
 }
 __all__ = ["InputType", "ParsedInput", "WorkflowController", "WorkflowRenderer", "parse_input"]

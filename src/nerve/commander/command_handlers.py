@@ -5,25 +5,29 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nerve.commander import reports
+from nerve.commander.controller import STOP_REASON
 from nerve.commander.core.command_table import find_command, help_text, unknown_command_message
-from nerve.commander.core.gate_selection import find_gate_by_name, match_choice, split_answer, split_reason
+from nerve.commander.core.gate_selection import find_gate_by_name, split_answer, split_reason
 from nerve.commander.core.name_resolution import CommanderInputError
 from nerve.commander.core.references import resolve_references, resolve_text_value
 from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget, short_id
-from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name
+from nerve.ui.event_lines import LogLines, to_workflow_event
+from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, match_choice
+from nerve.ui.sanitize import dump_safe_json, fence_text, sanitize_text
 from nerve.ui.typed_options import parse_json_or_text
 
 if TYPE_CHECKING:
-    from nerve.api.models import EventResponse, RunResponse
-    from nerve.commander.workflow_controller import WorkflowController
+    from nerve.api.models import RunResponse
+    from nerve.commander.controller import CommanderController
 
-CommandHandler = Callable[["WorkflowController", str], Awaitable[None]]
+CommandHandler = Callable[["CommanderController", str], Awaitable[None]]
 COMMAND_HANDLERS: dict[str, CommandHandler] = {}
 """Handlers by command name; each receives the text after the command."""
-EVENTS_PAGE_SIZE = 1000
 KEY_WORD_PATTERN = r"""(?P<key>"[^"]*"|'[^']*'|\S*)"""
 SIGNAL_KEY_PATTERN = re.compile(
     rf"^--key(?:=|\s+|$){KEY_WORD_PATTERN}"
@@ -41,12 +45,12 @@ def register_handler(name: str) -> Callable[[CommandHandler], CommandHandler]:
     return add
 
 
-def reply_to_command(commander: WorkflowController, command: str, text: str) -> None:
+def reply_to_command(commander: CommanderController, command: str, text: str) -> None:
     """Show the output of a command; it does not count as a result for `::last`."""
     commander.state.add_block("text", text, name=f"/{command}")
 
 
-def add_note(commander: WorkflowController, text: str) -> None:
+def add_note(commander: CommanderController, text: str) -> None:
     commander.state.add_block("note", text)
 
 
@@ -54,13 +58,13 @@ def add_note(commander: WorkflowController, text: str) -> None:
 
 
 @register_handler("workflows")
-async def handle_workflows_command(commander: WorkflowController, text: str) -> None:
+async def handle_workflows_command(commander: CommanderController, text: str) -> None:
     await commander.reload_workflows()
     reply_to_command(commander, "workflows", reports.workflows_report(commander.state))
 
 
 @register_handler("workflow")
-async def handle_workflow_command(commander: WorkflowController, text: str) -> None:
+async def handle_workflow_command(commander: CommanderController, text: str) -> None:
     """Answer as the router does, from the current files."""
     from nerve.router.chat_commands import answer_command
     from nerve.router.decision import Candidate
@@ -80,11 +84,13 @@ async def handle_workflow_command(commander: WorkflowController, text: str) -> N
     else:
         commander.state.add_block("error", answer.text)
     for problem in problems:
-        commander.state.add_block("error", reports.format_load_problem(problem))
+        location = f"{problem.get('file', '')}:{problem.get('line', '')}".rstrip(":")
+        message = f"{location}: {problem.get('message', '')} {problem.get('fix') or ''}"
+        commander.state.add_block("error", sanitize_text(message.strip()))
 
 
 @register_handler("target")
-async def handle_target_command(commander: WorkflowController, text: str) -> None:
+async def handle_target_command(commander: CommanderController, text: str) -> None:
     state = commander.state
     if not text:
         add_note(commander, f"Plain text goes to {state.target or 'the router'}.")
@@ -103,12 +109,12 @@ async def handle_target_command(commander: WorkflowController, text: str) -> Non
 
 
 @register_handler("runs")
-async def handle_runs_command(commander: WorkflowController, text: str) -> None:
+async def handle_runs_command(commander: CommanderController, text: str) -> None:
     reply_to_command(commander, "runs", reports.runs_report(commander.state, text))
 
 
 @register_handler("status")
-async def handle_status_command(commander: WorkflowController, text: str) -> None:
+async def handle_status_command(commander: CommanderController, text: str) -> None:
     if not text and commander.state.focused_run is None:
         health, usage = await commander.client.health(), await commander.client.usage()
         reply_to_command(commander, "status", reports.status_report(commander.state, health, usage))
@@ -118,22 +124,16 @@ async def handle_status_command(commander: WorkflowController, text: str) -> Non
 
 
 @register_handler("watch")
-async def handle_watch_command(commander: WorkflowController, text: str) -> None:
+async def handle_watch_command(commander: CommanderController, text: str) -> None:
     await commander.follow(await commander.resolve_run(text))
 
 
 @register_handler("logs")
-async def handle_logs_command(commander: WorkflowController, text: str) -> None:
-    run_id = await commander.resolve_run(text)
-    events: list[EventResponse] = []
-    more = True
-    while more:
-        page = await commander.client.events(
-            run=run_id, after=events[-1].seq if events else 0, limit=EVENTS_PAGE_SIZE
-        )
-        events += page.events
-        more = page.more
-    reply_to_command(commander, "logs", reports.logs_report(events))
+async def handle_logs_command(commander: CommanderController, text: str) -> None:
+    events = await commander.load_events(await commander.resolve_run(text))
+    log = LogLines()
+    lines = [line for event in events for line in log.apply_event(to_workflow_event(event))] + log.flush_all()
+    reply_to_command(commander, "logs", fence_text(sanitize_text("\n".join(lines)) or "No output yet."))
 
 
 STATE_MESSAGES = {
@@ -147,36 +147,24 @@ STATE_MESSAGES = {
 """What a command did to a run, by the run's new state."""
 
 
-async def report_run_change(commander: WorkflowController, run: RunResponse) -> None:
+async def change_run(commander: CommanderController, text: str, operation: str, **arguments: str) -> None:
+    """Perform an operation on a run and report the new state."""
+    run_id = await commander.resolve_run(text)
+    run: RunResponse = await commander.perform_operation(operation, run=run_id, **arguments)
     commander.state.merge_runs([run])
     message = STATE_MESSAGES.get(run.state, f"is {run.state}.")
     add_note(commander, f"{run.label or run.workflow} ({short_id(run.run_id)}) {message}")
 
 
-@register_handler("pause")
-async def handle_pause_command(commander: WorkflowController, text: str) -> None:
-    run_id = await commander.resolve_run(text)
-    await report_run_change(commander, await commander.perform_operation("pause", run=run_id))
-
-
-@register_handler("resume")
-async def handle_resume_command(commander: WorkflowController, text: str) -> None:
-    run_id = await commander.resolve_run(text)
-    await report_run_change(commander, await commander.perform_operation("resume", run=run_id))
-
-
-@register_handler("stop")
-async def handle_stop_command(commander: WorkflowController, text: str) -> None:
-    from nerve.commander.workflow_controller import STOP_REASON
-
-    run_id = await commander.resolve_run(text)
-    await report_run_change(
-        commander, await commander.perform_operation("stop", run=run_id, reason=STOP_REASON)
-    )
+COMMAND_HANDLERS |= {
+    "pause": partial(change_run, operation="pause"),
+    "resume": partial(change_run, operation="resume"),
+    "stop": partial(change_run, operation="stop", reason=STOP_REASON),
+}
 
 
 @register_handler("fork")
-async def handle_fork_command(commander: WorkflowController, text: str) -> None:
+async def handle_fork_command(commander: CommanderController, text: str) -> None:
     run, _, step = text.partition(" ")
     run_id = await commander.resolve_run(run)
     path = step.strip() or None
@@ -186,7 +174,7 @@ async def handle_fork_command(commander: WorkflowController, text: str) -> None:
 
 
 @register_handler("retry")
-async def handle_retry_command(commander: WorkflowController, text: str) -> None:
+async def handle_retry_command(commander: CommanderController, text: str) -> None:
     await commander.show_started_run(
         await commander.perform_operation("retry", run=await commander.resolve_run(text))
     )
@@ -196,7 +184,7 @@ async def handle_retry_command(commander: WorkflowController, text: str) -> None
 
 
 @register_handler("gates")
-async def handle_gates_command(commander: WorkflowController, text: str) -> None:
+async def handle_gates_command(commander: CommanderController, text: str) -> None:
     if not text:
         reply_to_command(commander, "gates", reports.gates_report(commander.state))
         return
@@ -209,41 +197,71 @@ async def handle_gates_command(commander: WorkflowController, text: str) -> None
 
 
 @register_handler("answer")
-async def handle_answer_command(commander: WorkflowController, text: str) -> None:
+async def handle_answer_command(commander: CommanderController, text: str) -> None:
     gate, answer_text = split_answer(commander.state, text)
     problem = await commander.answer_gate(gate, resolve_references(answer_text, commander.state.blocks))
     if problem:
         commander.state.add_block("error", problem)
 
 
-@register_handler("approve")
-async def handle_approve_command(commander: WorkflowController, text: str) -> None:
-    await answer_with_choice(commander, text, APPROVE_WORDS)
-
-
-@register_handler("reject")
-async def handle_reject_command(commander: WorkflowController, text: str) -> None:
-    await answer_with_choice(commander, text, REJECT_WORDS)
-
-
-async def answer_with_choice(commander: WorkflowController, text: str, words: tuple[str, ...]) -> None:
+async def answer_with_choice(commander: CommanderController, text: str, words: tuple[str, ...]) -> None:
     """Answer a gate with the choice that matches `words`; the rest of the text is the reason."""
     gate, reason = split_reason(commander.state, text)
     if problem := await commander.answer_gate(gate, match_choice(gate, words), reason):
         commander.state.add_block("error", problem)
 
 
+COMMAND_HANDLERS |= {
+    "approve": partial(answer_with_choice, words=APPROVE_WORDS),
+    "reject": partial(answer_with_choice, words=REJECT_WORDS),
+}
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+@register_handler("send")
+async def handle_send_command(commander: CommanderController, text: str) -> None:
+    run, channel, value = parse_message(commander, text, "/send RUN CHANNEL [VALUE]")
+    run_id = await commander.resolve_run(run)
+    await commander.perform_operation("send", run=run_id, channel=channel, value=value)
+    add_note(commander, f"Sent a message to channel '{channel}'.")
+
+
+@register_handler("update")
+async def handle_update_command(commander: CommanderController, text: str) -> None:
+    run, name, value = parse_message(commander, text, "/update RUN NAME [VALUE]")
+    run_id = await commander.resolve_run(run)
+    reply = await commander.perform_operation("update", run=run_id, update=name, value=value)
+    add_note(commander, f"Update '{name}': {dump_safe_json(reply.result)}")
+
+
+@register_handler("query")
+async def handle_query_command(commander: CommanderController, text: str) -> None:
+    run, name, _ = parse_message(commander, text, "/query RUN NAME")
+    reply = await commander.client.query(run=await commander.resolve_run(run), query=name)
+    add_note(commander, f"Query '{name}': {dump_safe_json(reply.result)}")
+
+
+def parse_message(commander: CommanderController, text: str, usage: str) -> tuple[str, str, Any]:
+    """Return the run, the name and the value of a command; the value is JSON, or else text."""
+    run, name, rest = [*text.split(None, 2), "", "", ""][:3]
+    if not name:
+        raise CommanderInputError(f"Run and name are needed: {usage}.")
+    return run, name, parse_json_or_text(resolve_text_value(rest, commander.state.blocks)) if rest else None
+
+
 # -- facts -----------------------------------------------------------------------------------------------
 
 
 @register_handler("facts")
-async def handle_facts_command(commander: WorkflowController, text: str) -> None:
+async def handle_facts_command(commander: CommanderController, text: str) -> None:
     matching_facts = (await commander.client.facts(pattern=text or None)).facts
     reply_to_command(commander, "facts", reports.facts_report(matching_facts))
 
 
 @register_handler("signal")
-async def handle_signal_command(commander: WorkflowController, text: str) -> None:
+async def handle_signal_command(commander: CommanderController, text: str) -> None:
     name, _, rest = text.partition(" ")
     if not name:
         raise CommanderInputError("Signal name is missing: /signal NAME [VALUE] [--key KEY].")
@@ -268,19 +286,19 @@ def split_signal_key(text: str) -> tuple[str | None, str]:
 
 
 @register_handler("usage")
-async def handle_usage_command(commander: WorkflowController, text: str) -> None:
+async def handle_usage_command(commander: CommanderController, text: str) -> None:
     reply_to_command(
         commander, "usage", reports.usage_report(commander.state, await commander.client.usage())
     )
 
 
 @register_handler("agents")
-async def handle_agents_command(commander: WorkflowController, text: str) -> None:
+async def handle_agents_command(commander: CommanderController, text: str) -> None:
     reply_to_command(commander, "agents", reports.agents_report((await commander.client.threads()).threads))
 
 
 @register_handler("export")
-async def handle_export_command(commander: WorkflowController, text: str) -> None:
+async def handle_export_command(commander: CommanderController, text: str) -> None:
     from nerve.commander.transcript import export_transcript
 
     file = parse_file_argument("export", text)
@@ -289,8 +307,9 @@ async def handle_export_command(commander: WorkflowController, text: str) -> Non
 
 
 @register_handler("import")
-async def handle_import_command(commander: WorkflowController, text: str) -> None:
-    from nerve.commander.transcript import notation_of_file, parse_transcript, read_import_file
+async def handle_import_command(commander: CommanderController, text: str) -> None:
+    from nerve.commander.transcript import parse_transcript, read_import_file
+    from nerve.core.notation_table import NOTATION_BY_SUFFIX
 
     file = parse_file_argument("import", text)
     source = read_import_file(file)
@@ -299,7 +318,8 @@ async def handle_import_command(commander: WorkflowController, text: str) -> Non
         first = commander.state.import_blocks(blocks)
         add_note(commander, f"Imported {len(blocks)} blocks; their results start at ::{first}.")
         return
-    workflow = await commander.client.define(source=source, notation=notation_of_file(file))
+    notation = NOTATION_BY_SUFFIX.get(Path(file).suffix.lower())
+    workflow = await commander.client.define(source=source, notation=notation)
     await commander.reload_workflows()
     add_note(commander, f"Defined workflow %{workflow.id}.")
 
@@ -317,7 +337,7 @@ def parse_file_argument(command: str, text: str) -> str:
 
 
 @register_handler("theme")
-async def handle_theme_command(commander: WorkflowController, text: str) -> None:
+async def handle_theme_command(commander: CommanderController, text: str) -> None:
     themes = list(commander.themes)
     if text and themes and text not in themes:
         raise CommanderInputError(f"Unknown theme '{text}'. Available: {', '.join(themes)}.")
@@ -325,14 +345,14 @@ async def handle_theme_command(commander: WorkflowController, text: str) -> None
 
 
 @register_handler("tui")
-async def handle_tui_command(commander: WorkflowController, text: str) -> None:
+async def handle_tui_command(commander: CommanderController, text: str) -> None:
     if text not in ("plain", "full"):
         raise CommanderInputError("Choose a mode: /tui plain or /tui full.")
     commander.request_screen("tui", text)
 
 
 @register_handler("help")
-async def handle_help_command(commander: WorkflowController, text: str) -> None:
+async def handle_help_command(commander: CommanderController, text: str) -> None:
     from nerve.router.chat_commands import HELP_TEXT
 
     name = text.lstrip("/")
@@ -343,5 +363,5 @@ async def handle_help_command(commander: WorkflowController, text: str) -> None:
 
 
 @register_handler("quit")
-async def handle_quit_command(commander: WorkflowController, text: str) -> None:
+async def handle_quit_command(commander: CommanderController, text: str) -> None:
     commander.request_screen("quit")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from heapq import merge
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse
 from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
+from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
 from nerve.errors import NerveError
 from nerve.ui.error_text import api_error_sentence, format_unexpected_error
-from nerve.ui.open_waits import STEP_START_EVENTS
 
 if TYPE_CHECKING:
     from nerve.client import Client
@@ -134,9 +134,9 @@ class EventSync:
         """Reload everything that may have changed while disconnected."""
         async with self._lock:
             runs = await self._client.runs(limit=INITIAL_RUNS, largest=MAX_LISTED_RESULT_CHARS)
-            gates = await self._client.gates()
+            gates = await self._client.all_gates()
             self._state.merge_runs(runs.runs)
-            self._state.replace_gates(gates.gates)
+            self._state.replace_gates(gates)
         await self.reload_workflows()
         self._set_connected(True)
         self._last_problem = ""
@@ -173,9 +173,12 @@ class EventSync:
     def reload_in_background(self) -> None:
         """Reload the workflows in the background, because files may have changed."""
         if self._task is not None and self._state.is_connected:
-            task = asyncio.create_task(self._reload_quietly())
-            self._background_tasks.add(task)
-            task.add_done_callback(self._background_tasks.discard)
+            self._start_in_background(self._reload_quietly())
+
+    def _start_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     async def _reload_quietly(self) -> None:
         with contextlib.suppress(ApiError):  # the known names remain usable
@@ -200,16 +203,11 @@ class EventSync:
             try:
                 await self._catch_up(run_id)
             except ApiError:
-                self._retry_catch_up(run_id)
+                self._start_in_background(self._catch_up_with_retries(run_id))
             self._on_update()
 
-    def _retry_catch_up(self, run_id: str) -> None:
-        """Retry loading the events of a run; an ended run sends no new event that would trigger it."""
-        task = asyncio.create_task(self._catch_up_with_retries(run_id))
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
-
     async def _catch_up_with_retries(self, run_id: str) -> None:
+        """Retry loading the events of a run; an ended run sends no new event that would trigger it."""
         for pause in chain(RETRY_DELAYS_S, repeat(RETRY_DELAYS_S[-1])):
             await asyncio.sleep(pause)
             try:
@@ -227,15 +225,11 @@ class EventSync:
             return
         if state.has_gap_before(event.run_id, event.seq):
             await self._catch_up(root)
-        if root not in state.runs and event.event_type != "workflow_started":
-            await self._load_unknown_run(root)
+        if root not in state.runs and event.event_type != WorkflowEventType.STARTED:
+            with contextlib.suppress(ApiError):  # a run that was too old for the first list
+                state.merge_runs([await self._client.run(run=root)])
         state.apply_event(event)
         self._on_update()
-
-    async def _load_unknown_run(self, run_id: str) -> None:
-        """Load a run that was too old for the first list."""
-        with contextlib.suppress(ApiError):
-            self._state.merge_runs([await self._client.run(run=run_id)])
 
     async def _catch_up(self, root: str) -> None:
         """Apply the events of a run and its children that the state does not have yet."""
@@ -256,7 +250,7 @@ class EventSync:
         runs, known = [root], set(self._state.runs_in_tree(root))
         runs += sorted(known - {root})
         for run_id in runs:
-            run_events = await self._load_events(run_id, self._state.last_seq(run_id) or 0)
+            run_events = await self.load_events(run_id, self._state.last_seq(run_id) or 0)
             event_lists.append(run_events)
             child_ids = [
                 event.data.get("child") for event in run_events if event.event_type in STEP_START_EVENTS
@@ -265,16 +259,15 @@ class EventSync:
             known.update(child for child in child_ids if child)
         return list(merge(*event_lists, key=lambda event: event.timestamp))
 
-    async def _load_events(self, run_id: str, after: int) -> list[EventResponse]:
+    async def load_events(self, run_id: str, after: int = 0) -> list[EventResponse]:
+        """Return the events of a run after an event number; none of a run that does not exist yet."""
         events: list[EventResponse] = []
         more = True
         while more:
             try:
                 page = await self._client.events(run=run_id, after=after, limit=EVENTS_PAGE_SIZE)
             except ApiError as error:
-                if (
-                    error.code != "not_found"
-                ):  # a child that does not exist yet sends its events when it starts
+                if error.code != "not_found":  # a new child sends its events when it starts
                     raise
                 break
             events += page.events

@@ -34,16 +34,9 @@ def list_folder_names(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as scan:
             entries = [
-                f"{entry.name}/" if is_directory_entry(entry) else entry.name
+                f"{entry.name}/" if os.path.isdir(entry) else entry.name
                 for entry in islice(scan, MAX_SCANNED_ENTRIES)
             ]
     except (OSError, ValueError):
         return []
     return sorted(entry for entry in entries if entry.rstrip("/") not in IGNORED_NAMES)
-
-
-def is_directory_entry(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False

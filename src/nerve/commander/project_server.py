@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nerve.client.client import Client, ServerAddress, find_server, read_server_info
+from nerve.client import Client, ServerAddress, find_server
+from nerve.client.server_address import read_server_info
 from nerve.errors import NerveError
 from nerve.project.discovery import PROJECT_FOLDER_NAMES
 from nerve.project.paths import ProjectPaths, hold_lock, open_private_file

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nerve.api.models import (
-    EventResponse,
     FactResponse,
     GateResponse,
     HealthResponse,
@@ -19,26 +18,17 @@ from nerve.commander.core.name_resolution import CommanderInputError
 from nerve.commander.core.run_cards import RunCard, short_id
 from nerve.commander.core.state import CommanderState, result_text
 from nerve.core.limits import RunUsage
-from nerve.ui.event_lines import STATE_SYMBOLS, LogLines
+from nerve.core.workflow.state import WorkflowState
+from nerve.ui.event_lines import STATE_SYMBOLS
+from nerve.ui.failure_text import failure_text
+from nerve.ui.formatting import format_run_seconds, format_tokens_and_cost, format_usage_today
 from nerve.ui.gate_names import gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
-from nerve.ui.progress_tree import format_tokens_and_cost, to_workflow_event
-from nerve.ui.sanitize import sanitize_text
+from nerve.ui.sanitize import fence_text, sanitize_text
 from nerve.ui.typed_options import describe_option_type, format_option_name
 
 MAX_ROWS = 50
-RUN_STATES = (
-    "pending",
-    "running",
-    "waiting",
-    "pausing",
-    "paused",
-    "stopping",
-    "completed",
-    "failed",
-    "cancelled",
-    "held",
-)
+RUN_STATES = tuple(state.value for state in WorkflowState)
 
 
 def workflows_report(state: CommanderState) -> str:
@@ -67,14 +57,19 @@ def runs_report(commander_state: CommanderState, state: str = "") -> str:
 
 def format_run_row(card: RunCard, state: CommanderState) -> str:
     symbol, _ = STATE_SYMBOLS.get(card.state, ("⏸", ""))
+    figures = ""
+    if card.started_at is not None:
+        used = f", {cost}" if (cost := format_tokens_and_cost(card.usage)) else ""
+        figures = f" ({format_run_seconds(card.started_at, card.ended_at or datetime.now(UTC))}{used})"
     label = (
         f" *{join_to_one_line(card.label or card.input_preview)}*" if card.label or card.input_preview else ""
     )
     focus_mark = " ←" if card.run_id == state.focused_run_id else ""
+    state_text = f"{card.state} {join_to_one_line(card.waiting_for or '')}".rstrip()
     questions = "".join(f"  \n  ⏸ {join_to_one_line(gate.prompt)}" for gate in card.gates)
     return (
         f"- {symbol} `{distinct_run_id(card, state)}` {card.workflow}{label} "
-        f"{card.state}{format_run_time_and_usage(card)}{focus_mark}{questions}"
+        f"{state_text}{figures}{focus_mark}{questions}"
     )
 
 
@@ -82,16 +77,6 @@ def distinct_run_id(card: RunCard, state: CommanderState) -> str:
     """Return the short id if it is unique, else the complete id."""
     same = sum(run_id.endswith(card.short_id) for run_id in state.runs)
     return card.short_id if same == 1 else card.run_id
-
-
-def format_run_time_and_usage(card: RunCard) -> str:
-    if card.started_at is None:
-        return ""
-    seconds = ((card.ended_at or datetime.now(UTC)) - card.started_at).total_seconds()
-    used = f", {cost}" if (cost := format_tokens_and_cost(card.usage)) else ""
-    return (
-        f" ({seconds:.1f}s{used})" if seconds < 60 else f" ({seconds // 60:.0f}m{seconds % 60:02.0f}s{used})"
-    )
 
 
 def gates_report(state: CommanderState) -> str:
@@ -125,7 +110,8 @@ def run_report(run_detail: RunDetailResponse) -> str:
     used.spend(run_detail.usage)
     symbol, _ = STATE_SYMBOLS.get(run_detail.state, ("⏸", ""))
     rows = [
-        f"{symbol} **{run_detail.workflow}** `{run_detail.run_id}` {run_detail.state}"
+        f"{symbol} **{run_detail.workflow}** `{run_detail.run_id}` "
+        + f"{run_detail.state} {join_to_one_line(run_detail.waiting_for or '')}".rstrip()
         + (f", {format_tokens_and_cost(used)}" if format_tokens_and_cost(used) else "")
     ]
     rows += [f"- {line}" for line in format_step_lines(run_detail.tree)]
@@ -133,7 +119,10 @@ def run_report(run_detail: RunDetailResponse) -> str:
     if run_detail.held:
         rows.append(f"- held: {join_to_one_line(str(run_detail.held.get('message', '')))}")
     if run_detail.error:
-        rows.append(f"- ✗ {join_to_one_line(run_detail.error)}")
+        reason = failure_text(run_detail.error, run_detail.error_type, run_detail.location)
+        rows.append(f"- ✗ {join_to_one_line(reason)}")
+    if run_detail.traceback:
+        rows += ["", fence_text(sanitize_text(run_detail.traceback))]
     if run_detail.state == "completed" and run_detail.result is not None:
         rows += ["", sanitize_text(result_text(run_detail.result))]
     return "\n".join(rows)
@@ -144,7 +133,9 @@ def format_step_lines(nodes: Iterable[Any], depth: int = 0) -> Iterable[str]:
         symbol, _ = STATE_SYMBOLS.get(node.state, ("●", ""))
         rounds = f" [{node.iteration}/{node.max_iterations or '?'}]" if node.iteration else ""
         seconds = f" ({node.seconds:.1f}s)" if node.seconds is not None else ""
-        yield f"{'· ' * depth}{symbol} {sanitize_text(node.name)}{rounds}{seconds}"
+        reason = failure_text(node.error, node.error_type, node.location) if node.location else ""
+        failure = f": {join_to_one_line(reason)}" if reason else ""
+        yield f"{'· ' * depth}{symbol} {sanitize_text(node.name)}{rounds}{seconds}{failure}"
         yield from format_step_lines(node.parts, depth + 1)
 
 
@@ -162,24 +153,6 @@ def status_report(commander_state: CommanderState, health: HealthResponse, usage
     )
 
 
-def format_usage_today(usage_response: UsageResponse) -> str:
-    """Format today's usage; turns without a reported cost are listed as unknown, not zero."""
-    used = RunUsage()
-    used.spend(usage_response.today)
-    parts = [format_tokens_and_cost(used)] if format_tokens_and_cost(used) else []
-    if unknown := sum(
-        int(model_usage.get("turns_without_cost", 0)) for model_usage in usage_response.models.values()
-    ):
-        parts.append(f"{format_turn_count(unknown)} of unknown cost")
-    elif used.turns and not parts:
-        parts.append(f"{format_turn_count(used.turns)} at no cost")
-    return " · ".join(parts) or "nothing spent"
-
-
-def format_turn_count(number: int) -> str:
-    return f"{number} turn{'' if number == 1 else 's'}"
-
-
 def usage_report(state: CommanderState, usage_response: UsageResponse) -> str:
     rows = [f"Today: {format_usage_today(usage_response)}"]
     if usage_response.budget:
@@ -193,14 +166,10 @@ def usage_report(state: CommanderState, usage_response: UsageResponse) -> str:
                 f"- {sanitize_text(card.name) if card is not None else run_id} `{short_id(run_id)}` {text}"
             )
     rows += [
-        f"- {name} is limited until {format_clock_time(until)}"
+        f"- {name} is limited until {datetime.fromtimestamp(until).astimezone():%H:%M}"
         for name, until in usage_response.limited.items()
     ]
     return "\n".join(rows)
-
-
-def format_clock_time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds).astimezone():%H:%M}"
 
 
 def agents_report(threads: list[ThreadResponse]) -> str:
@@ -219,24 +188,6 @@ def facts_report(matching_facts: list[FactResponse]) -> str:
     ]
     more = [f"- … {len(matching_facts) - MAX_ROWS} more"] if len(matching_facts) > MAX_ROWS else []
     return "\n".join([*rows, *more]) or "No facts."
-
-
-def logs_report(events: list[EventResponse]) -> str:
-    """Return the log of a run as a Markdown code block."""
-    log = LogLines()
-    lines = [line for event in events for line in log.apply_event(to_workflow_event(event))] + log.flush_all()
-    text = sanitize_text("\n".join(lines)) or "No output yet."
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}text\n{text}\n{fence}"
-
-
-def format_load_problem(load_problem: dict[str, Any]) -> str:
-    location = f"{load_problem.get('file', '')}:{load_problem.get('line', '')}".rstrip(":")
-    return sanitize_text(
-        f"{location}: {load_problem.get('message', '')} {load_problem.get('fix') or ''}".strip()
-    )
 
 
 def join_to_one_line(text: str) -> str:

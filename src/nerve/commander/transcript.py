@@ -10,8 +10,7 @@ from typing import Any
 from nerve.commander.core.blocks import Block
 from nerve.commander.core.name_resolution import CommanderInputError
 from nerve.commander.core.state import CommanderState
-from nerve.core.notation_table import NOTATION_BY_SUFFIX, NotationName
-from nerve.ui.sanitize import sanitize_text
+from nerve.ui.sanitize import fence_text, sanitize_text
 
 TRANSCRIPT_FORMAT = "nerve-conversation"
 MAX_IMPORT_BYTES = 20 * 2**20
@@ -22,21 +21,21 @@ def export_transcript(file: str, state: CommanderState) -> int:
     path = Path(file).expanduser()
     if path.suffix.lower() not in (".md", ".markdown", ".json"):
         raise CommanderInputError(f"Export file must end in .md or .json, got '{path.suffix or path.name}'.")
-    if path.exists() and not is_exported_transcript(path, state):
-        raise CommanderInputError(
-            f"{file} already exists and is not an exported conversation. Choose another file."
-        )
-    text = transcript_as_json(state) if path.suffix.lower() == ".json" else transcript_as_markdown(state)
+    title = f"# {state.project or 'A conversation'}\n"
+    if path.exists():
+        earlier = read_import_file(str(path))
+        if not earlier.startswith(title) and parse_transcript(earlier) is None:
+            raise CommanderInputError(
+                f"{file} already exists and is not an exported conversation. Choose another file."
+            )
+    if path.suffix.lower() == ".json":
+        text = transcript_as_json(state)
+    else:
+        text = "\n".join([title, *(f"{block_as_markdown(block)}\n" for block in state.blocks)])
     # Like the store, a new file is readable only by its owner.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         out.write(text)
     return len(state.blocks)
-
-
-def is_exported_transcript(path: Path, state: CommanderState) -> bool:
-    """Return whether a file is an earlier export and may be overwritten."""
-    text = read_import_file(str(path))
-    return text.startswith(transcript_title(state)) or parse_transcript(text) is not None
 
 
 def transcript_as_json(state: CommanderState) -> str:
@@ -64,22 +63,12 @@ def block_as_dict(block: Block) -> dict[str, Any]:
     return data | ({"parts": parts} if parts else {})
 
 
-def transcript_as_markdown(state: CommanderState) -> str:
-    return "\n".join([transcript_title(state), *(f"{block_as_markdown(block)}\n" for block in state.blocks)])
-
-
-def transcript_title(state: CommanderState) -> str:
-    return f"# {state.project or 'A conversation'}\n"
-
-
 def block_as_markdown(block: Block) -> str:
     match block.kind:
+        case "input" if "\n" in block.text:
+            return f"## Input\n\n{fence_text(block.text)}"
         case "input":
-            return (
-                f"## `{sanitize_text(block.text)}`"
-                if "\n" not in block.text
-                else multiline_input_markdown(block)
-            )
+            return f"## `{sanitize_text(block.text)}`"
         case "run":
             head = f"**{block.name}** (run `{block.run_id}`)" + ("" if block.done else ", not ended")
             part_texts = [part_as_markdown(part) for part in block.parts if part.text.strip()]
@@ -93,10 +82,6 @@ def block_as_markdown(block: Block) -> str:
     return block.text
 
 
-def multiline_input_markdown(block: Block) -> str:
-    return f"## Input\n\n{fence_text(block.text)}"
-
-
 def part_as_markdown(part: Any) -> str:
     match part.kind:
         case "text":
@@ -104,13 +89,6 @@ def part_as_markdown(part: Any) -> str:
         case "diff":
             return fence_text(part.text, "diff")
     return f"*{part.name}*\n\n{fence_text(part.text)}"
-
-
-def fence_text(text: str, kind: str = "text") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{kind}\n{text.rstrip()}\n{fence}"
 
 
 def read_import_file(file: str) -> str:
@@ -123,10 +101,6 @@ def read_import_file(file: str) -> str:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise CommanderInputError(f"{file} is not UTF-8 text.") from None
-
-
-def notation_of_file(file: str) -> NotationName | None:
-    return NOTATION_BY_SUFFIX.get(Path(file).suffix.lower())
 
 
 def parse_transcript(source: str) -> list[dict[str, Any]] | None:

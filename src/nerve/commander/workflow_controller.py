@@ -1,388 +1,220 @@
-"""The controller: calls the API, updates the state, and runs the user's input."""
+"""The controller of the design documents: start a run, show it on a console, and ask its gates."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from nerve.api import OPERATIONS, ApiError
-from nerve.api.models import GateResponse, RouteResponse, RunResponse, WorkflowResponse
-from nerve.commander.core.exit_message import exit_message_lines
-from nerve.commander.core.input_parser import InputType, ParsedInput, format_input, parse_input
-from nerve.commander.core.name_resolution import CommanderInputError, find_run_by_name, resolve_startable_name
-from nerve.commander.core.references import resolve_input, resolve_references
-from nerve.commander.core.run_cards import TARGET_PREFIXES
-from nerve.commander.core.state import CommanderState, InputTarget, result_text
-from nerve.commander.event_sync import EventSync
-from nerve.commander.legacy_console import ConsoleMixin
-from nerve.ui.error_text import api_error_sentence, format_any_error
-from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
-from nerve.ui.typed_options import parse_workflow_options
+from nerve.api.models import GateResponse
+from nerve.commander.controller import CommanderController
+from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
+from nerve.core.step_names import step_name
+from nerve.errors import NerveError
+from nerve.ui.async_input import read_terminal_line
+from nerve.ui.error_text import format_any_error
+from nerve.ui.event_lines import (
+    format_event_log_line,
+    format_user_event,
+    is_internal_call,
+    is_user_event,
+    summarize_result,
+)
+from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from nerve.client import Client
-    from nerve.commander.core.completion import Completion
 
-RETRY_TIMEOUT_S = 30.0
-"""Seconds to retry an operation while the server is unavailable."""
-RETRY_INTERVAL_S = 0.1
-MAX_REPEATED_CHARS = 60
-"""Maximum characters of the user's text that a suggestion repeats."""
-ROUTER_TARGET = InputTarget()
-OFFLINE_COMMANDS = ("help", "quit", "theme", "tui", "export")
-"""Commands that work without a server; the others wait for it."""
-START_INPUT_TYPES = (InputType.NODE, InputType.GRAPH, InputType.WORKFLOW)
-STOP_REASON = "stopped in the Commander"
-CURRENT_GATE = "\0now"
-"""Sentinel for the gate that is open when the input is processed."""
+END_MESSAGES = {
+    "completed": "[green]Workflow completed[/green]",
+    "cancelled": "[yellow]Workflow cancelled[/yellow]",
+}
 
 
-class WorkflowController(ConsoleMixin):
-    """The shared logic of both screens. It never waits for a run, and reports errors as blocks."""
+class WorkflowController(CommanderController):
+    """A controller that shows the focused run on a console instead of a screen."""
 
-    def __init__(
-        self,
-        client: Client,
-        renderer: Any = None,
-        *,
-        console: Any = None,
-        state: CommanderState | None = None,
-        restart_server: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`renderer` or `console`: a WorkflowRenderer or a rich Console; None if a screen draws the state.
+    read_line: Callable[[], Awaitable[str]] = staticmethod(read_terminal_line)
+    """Reads a line from the terminal; "" at end of input."""
 
-        `restart_server` restarts the server of the client; without it, the controller waits for the server.
+    def __init__(self, client: Client, renderer: Any = None, *, console: Any = None, **options: Any) -> None:
+        """`renderer` or `console`: a WorkflowRenderer or a rich Console; None to show nothing.
+
+        `options` are those of `CommanderController`.
         """
-        renderer = console if renderer is None else renderer
-        self.client, self.renderer = client, renderer
-        self.state = state or CommanderState()
-        self.screen_requests: dict[str, str] = {}
-        """Requests of commands to the screen: `quit`, `theme`, `tui`; announced by the flag `wants`."""
-        self.file_completer: Callable[[str], Iterable[str]] | None = None
-        self.themes: Sequence[str] = ()
-        """Completions for files and themes; a screen may set them."""
-        self.conversation_id = f"commander-{secrets.token_hex(4)}"
-        self._event_sync = EventSync(client, self.state, self._on_update, restart_server)
-        self._last_turn: tuple[InputTarget, str | None] | None = None
-        """Target of the last plain text, and the run that it started."""
-        self._queued_values: list[tuple[str, Any]] = []
-        """Resolved queued texts: references are resolved when the user submits, not when the text is sent."""
-        self._send_task: asyncio.Task[None] | None = None
-        self._is_open = False
-        self._change_event = asyncio.Event()
-        if renderer is not None:
-            self.attach_renderer(renderer)
-
-    async def open(self) -> None:
-        """Load workflows, runs and gates, and subscribe to events."""
-        if not self._is_open:
-            self._is_open = True
-            await self._event_sync.open()
-
-    async def close(self) -> None:
-        """Stop synchronization; runs continue."""
-        if self._send_task is not None:
-            self._send_task.cancel()
-            await asyncio.gather(self._send_task, return_exceptions=True)
-        await self._event_sync.close()
-        self._is_open = False
-
-    # -- input -------------------------------------------------------------------------------------------
-
-    async def submit(self, text: str, open_gate_id: str | None = CURRENT_GATE) -> None:
-        """Run the user's input; errors become blocks.
-
-        `open_gate_id` is the id of the gate that was open when the line was entered, or None for no gate;
-        the default is the gate that is open now. `/`, `%`, `@` and `#` take precedence over a gate.
-        """
-        if not text.strip():
+        super().__init__(client, **options)
+        self._start_unannounced = False
+        """Whether the start of the executed run still has to be printed."""
+        self.renderer: Any = console if renderer is None else renderer
+        if self.renderer is None:
             return
-        parsed = parse_input(text)
-        gate_id = self.state.open_gate_id if open_gate_id is CURRENT_GATE else open_gate_id
+        if not hasattr(self.renderer, "show_started"):
+            from nerve.commander.workflow_renderer import WorkflowRenderer
+
+            self.renderer = WorkflowRenderer(self.renderer)
+        self.state.on_event = self._handle_event
+
+    @property
+    def active_run_id(self) -> str | None:
+        """Id of the focused run, until it ends."""
+        card = self.state.focused_run
+        return card.run_id if card is not None and not card.has_ended else None
+
+    @property
+    def waiting_for_gate(self) -> str | None:
+        """Id of the oldest open gate of the focused run."""
+        card = self.state.focused_run
+        return card.gates[0].gate_id if card is not None and card.gates else None
+
+    async def start(self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None) -> None:
+        """Start a run and follow it in the background."""
+        await self.open()
         try:
-            if parsed.type is InputType.COMMAND:
-                self.state.add_block("input", text)
-                await self._run_command(parsed)
-            elif parsed.type in START_INPUT_TYPES:
-                self.state.add_block("input", text)
-                await self._start_named(parsed, self.state.find_gate(gate_id))
-            elif gate_id is not None:
-                await self._answer_open_gate(gate_id, parsed, text)
-            elif parsed.type is InputType.DIRECT:
-                await self._submit_plain_text(text)
-            else:
-                self.state.add_block("input", text)
-                await self._run_prefixed(parsed)
-        except Exception as error:
-            self.state.add_block("error", format_any_error(error))
+            await self.start_run(workflow_id, input, params)
+        except (ValueError, NerveError) as error:
+            self._show_refusal(format_any_error(error))
 
-    async def _run_command(self, parsed: ParsedInput) -> None:
-        from nerve.commander.command_handlers import COMMAND_HANDLERS
-        from nerve.commander.core.command_table import find_command, unknown_command_message
+    async def send_gate_input(self, input: Any) -> None:
+        """Answer the waiting gate; an invalid answer leaves it open."""
+        gate = self.state.find_gate(self.waiting_for_gate)
+        if gate is not None and (problem := await self.answer_gate(gate, input)):
+            self._show_refusal(problem)
 
-        if parsed.problem:
-            raise CommanderInputError(parsed.problem)
-        command = find_command(parsed.target)
-        if command is None or command.name not in COMMAND_HANDLERS:
-            raise CommanderInputError(unknown_command_message(parsed.target))
-        if command.name not in OFFLINE_COMMANDS:
-            await self._event_sync.wait_loaded()
-        await COMMAND_HANDLERS[command.name](self, parsed.text.strip())
-
-    async def _run_prefixed(self, parsed: ParsedInput) -> None:
-        if parsed.problem:
-            raise CommanderInputError(parsed.problem)
-        parsed, value = resolve_input(parsed, self.state.blocks)
-        if parsed.type is InputType.REFERENCE:
-            self.state.add_block("text", parsed.text, value=value)
-            return
-        await self._event_sync.wait_loaded()
-        kind = parsed.type.value
-        name, workflow = await self.resolve_target(kind, parsed.target)
-        params = parse_workflow_options(parsed.options, workflow) if workflow is not None else {}
-        has_no_input = workflow is not None and value == ""
-        await self.start_run(name, None if has_no_input else value, params)
-
-    async def _start_named(self, parsed: ParsedInput, gate: GateResponse | None) -> None:
-        """Start the named workflow; with an open gate, an unknown name explains how to answer."""
-        try:
-            await self._run_prefixed(parsed)
-        except CommanderInputError as error:
-            if gate is None:
-                raise
-            line = format_input(parsed)
-            raise CommanderInputError(
-                f"{error} To answer '{gate_display_name(gate)}' with this line, write \\{line}"
-            ) from None
-
-    async def _answer_open_gate(self, gate_id: str, parsed: ParsedInput, text: str) -> None:
-        self.state.add_block("input", text)
-        gate = self.state.find_gate(gate_id)
-        if gate is None:
-            self.state.select_prompt_gate()
-            name = self.state.gate_name(gate_id)
-            raise CommanderInputError(f"Gate '{name}' is closed: the line was not sent.")
-        answer_text = parsed.text if parsed.type is InputType.DIRECT else text.strip()
-        if problem := await self.answer_gate(gate, resolve_references(answer_text, self.state.blocks)):
-            self.state.add_block("error", problem)
-
-    # -- plain text --------------------------------------------------------------------------------------
-
-    async def _submit_plain_text(self, text: str) -> None:
-        """Send plain text to the target, or queue it while a turn runs."""
-        try:
-            resolved, value = resolve_input(parse_input(text), self.state.blocks)
-        except ValueError:
-            self.state.add_block("input", text)
-            raise
-        if self._has_active_turn():
-            self.state.queue.append(text)
-            self._queued_values.append((resolved.text, value))
-            self.state.raise_flags("queue")
-        else:
-            await self._send_text(text, resolved.text, value)
-
-    def _has_active_turn(self) -> bool:
-        if self._last_turn is None or self._last_turn[0] != (self.state.target or ROUTER_TARGET):
-            return False
-        if self.state.queue or self._last_turn[1] is None:
-            return True
-        card = self.state.runs.get(self._last_turn[1])
-        return card is not None and card.is_active and card.run_id == self.state.focused_run_id
-
-    async def _send_text(self, text: str, resolved_text: str, value: Any) -> None:
-        """Send a text with its resolved references to the target."""
-        self.state.add_block("input", text)
-        target = self.state.target or ROUTER_TARGET
-        self._last_turn = (target, None)
-        run_id = None
-        try:
-            await self._event_sync.wait_loaded()
-            if target.kind == "router":
-                run_id = await self._route_text(resolved_text)
-            else:
-                name, workflow = await self.resolve_target(target.kind, target.name)
-                params = parse_workflow_options({}, workflow) if workflow is not None else {}
-                run_id = await self.start_run(name, value, params)
-        finally:
-            self._last_turn = (target, run_id) if run_id is not None else None
-            asyncio.get_running_loop().call_soon(self._on_update)
-
-    async def _route_text(self, text: str) -> str | None:
-        arguments = {
-            "text": text,
-            "conversation": self.conversation_id,
-            "watching": self.state.focused_run_id,
-        }
-        route: RouteResponse = await self.perform_operation("route", **arguments, start=True)
-        extra = route.model_extra or {}
-        for warning in extra.get("warnings") or ():
-            self.state.add_block("note", f"Router: {warning}", name="router")
-        if route.run is not None:
-            if route.by == "words":
-                self.state.add_block("note", f"Router: {route.reason}", name="router")
-            await self.show_started_run(route.run, routed=True)
-            return route.run.run_id
-        reply = str(extra.get("reply") or extra.get("question") or route.reason)
-        known = {workflow.id for workflow in self.state.workflows}
-        candidates = [name for name in extra.get("candidates") or () if name in known]
-        if route.kind == "question" and candidates:
-            repeated_text = text if len(text) <= MAX_REPEATED_CHARS and "\n" not in text else "…"
-            reply += f"\n\nStart it with `%{candidates[0]} {repeated_text}`"
-        self.state.add_block("text", reply, name="router")
-        return None
-
-    def unqueue(self) -> str:
-        """Remove and return the last queued text; "" if there is none."""
-        if not self.state.queue:
-            return ""
-        self.state.raise_flags("queue")
-        self._queued_values.pop()
-        return self.state.queue.pop()
-
-    def _on_update(self) -> None:
-        """Handle a state change: send the next queued text when the previous turn has ended."""
-        self._change_event.set()
-        if not self.state.queue or (self._send_task is not None and not self._send_task.done()):
-            return
-        run_id = self._last_turn[1] if self._last_turn is not None else None
-        card = self.state.runs.get(run_id or "")
-        if self._last_turn is None or (card is not None and card.has_ended):
-            self._send_task = asyncio.create_task(self._send_next_queued())
-
-    async def _send_next_queued(self) -> None:
-        text, resolved = self.state.queue.pop(0), self._queued_values.pop(0)
-        self.state.raise_flags("queue")
-        try:
-            await self._send_text(text, *resolved)
-        except Exception as error:
-            self.state.add_block("error", format_any_error(error))
-
-    # -- runs --------------------------------------------------------------------------------------------
-
-    async def perform_operation(self, operation: str, **arguments: Any) -> Any:
-        """Perform an API operation with an idempotency key, with retries while the server is unavailable."""
-        arguments[OPERATIONS[operation].request_model.key_field] = secrets.token_hex(8)
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + RETRY_TIMEOUT_S
-        while True:
+    async def pause(self) -> None:
+        """Pause the focused run."""
+        if (run_id := self.active_run_id) is not None:
             try:
-                return await self.client.perform(operation, arguments)
-            except ApiError as error:
-                if error.code != "busy" or loop.time() > deadline:
-                    raise
-            await asyncio.sleep(RETRY_INTERVAL_S)
+                await self.perform_operation("pause", run=run_id)
+            except NerveError as error:
+                self._show_refusal(format_any_error(error))
 
-    async def start_run(self, name: str, value: Any, params: dict[str, Any] | None = None) -> str:
-        """Start and follow a run; return its id."""
-        arguments = {
-            "workflow": name,
-            "input": value,
-            "params": params or {},
-            "conversation": self.conversation_id,
-        }
-        run: RunResponse = await self.perform_operation("start", **arguments)
-        await self.show_started_run(run)
-        return run.run_id
+    async def stop(self) -> None:
+        """Stop the focused run."""
+        await self.stop_run()
 
-    async def show_started_run(self, run: RunResponse, routed: bool = False) -> None:
-        """Add a started run to the state, focus and follow it."""
-        self.state.merge_runs([run])
-        self.state.focus_run(run.run_id)
+    async def execute(self, session_id: str, workflow_id: str, input: Any) -> None:
+        """Start a run and ask its gates on the console until it ends."""
+        await self.open()
+        self._start_unannounced = True
         try:
-            await self._event_sync.follow(run.run_id, routed)
-        except ApiError as error:
-            if error.code != "busy":  # the events are loaded when the server is back
-                raise
-
-    async def follow(self, run: str) -> None:
-        """Show a run in the conversation and focus it."""
-        run_id = await self._event_sync.load_run(run)
-        self.state.focus_run(run_id)
-        await self._event_sync.follow(run_id)
-
-    async def reload_workflows(self) -> None:
-        """Reload the workflows, nodes and graphs."""
-        await self._event_sync.reload_workflows()
-
-    async def resolve_target(self, kind: str, name: str) -> tuple[str, WorkflowResponse | None]:
-        """Resolve a name after a reload, because files may have changed."""
-        with contextlib.suppress(ApiError):  # while the server is unavailable, use the known names
-            await self.reload_workflows()
-        return resolve_startable_name(self.state, kind, name)
-
-    async def resolve_run(self, run: str) -> str:
-        """Return the id of the named run; without a name, of the focused run."""
-        if run:
-            loaded_run = await self.client.run(run=find_run_by_name(self.state, run) or run)
-            return str(loaded_run.run_id)
-        if (card := self.state.focused_run) is None:
-            raise CommanderInputError("No run is focused. Name a run; /runs lists them.")
-        return card.run_id
-
-    async def stop_run(self, run_id: str | None = None) -> None:
-        """Stop a run, by default the focused one."""
-        card = self.state.runs.get(run_id) if run_id else self.state.focused_run
-        if card is None or card.has_ended:
+            run_id = await self.start_run(workflow_id, input)
+        except (ValueError, NerveError) as error:
+            self._start_unannounced = False
+            self._show_refusal(format_any_error(error))
             return
-        try:
-            await self.perform_operation("stop", run=card.run_id, reason=STOP_REASON)
-        except ApiError as error:
-            self.state.add_block("error", api_error_sentence(error))
-
-    async def answer_gate(self, gate: GateResponse, text: Any, reason: str = "") -> str:
-        """Answer a gate by text or choice number; return "" or the error, which leaves the gate open."""
-        known = gate.choices or gate.options or []
-        answer = resolve_typed_choice(text, known) if isinstance(text, str) else text
-        state, was_opened = self.state, self.state.open_gate_id == gate.gate_id
-        state.answering_gate_ids.add(gate.gate_id)  # the event may arrive before the reply
-        if was_opened and not state.is_typing:
-            state.open_gate(None)  # the next line is not for this gate
-        try:
-            await self.perform_operation(
-                "answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason
-            )
-            state.close_answered_gate(gate, answer)
-        except ApiError as error:
-            if was_opened and not state.is_typing and state.find_gate(gate.gate_id) is not None:
-                state.open_gate(gate.gate_id)
-            return api_error_sentence(error)
-        finally:
-            state.answering_gate_ids.discard(gate.gate_id)
-            state.select_prompt_gate()
-        root = state.root_of(gate.run_id)
-        if state.block_of_run(root) is None and (card := state.runs.get(root)) is not None:
-            state.add_block(
-                "note", f"'{gate_display_name(gate)}' of {card.name} ({card.short_id}): {result_text(answer)}"
-            )
-        return ""
-
-    async def wait_for_change(self) -> None:
-        """Return after the next state change."""
-        self._change_event.clear()
-        await self._change_event.wait()
-
-    # -- screens -----------------------------------------------------------------------------------------
-
-    def complete(self, text: str, cursor: int) -> list[Completion]:
-        """Return the completions at the cursor."""
-        from nerve.commander.core.completion import find_completions
-        from nerve.commander.core.name_resolution import collect_completion_names
-
-        if text in TARGET_PREFIXES:
-            self._event_sync.reload_in_background()
-        return find_completions(
-            text, cursor, collect_completion_names(self.state, self.themes, self.file_completer)
+        self._announce_start(run_id)  # if no event announced it
+        card = self.state.runs[run_id]
+        while not card.has_ended:
+            if (card.gates and not await self._ask_gate(card.gates[0])) or (
+                not card.gates and not card.has_ended
+            ):
+                await self.wait_for_change()
+        self._print(
+            END_MESSAGES.get(card.state) or "[red]Workflow failed: [/red]" + escape_markup(str(card.error))
         )
+        if card.state == "completed":
+            self._print(f"Result: {escape_markup(str(card.result))}")
 
-    def exit_message(self) -> list[str]:
-        """Return the lines printed on exit: open runs, their cost, and how to reopen the Commander."""
-        return exit_message_lines(self.state)
+    def _announce_start(self, run_id: str) -> None:
+        """Print the id of the executed run once, before its output."""
+        if self._start_unannounced:
+            self._start_unannounced = False
+            self._print(f"[dim]Started workflow run: {run_id}[/dim]")
 
-    def request_screen(self, request: str, value: str = "") -> None:
-        """Request an action of the screen."""
-        self.screen_requests[request] = value
-        self.state.raise_flags("wants")
+    async def _ask_gate(self, gate: GateResponse) -> bool:
+        """Prompt for an answer until the gate is closed; return False at end of input."""
+        while self.state.find_gate(gate.gate_id) is not None:
+            self._print("> ", end="")
+            line = await self._read_gate_line(gate)
+            if line is None:
+                self._print("\nThe gate is closed: it was answered elsewhere or timed out.")
+            elif not line:
+                return False
+            elif problem := await self.answer_gate(gate, line.strip()):
+                self._show_refusal(problem)
+        return True
+
+    async def _read_gate_line(self, gate: GateResponse) -> str | None:
+        """Read a line; None if the gate closes first."""
+        line_task = asyncio.ensure_future(self.read_line())
+        try:
+            while not line_task.done():
+                change_task = asyncio.ensure_future(self.wait_for_change())
+                await asyncio.wait([line_task, change_task], return_when=asyncio.FIRST_COMPLETED)
+                change_task.cancel()
+                if not line_task.done() and self.state.find_gate(gate.gate_id) is None:
+                    return None
+            return line_task.result()
+        finally:
+            line_task.cancel()
+
+    # -- rendering ---------------------------------------------------------------------------------------
+
+    def _print(self, text: str, **options: Any) -> None:
+        if self.renderer is not None:
+            self.renderer.console.print(text, highlight=False, **options)
+
+    def _show_refusal(self, text: str) -> None:
+        if self.renderer is not None:
+            self.renderer.show_error(text)
+        else:
+            self.state.add_block("error", text)
+
+    def _handle_event(self, event: WorkflowEvent) -> None:
+        """Pass an event of the focused run to the renderer."""
+        if self.state.root_of(event.run_id) != self.state.focused_run_id:
+            return
+        data, renderer, is_focused = event.data, self.renderer, event.run_id == self.state.focused_run_id
+        match event.event_type:
+            case WorkflowEventType.STARTED if is_focused:
+                self._announce_start(event.run_id)
+                renderer.show_started({"workflow_id": event.workflow_id, **data})
+            case type if type in STEP_START_EVENTS and is_visible_call(data):
+                renderer.update_step(step_name(event.path), "running")
+            case type if type in STEP_END_EVENTS and is_visible_call(data):
+                status, detail = ("completed", "note") if data.get("success") else ("failed", "error")
+                details = {"duration": data.get("duration_ms"), detail: summarize_result(event)}
+                renderer.update_step(step_name(event.path), status, **details)
+            case WorkflowEventType.LOOP_ITERATION:
+                renderer.show_iteration(data.get("loop_id"), data.get("iteration", 0) + 1, data.get("max"))
+            case WorkflowEventType.GATE_WAITING:
+                renderer.show_gate_prompt(data)
+            case (
+                WorkflowEventType.GATE_ANSWERED
+                | WorkflowEventType.GATE_TIMEOUT
+                | WorkflowEventType.GATE_CANCELLED
+            ):
+                renderer.hide_gate_prompt()
+            case WorkflowEventType.LOG if "thread" not in data:
+                self._show_line(format_event_log_line(event))
+            case _ if is_user_event(event):
+                self._show_line(format_user_event(event))
+            case WorkflowEventType.COMPLETED if is_focused:
+                renderer.show_completed({**data, "duration_s": self._run_duration_s()})
+            case WorkflowEventType.FAILED if is_focused:
+                renderer.show_failed(str(data.get("error") or "failed"))
+            case WorkflowEventType.CANCELLED if is_focused:
+                renderer.show_cancelled(str(data.get("reason") or ""))
+
+    def _show_line(self, line: str | None) -> None:
+        """Show a line of a workflow or agent, if the renderer supports lines."""
+        if line is not None and hasattr(self.renderer, "print_line"):
+            self.renderer.print_line(sanitize_text(line))
+
+    def _run_duration_s(self) -> float:
+        card = self.state.focused_run
+        if card is None or card.started_at is None or card.ended_at is None:
+            return 0.0
+        return (card.ended_at - card.started_at).total_seconds()
+
+
+def is_visible_call(data: dict[str, Any]) -> bool:
+    """Return whether a call is a step of the user, not one of the notation."""
+    return not (data.get("control") or is_internal_call(data))
+
+
+def escape_markup(text: str) -> str:
+    """Sanitize and escape a text for rich markup."""
+    from rich.markup import escape
+
+    return escape(sanitize_text(text))

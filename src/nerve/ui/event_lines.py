@@ -6,9 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nerve.core.events import WorkflowEvent, WorkflowEventType
-from nerve.core.step_names import event_step_name, step_label
-from nerve.ui.json_forms import format_form_hint, format_form_value
+from nerve.api.models import EventResponse
+from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
+from nerve.core.step_names import step_label, step_name
+from nerve.ui.failure_text import failure_line, traceback_lines
+from nerve.ui.formatting import format_value
+from nerve.ui.json_forms import format_form_hint
 from nerve.ui.sanitize import indent_lines
 
 STATE_SYMBOLS = {
@@ -29,14 +32,6 @@ BUILTIN_EVENT_TYPES = {event_type.value for event_type in WorkflowEventType}
 """Event types of the engine; all others are emitted by workflows."""
 MAX_USER_EVENT_CHARS = 200
 """Maximum characters of a user event on its line."""
-OUTPUT_END_EVENTS = (
-    "node_completed",
-    "node_error",
-    "node_timeout",
-    "node_cancelled",
-    "step_completed",
-    "step_failed",
-)
 COMMAND_STREAMS = ("stdout", "stderr")
 """Streams whose chunks may end mid-line; agent output arrives in complete messages."""
 RUN_LIST_SYMBOLS = STATE_SYMBOLS | {"running": ("●", "blue"), "waiting": ("⏸", "bold yellow")}
@@ -50,13 +45,12 @@ def event_duration_s(event: WorkflowEvent) -> float:
 
 
 def summarize_result(event: WorkflowEvent) -> str:
-    """Return the last line of a step's output, or the first line of its error."""
+    """Return the last line of a step's output, or its failure on one line."""
     result = event.data.get("result") or {}
     output = result.get("output")
     if output or (event.data.get("success") and output not in (None, "")):
-        return last_nonempty_line(format_event_value(output))
-    error = event.data.get("error") or result.get("error") or ""
-    return next(nonempty_lines(str(error)), "")
+        return last_nonempty_line(format_value(output))
+    return failure_line({"error": result.get("error"), **event.data})
 
 
 def nonempty_lines(text: str) -> Iterator[str]:
@@ -83,7 +77,7 @@ def format_user_event(event: WorkflowEvent) -> str:
         case [str() as text]:
             pass
         case _:
-            text = ", ".join(f"{name} {format_event_value(value)}" for name, value in data.items())
+            text = ", ".join(f"{name} {format_value(value)}" for name, value in data.items())
     return f"[{event.event_type}] {shorten_to_line(text)}".rstrip()
 
 
@@ -91,10 +85,6 @@ def shorten_to_line(text: str) -> str:
     """Return the start of a text on one line."""
     text = " ".join(text.split())
     return text if len(text) <= MAX_USER_EVENT_CHARS else f"{text[: MAX_USER_EVENT_CHARS - 1]}…"
-
-
-def format_event_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def format_event(event: WorkflowEvent) -> str | None:
@@ -112,19 +102,26 @@ def format_event_text(event: WorkflowEvent) -> str | None:
         return None
     name = step_label(event.path)
     match event.event_type:
-        case "workflow_started":
+        case WorkflowEventType.STARTED:
             return f"[workflow] {event.workflow_id} started"
-        case "gate_waiting":
+        case WorkflowEventType.GATE_WAITING:
             return format_gate_line(data)
-        case "gate_answered":
-            return f"[gate] answered: {format_form_value(data['answer'])}"
-        case "node_retrying":
-            return f"[{name}] ↻ retrying"
-        case "provider_limited":
+        case WorkflowEventType.GATE_ANSWERED:
+            return f"[gate] answered: {format_value(data['answer'])}"
+        case WorkflowEventType.NODE_RETRYING:
+            reason = failure_line(data)
+            return f"[{name}] ↻ retrying" + (f" after: {reason}" if reason else "")
+        case WorkflowEventType.PROVIDER_LIMITED:
             return f"[{name}] ⏸ {data['message']}"
-        case "node_completed" | "node_error" | "node_timeout" | "step_completed" | "step_failed":
+        case (
+            WorkflowEventType.NODE_COMPLETED
+            | WorkflowEventType.NODE_ERROR
+            | WorkflowEventType.NODE_TIMEOUT
+            | WorkflowEventType.STEP_COMPLETED
+            | WorkflowEventType.STEP_FAILED
+        ):
             symbol = "✓" if data.get("success") else "✗"
-            runner = f"{node_id}, " if node_id not in ("", event_step_name(event)) else ""
+            runner = f"{node_id}, " if node_id not in ("", step_name(event.path)) else ""
             summary = f" {text}" if (text := summarize_result(event)) else ""
             return f"[{name}] {symbol}{summary} ({runner}{event_duration_s(event):.1f}s)"
     return None
@@ -153,11 +150,21 @@ class LogLines:
 
     def apply_event(self, event: WorkflowEvent) -> list[str]:
         """Return the lines that an event completes."""
-        if event.event_type == "output_chunk":
+        if event.event_type == WorkflowEventType.OUTPUT_CHUNK:
             return self._apply_chunk(event)
-        lines = self._flush_path(event.path) if event.event_type in OUTPUT_END_EVENTS else []
+        lines = self._flush_path(event.path) if event.event_type in STEP_END_EVENTS else []
         line = format_event_log_line(event)
         return [*lines, line] if line is not None else lines
+
+    def apply_output(self, event: WorkflowEvent) -> list[str]:
+        """Return the lines of what a function prints and logs that an event completes; none for others."""
+        data, path = event.data, event.path
+        if event.event_type in STEP_END_EVENTS:
+            return self._flush_path(path)
+        if event.event_type == WorkflowEventType.OUTPUT_CHUNK and data.get("printed"):
+            return self._apply_chunk(event)
+        line = format_event_log_line(event) if event.event_type == WorkflowEventType.LOG else None
+        return [line] if line is not None and "thread" not in data else []
 
     def flush_all(self) -> list[str]:
         """Return the incomplete last line of each output."""
@@ -192,23 +199,43 @@ def summarize_tool_call(data: dict[str, Any]) -> str:
 def format_event_log_line(event: WorkflowEvent) -> str | None:
     """Format an event for a log; None for events that are not logged."""
     line = format_event_log_text(event)
-    return indent_lines(line) if line is not None else None
+    if line is None:
+        return None
+    return "\n".join([indent_lines(line), *traceback_lines(event.data.get("traceback"))])
 
 
 def format_event_log_text(event: WorkflowEvent) -> str | None:
     data, step = event.data, log_step_name(event.path)
     match event.event_type:
-        case "tool_call" if "name" in data:
+        case WorkflowEventType.TOOL_CALL if "name" in data:
             return f"[{step}] {summarize_tool_call(data)}"
-        case "log":
-            return f"[{step}] {format_event_value(data.get('message') or data)}"
-        case "gate_answered" if data.get("reason"):
-            return (
-                f"[gate] answered: {format_form_value(data['answer'])} ({data.get('by')}: {data['reason']})"
-            )
-        case "workflow_completed" | "workflow_failed" | "workflow_cancelled" | "workflow_held":
-            reason = data.get("error") or data.get("reason") or data.get("message")
+        case WorkflowEventType.LOG:
+            level = f"{name}: " if (name := data.get("level")) not in (None, "info", "debug") else ""
+            return f"[{step}] {level}{format_value(data.get('message') or data)}"
+        case WorkflowEventType.GATE_ANSWERED if data.get("reason"):
+            return f"[gate] answered: {format_value(data['answer'])} ({data.get('by')}: {data['reason']})"
+        case (
+            WorkflowEventType.COMPLETED
+            | WorkflowEventType.FAILED
+            | WorkflowEventType.CANCELLED
+            | WorkflowEventType.HELD
+        ):
+            reason = failure_line(data) if data.get("location") else data.get("error")
+            reason = reason or data.get("reason") or data.get("message")
             return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (
                 f": {reason}" if reason else ""
             )
     return format_event_text(event)
+
+
+def to_workflow_event(event: EventResponse) -> WorkflowEvent:
+    """Return an event of the API as the event that a journal has."""
+    return WorkflowEvent(
+        event.run_id,
+        event.workflow_id,
+        event.event_type,
+        event.data,
+        event.timestamp,
+        seq=event.seq,
+        path=event.path,
+    )

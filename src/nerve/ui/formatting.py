@@ -1,10 +1,20 @@
-"""Short formats of durations, tokens and costs."""
+"""Short formats of values, durations, tokens and costs."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from nerve.core.limits import RunUsage
+
+if TYPE_CHECKING:
+    from nerve.api.models import UsageResponse
+
+
+def format_value(value: Any) -> str:
+    """Format a value for use in a text: strings unchanged, other values as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def format_duration_between(started_at: datetime | None, ended: datetime | None, now: datetime) -> str:
@@ -43,3 +53,37 @@ def format_usage(usage: RunUsage) -> str:
     """Format tokens and cost: `1.2k tokens · $0.02`."""
     parts = (f"{format_token_count(usage.tokens)} tokens" if usage.tokens else "", format_cost(usage.cost))
     return " · ".join(part for part in parts if part)
+
+
+def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: datetime) -> str:
+    return "" if started_at is None else f"({((ended_at or now) - started_at).total_seconds():.1f}s)"
+
+
+def format_tokens_and_cost(usage: RunUsage) -> str:
+    tokens = f"{usage.tokens:,} tokens" if usage.tokens else ""
+    cost = f"${usage.cost:.2f}" if usage.cost else ""
+    return " · ".join(part for part in (tokens, cost) if part)
+
+
+def format_run_seconds(started_at: datetime, ended_at: datetime) -> str:
+    """Format the duration of a run in a list: 12.3s, 3m05s."""
+    seconds = (ended_at - started_at).total_seconds()
+    return f"{seconds:.1f}s" if seconds < 60 else f"{int(seconds // 60)}m{int(seconds % 60):02}s"
+
+
+def format_usage_today(usage_response: UsageResponse) -> str:
+    """Format today's usage; turns without a reported cost are listed as unknown, not zero."""
+    used = RunUsage()
+    used.spend(usage_response.today)
+    parts = [format_tokens_and_cost(used)] if format_tokens_and_cost(used) else []
+    if unknown := sum(
+        int(model_usage.get("turns_without_cost", 0)) for model_usage in usage_response.models.values()
+    ):
+        parts.append(f"{format_turn_count(unknown)} of unknown cost")
+    elif used.turns and not parts:
+        parts.append(f"{format_turn_count(used.turns)} at no cost")
+    return " · ".join(parts) or "nothing spent"
+
+
+def format_turn_count(number: int) -> str:
+    return f"{number} turn{'' if number == 1 else 's'}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from nerve.core.gates import APPROVE_WORDS as APPROVE_WORDS
+from nerve.core.gates import REJECT_WORDS as REJECT_WORDS
+from nerve.core.gates import NamedGate, gate_names
+from nerve.ui.json_forms import format_example_answer
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -12,41 +16,11 @@ if TYPE_CHECKING:
 
 MAX_CHOICES_CHARS = 60
 """Maximum characters of the choices shown next to a prompt."""
-APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
-REJECT_WORDS = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
-"""Names of choices that approve or reject."""
-
-
-class NamedGate(Protocol):
-    """The attributes of a gate that its names use."""
-
-    @property
-    def gate_id(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def node_id(self) -> str | None: ...
-
-
-def gate_names(gate: NamedGate) -> list[str]:
-    """Return the accepted names of a gate: id, path, node id, and last path segment."""
-    path = gate.path.removesuffix("/answer")
-    segment = path.rsplit("/", 1)[-1]
-    bare_segment = re.sub(r"\[\d+\]$", "", segment)
-    return [
-        gate.gate_id,
-        gate.path,
-        path,
-        path[1:],
-        *([gate.node_id] if gate.node_id else []),
-        segment,
-        bare_segment,
-    ]
 
 
 def gate_display_name(gate: NamedGate) -> str:
     """Return the name of a gate for display."""
-    return gate.node_id or gate_names(gate)[-1]
+    return gate.node_id or gate_names(gate.gate_id, gate.path, None)[-1]
 
 
 def describe_gate_answers(gate: GateResponse) -> str:
@@ -74,3 +48,28 @@ def resolve_typed_choice(line: str, choices: list[str]) -> str:
     words = {"y": APPROVE_WORDS, "n": REJECT_WORDS}.get(line.casefold(), (line.casefold(),))
     matches = [choice for choice in choices if choice.casefold() in words]
     return matches[0] if len(matches) == 1 else line
+
+
+class AmbiguousAnswer(ValueError):
+    """The gate or answer is ambiguous; the message says what to type."""
+
+
+def match_choice(
+    gate: GateResponse,
+    words: tuple[str, ...],
+    format_command: Callable[[GateResponse, str], str] = lambda gate, text: f"/answer {gate.gate_id} {text}",
+) -> str:
+    """Return the only choice that is one of `words`; `format_command` formats the suggested command."""
+    if gate.form is not None:
+        raise AmbiguousAnswer(
+            f"Gate '{gate_display_name(gate)}' requires a form answer: "
+            f"{format_command(gate, format_example_answer(gate.form))}"
+        )
+    choices = gate.choices or gate.options or []
+    matches = [choice for choice in choices if choice.casefold() in words]
+    if len(matches) == 1:
+        return matches[0]
+    accepted, first = " or ".join(choices) or "any text", choices[0] if choices else "TEXT"
+    raise AmbiguousAnswer(
+        f"Gate '{gate_display_name(gate)}' takes {accepted}. Answer with: {format_command(gate, first)}"
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
+from nerve.ui.formatting import format_value
 from nerve.ui.sanitize import sanitize_text
 
 JsonSchema = Mapping[str, Any]
@@ -56,24 +56,23 @@ def form_field_lines(form: JsonSchema) -> list[str]:
 def describe_field_type(field: JsonSchema) -> str:
     """Describe the type of a field."""
     if "const" in field:
-        return format_form_value(field["const"])
+        return format_value(field["const"])
     if isinstance(choices := field.get("enum"), list) and choices:
-        return " or ".join(map(format_form_value, choices))
+        return " or ".join(map(format_value, choices))
     types = field.get("type")
     type_names = types if isinstance(types, list) else [types]
     return " or ".join(TYPE_LABELS.get(str(type_name), "any JSON") for type_name in type_names)
 
 
 def describe_field(field: JsonSchema) -> str:
-    default = f", default {format_form_value(field['default'])}" if field.get("default") is not None else ""
+    default = f", default {format_value(field['default'])}" if field.get("default") is not None else ""
     text = " ".join(str(field.get("description") or field.get("title") or "").split())
     return default + (f": {text}" if text else "")
 
 
 def format_example_answer(form: JsonSchema) -> str:
     """Return an example answer in the shape of the form, as typed."""
-    value = example_value(form)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return format_value(example_value(form))
 
 
 def example_value(form: JsonSchema) -> Any:
@@ -88,10 +87,6 @@ def example_value(form: JsonSchema) -> Any:
     types = form.get("type")
     first = next(iter(types), None) if isinstance(types, list) else types
     return TYPE_EXAMPLES.get(str(first), {})
-
-
-def format_form_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def format_form_hint(form: JsonSchema | None) -> str:

@@ -1,4 +1,8 @@
-"""The progress tree: a run and its child runs, derived from their events."""
+"""The progress tree: a run and its child runs, derived from their events, as rows for any screen.
+
+Every display of a run tree starts here: `nerve run`, `nerve watch`, `nerve status`, the demo, and both modes
+of the Commander. `tree_panel` draws the rows with rich.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from nerve.api.models import EventResponse, GateResponse
-from nerve.core.events import WorkflowEvent
+from nerve.api.models import GateResponse
+from nerve.core.events import (
+    LONG_TEXT_EVENTS,
+    STEP_END_EVENTS,
+    STEP_START_EVENTS,
+    WorkflowEvent,
+    WorkflowEventType,
+)
 from nerve.core.limits import RunUsage
 from nerve.core.run_view import NodeView, RunView
 from nerve.core.step_names import plain_path_part
+from nerve.journal.events import SignalWaiting, TimerStarted, WaitOpened
+from nerve.journal.run_view import RunViewBuilder
+from nerve.journal.waiting import describe_waits
 from nerve.ui.event_lines import (
-    format_event_value,
+    STATE_SYMBOLS,
     is_internal_call,
     last_nonempty_line,
     summarize_result,
     summarize_tool_call,
 )
-from nerve.ui.open_waits import STEP_END_EVENTS, STEP_START_EVENTS, has_no_deadline, update_open_waits
+from nerve.ui.formatting import format_elapsed, format_value
+from nerve.ui.sanitize import markdown_first_line, sanitize_text
 
 TAIL_CHARS = 400
 """Characters of a step's output kept to show its last line."""
@@ -32,9 +46,7 @@ class RunBranch:
     run_id: str
     prefix: str = ""
     """The path of the call that started the run."""
-    view: RunView = field(default_factory=RunView)
-    waits: dict[str, WorkflowEvent] = field(default_factory=dict)
-    running_paths: set[str] = field(default_factory=set)
+    view_builder: RunViewBuilder = field(default_factory=RunViewBuilder)
     notes: dict[str, str] = field(default_factory=dict)
     hidden_paths: set[str] = field(default_factory=set)
     """Paths of calls that are internal to the notation."""
@@ -42,47 +54,41 @@ class RunBranch:
     _output_tails: dict[str, str] = field(default_factory=dict)
     """The end of the output of running steps, by path."""
 
+    @property
+    def view(self) -> RunView:
+        return self.view_builder.view
+
     def is_waiting_for_answer(self, path: str) -> bool:
         """Return whether the step at a path has its own open gate, as agents do."""
-        return any(
-            wait_path.startswith(f"{path}/") and wait.event_type == "gate_waiting"
-            for wait_path, wait in self.waits.items()
-        )
+        return any(gate_path.startswith(f"{path}/") for gate_path in self.view.gates)
 
     def apply_event(self, event: WorkflowEvent) -> None:
-        self.view.apply(event)
+        self.view_builder.add_event(event)
         type, path, data = event.event_type, event.path, event.data
-        update_open_waits(self.waits, event)
-        if type in STEP_START_EVENTS and not data.get("control"):
-            self.running_paths.add(path)
-            if is_internal_call(data):
+        if type in STEP_START_EVENTS:
+            if is_internal_call(data) and not data.get("control"):
                 self.hidden_paths.add(path)
         elif type in STEP_END_EVENTS:
-            self.running_paths.discard(path)
             self._output_tails.pop(path, None)
             self.notes[path] = summarize_result(event)
-        elif type == "gate_waiting":
+        elif type == WorkflowEventType.GATE_WAITING:
             self.notes[gate_parent_path(path)] = str(data["prompt"])
-        elif type == "gate_answered":
+        elif type == WorkflowEventType.GATE_ANSWERED:
             self.notes[gate_parent_path(path)] = (
-                f"{format_event_value(data['answer'])} ({self.notes.get(gate_parent_path(path), '')})"
+                f"{format_value(data['answer'])} ({self.notes.get(gate_parent_path(path), '')})"
             )
-        elif type in ("output_chunk", "tool_call") and self.shows_progress and path in self.running_paths:
+        elif type in LONG_TEXT_EVENTS and self.shows_progress and path in self.view_builder.running_calls:
             self._note_progress(path, type, data)
-        elif type == "provider_limited":
+        elif type == WorkflowEventType.LOG and path in self.view_builder.running_calls:
+            self.notes[path] = str(data.get("message") or "")
+        elif type == WorkflowEventType.PROVIDER_LIMITED:
             self.notes[path] = str(data.get("message", ""))
-        elif type == "provider_open":
+        elif type == WorkflowEventType.PROVIDER_OPEN:
             self.notes.pop(path, None)
-        elif type == "path_reset":
-            self.running_paths = {
-                running_path
-                for running_path in self.running_paths
-                if not f"{running_path}/".startswith(f"{path}/")
-            }
 
     def _note_progress(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Note the activity of a running step: its last tool call, or the last line of its output."""
-        if type == "tool_call":
+        if type == WorkflowEventType.TOOL_CALL:
             if "name" in data:
                 self._output_tails.pop(path, None)
                 self.notes[path] = summarize_tool_call(data)
@@ -92,6 +98,26 @@ class RunBranch:
         tail = (previous_tail + str(data.get("text", "")))[-TAIL_CHARS:]
         self._output_tails[path] = "" if is_complete else tail
         self.notes[path] = last_nonempty_line(tail) or self.notes.get(path, "")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """One row of a tree; its texts are safe for a terminal."""
+
+    guide: str
+    """The lines that connect the row with those above."""
+    symbol: str
+    style: str
+    """The style of the symbol and the name."""
+    name: str
+    note: str = ""
+    """What the step does now, or its result."""
+    time: str = ""
+    note_style: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.symbol} {self.name}"
 
 
 @dataclass(slots=True)
@@ -129,8 +155,22 @@ class ProgressTree:
     @property
     def waits(self) -> list[dict[str, Any]]:
         """The event data of the open waits for signals and facts."""
-        open_waits = [wait for branch in self.branches.values() for wait in branch.waits.values()]
-        return [wait.data for wait in open_waits if wait.event_type == "signal_waiting"]
+        return [wait.to_data() for wait in self._open_waits() if isinstance(wait, SignalWaiting)]
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the root run waits for, or the child runs that it called."""
+        waits = {
+            branch.run_id: list(branch.view_builder.open_waits.values())
+            for branch in self.branches.values()
+            if branch.view.state == "waiting"
+        }
+        own_waits = waits.pop(self.root.run_id, [])
+        return describe_waits(own_waits, {run_id: describe_waits(each) for run_id, each in waits.items()})
+
+    def _open_waits(self) -> list[WaitOpened]:
+        builders = (branch.view_builder for branch in self.branches.values())
+        return [wait for builder in builders for wait in builder.open_waits.values()]
 
     @property
     def is_idle(self) -> bool:
@@ -139,12 +179,14 @@ class ProgressTree:
         busy = [
             path
             for branch in self.branches.values()
-            for path in branch.running_paths
+            for path in branch.view_builder.running_calls
             if branch.prefix + path not in calls and not branch.is_waiting_for_answer(path)
         ]
-        waits = [wait for branch in self.branches.values() for wait in branch.waits.values()]
-        is_external = (wait.event_type == "gate_waiting" or has_no_deadline(wait.data) for wait in waits)
-        return bool(waits) and not busy and all(is_external)
+        waits = self._open_waits()
+        ends_alone = any(
+            isinstance(wait, TimerStarted | SignalWaiting) and wait.deadline is not None for wait in waits
+        )
+        return bool(waits) and not busy and not ends_alone
 
     @property
     def usage(self) -> RunUsage:
@@ -152,6 +194,35 @@ class ProgressTree:
         for branch in self.branches.values():
             total.spend(branch.view.usage.to_dict())
         return total
+
+    def rows(self, now: datetime, indent: str = "") -> Iterator[TreeRow]:
+        """Yield a row for each visible step below the root, child runs below the calls that started them."""
+        return self._branch_rows(self.root, self.root.view.tree, indent, now)
+
+    def _branch_rows(
+        self, branch: RunBranch, nodes: list[NodeView], indent: str, now: datetime
+    ) -> Iterator[TreeRow]:
+        shown_nodes = list(visible_nodes(branch, nodes))
+        for node in shown_nodes:
+            guide, inner_indent = guides_of_row(indent, is_last=node is shown_nodes[-1])
+            symbol, style = STATE_SYMBOLS.get(node.state, ("●", "yellow"))
+            yield TreeRow(
+                guide,
+                symbol,
+                style,
+                sanitize_text(format_step_name(node)),
+                markdown_first_line(branch.notes.get(node.path, "")),
+                format_elapsed(node.started_at, node.ended_at, now),
+            )
+            yield from self._branch_rows(branch, node.children, inner_indent, now)
+            child_branch = self.branches.get(branch.prefix + node.path)
+            if child_branch is not None and child_branch is not branch:
+                yield from self._branch_rows(child_branch, child_branch.view.tree, inner_indent, now)
+
+
+def guides_of_row(indent: str, is_last: bool) -> tuple[str, str]:
+    """Return the guide of a row, and the indent of the rows below it."""
+    return f"{indent}{'└─' if is_last else '├─'} ", indent + ("   " if is_last else "│  ")
 
 
 def visible_nodes(branch: RunBranch, nodes: list[NodeView]) -> Iterator[NodeView]:
@@ -173,25 +244,3 @@ def format_step_name(node: NodeView) -> str:
 def gate_parent_path(path: str) -> str:
     """Return the path of the step that a gate belongs to."""
     return path.rpartition("/")[0] or path
-
-
-def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: datetime) -> str:
-    return "" if started_at is None else f"({((ended_at or now) - started_at).total_seconds():.1f}s)"
-
-
-def format_tokens_and_cost(usage: RunUsage) -> str:
-    tokens = f"{usage.tokens:,} tokens" if usage.tokens else ""
-    cost = f"${usage.cost:.2f}" if usage.cost else ""
-    return " · ".join(part for part in (tokens, cost) if part)
-
-
-def to_workflow_event(event: EventResponse) -> WorkflowEvent:
-    return WorkflowEvent(
-        event.run_id,
-        event.workflow_id,
-        event.event_type,
-        event.data,
-        event.timestamp,
-        seq=event.seq,
-        path=event.path,
-    )

@@ -70,3 +70,11 @@ def truncate_for_screen(text: str) -> tuple[str, str]:
         else ""
     )
     return text[:MAX_SCREEN_CHARS], notice
+
+
+def fence_text(text: str, kind: str = "text") -> str:
+    """Return a Markdown code block with a text that may itself have fences."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{kind}\n{text.rstrip()}\n{fence}"

@@ -1,76 +1,112 @@
-"""Rendering of the progress tree with rich."""
+"""Rendering of a run with rich: its tree, its gates and its end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from nerve.core.run_view import NodeView
-from nerve.ui.event_lines import ROOT_SYMBOLS, STATE_SYMBOLS
-from nerve.ui.progress_tree import (
-    ProgressTree,
-    RunBranch,
-    format_elapsed,
-    format_step_name,
-    format_tokens_and_cost,
-    visible_nodes,
-)
-from nerve.ui.sanitize import markdown_first_line, sanitize_text
+from nerve.ui.event_lines import ROOT_SYMBOLS
+from nerve.ui.formatting import format_elapsed, format_tokens_and_cost
+from nerve.ui.gate_names import gate_preview
+from nerve.ui.json_forms import form_field_lines
+from nerve.ui.progress_tree import ProgressTree, TreeRow
+from nerve.ui.sanitize import sanitize_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 MAX_TREE_ROWS = 40
 """Maximum rows; only the last are shown."""
-NOTE_COLUMN = 26
+NOTE_COLUMN = 29
 """Column where the notes start."""
 MAX_PANEL_WIDTH = 100
 
 
 def render_tree_panel(tree: ProgressTree, width: int = MAX_PANEL_WIDTH, now: datetime | None = None) -> Panel:
     title = f"Workflow Progress ({tree.root.run_id[:13]})"
-    return Panel(
-        render_tree_grid(tree, now), title=title, border_style="blue", width=min(width, MAX_PANEL_WIDTH)
-    )
+    return render_progress_panel(render_tree_grid(tree, now), width, title)
+
+
+def render_progress_panel(
+    body: RenderableType, width: int | None = None, title: str = "Workflow Progress"
+) -> Panel:
+    """Render the frame of a tree; None as the width fills the terminal."""
+    return Panel(body, title=title, border_style="blue", width=width and min(width, MAX_PANEL_WIDTH))
 
 
 def render_tree_grid(tree: ProgressTree, now: datetime | None = None, max_rows: int = MAX_TREE_ROWS) -> Table:
     """Render the tree without a frame, each row with its elapsed time."""
-    now, root = now or datetime.now(UTC), tree.root
-    table = Table.grid(expand=True, padding=(0, 1))
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    table.add_column(justify="right", no_wrap=True)
-    symbol, style = ROOT_SYMBOLS.get(root.view.state, ("●", "yellow"))
-    elapsed = format_elapsed(root.view.started_at, root.view.ended_at, now)
-    table.add_row(
-        Text(f"{symbol} {sanitize_text(root.view.workflow_id)}", f"bold {style}"), Text(elapsed, "dim")
-    )
-    rows = list(tree_rows(tree, root, root.view.tree, "", now))
-    if len(rows) > max_rows:
-        table.add_row(Text(f"   … {len(rows) - max_rows} more above", "dim"), "")
-    for row in rows[-max_rows:]:
-        table.add_row(*row)
+    now, view = now or datetime.now(UTC), tree.root.view
+    grid = create_row_grid()
+    elapsed = format_elapsed(view.started_at, view.ended_at, now)
+    grid.add_row(render_root(view.workflow_id, view.state), Text(elapsed, "dim"))
+    add_rows(grid, list(tree.rows(now)), max_rows, "   … {} more above")
     if used := format_tokens_and_cost(tree.usage):
-        table.add_row("", Text(used, "dim"))
-    return table
+        grid.add_row("", Text(used, "dim"))
+    return grid
 
 
-def tree_rows(
-    tree: ProgressTree, branch: RunBranch, nodes: list[NodeView], guide: str, now: datetime
-) -> Iterator[tuple[Text, Text]]:
-    shown_nodes = list(visible_nodes(branch, nodes))
-    for node in shown_nodes:
-        is_last = node is shown_nodes[-1]
-        symbol, style = STATE_SYMBOLS.get(node.state, ("●", "yellow"))
-        text = Text.assemble((f"{guide}{'└─' if is_last else '├─'} ", "dim"))
-        text.append(
-            f"{symbol} {sanitize_text(format_step_name(node))}".ljust(NOTE_COLUMN - len(guide)), style
-        )
-        text.append(" " + markdown_first_line(branch.notes.get(node.path, "")))
-        yield text, Text(format_elapsed(node.started_at, node.ended_at, now), "dim")
-        inner_guide = guide + ("   " if is_last else "│  ")
-        yield from tree_rows(tree, branch, node.children, inner_guide, now)
-        child_branch = tree.branches.get(branch.prefix + node.path)
-        if child_branch is not None and child_branch is not branch:
-            yield from tree_rows(tree, child_branch, child_branch.view.tree, inner_guide, now)
+def create_row_grid(gap: int = 1) -> Table:
+    """Return a grid for rows: a text that fills the width, and a time at the end of the line."""
+    grid = Table.grid(expand=True, padding=(0, gap))
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    return grid
+
+
+def render_root(workflow: str, state: str) -> Text:
+    symbol, style = ROOT_SYMBOLS.get(state, ("●", "yellow"))
+    return Text(f"{symbol} {sanitize_text(workflow)}", f"bold {style}")
+
+
+def add_rows(
+    grid: Table,
+    rows: list[TreeRow],
+    max_rows: int | None = None,
+    more_text: str = "",
+    note_column: int = NOTE_COLUMN,
+) -> None:
+    """Add the last rows to a grid, with the number of those above; None shows all."""
+    hidden_count = max(0, len(rows) - max_rows) if max_rows is not None else 0
+    if hidden_count:
+        grid.add_row(Text(more_text.format(hidden_count), "dim"), "")
+    for row in rows[hidden_count:]:
+        label = row.label.ljust(note_column - len(row.guide))
+        text = Text.assemble((row.guide, "dim"), (label, row.style), (f" {row.note}", row.note_style))
+        grid.add_row(text, Text(row.time, "dim"))
+
+
+def render_gate_panel(
+    gate: Mapping[str, Any], name: str = "", numbered: bool = True, hint: str = "", more: Text | None = None
+) -> Panel:
+    """Render a gate with its question, choices or options, and form fields."""
+    answers = list(gate.get("choices") or gate.get("options") or [])
+    prompt, line, rest = sanitize_text(str(gate.get("prompt") or "")).partition("\n")
+    text = Text(prompt, "bold").append(line + rest, "none")
+    if note := gate.get("note"):
+        text.append(f"\n{sanitize_text(str(note))}", "dim")
+    if preview := gate_preview(gate.get("input_preview")):
+        text.append(f"\n\n{sanitize_text(preview)}", "none")
+    if more is not None:
+        text = text.append("\n\n").append(more)
+    append_section(text, "Fields:", form_field_lines(gate.get("form") or {}))
+    marks = range(1, len(answers) + 1) if numbered else "•" * len(answers)
+    answer_lines = [
+        f"{mark} {sanitize_text(str(answer))}" for mark, answer in zip(marks, answers, strict=True)
+    ]
+    append_section(text, "Options:", answer_lines)
+    if hint:
+        text.append(f"\n\n{hint}", "dim")
+    title = "⏸ Waiting for Input" + (f": {sanitize_text(name)}" if name else "")
+    return Panel(text, title=Text(title, "bold yellow"), border_style="yellow", expand=False)
+
+
+def append_section(text: Text, title: str, lines: list[str]) -> None:
+    """Append indented lines under a title; nothing without lines."""
+    if lines:
+        text.append("".join([f"\n\n{title}", *(f"\n  {line}" for line in lines)]), "none")

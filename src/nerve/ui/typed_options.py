@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nerve.api.models import InputResponse, WorkflowResponse
@@ -26,14 +26,19 @@ class InvalidOption(ValueError):
     """An unknown, missing or invalid option; the message says how to fix it."""
 
 
-def parse_workflow_options(options: Mapping[str, Any], workflow: WorkflowResponse) -> dict[str, Any]:
-    """Return the parameters of a run in their declared types; raise InvalidOption for an invalid option."""
+def parse_workflow_options(
+    options: Mapping[str, Any], workflow: WorkflowResponse, command_options: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the parameters of a run in their declared types; raise InvalidOption for an invalid option.
+
+    The message for an unknown option may suggest one of the options of the command.
+    """
     declared = {workflow_input.name: workflow_input for workflow_input in workflow.inputs}
     if not declared and workflow.kind not in NOTATION_NAMES:
         return {name: parse_json_or_text(value) for name, value in options.items()}
     for name in options:
         if name not in declared:
-            raise InvalidOption(unknown_workflow_option_message(name, workflow))
+            raise InvalidOption(unknown_workflow_option_message(name, workflow, command_options))
     params = {name: parse_option_value(declared[name], value) for name, value in options.items()}
     for name, workflow_input in declared.items():
         if workflow_input.required and name not in params:
@@ -44,8 +49,11 @@ def parse_workflow_options(options: Mapping[str, Any], workflow: WorkflowRespons
     return params
 
 
-def unknown_workflow_option_message(name: str, workflow: WorkflowResponse) -> str:
-    close = did_you_mean_hint(name, [workflow_input.name for workflow_input in workflow.inputs])
+def unknown_workflow_option_message(
+    name: str, workflow: WorkflowResponse, command_options: Iterable[str] = ()
+) -> str:
+    known = [*(workflow_input.name for workflow_input in workflow.inputs), *command_options]
+    close = did_you_mean_hint(name, known)
     period = "" if close.endswith("?") else "."
     return f"'{workflow.id}' has no option '{name}'{close}{period} {describe_options(workflow)}"
 

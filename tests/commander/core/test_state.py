@@ -251,3 +251,31 @@ def test_imported_blocks_can_be_referenced() -> None:
     assert first == 2
     assert [block.kind for block in state.blocks] == ["text", "run", "note"]
     assert resolve_references("it is ::ship, ::2", state.blocks) == "it is 3, 3"
+
+
+def test_the_card_of_a_waiting_run_says_for_what() -> None:
+    state = CommanderState()
+    state.merge_runs([make_run("run-1", "waiting", waiting_for="for signal go")])
+    card = state.runs["run-1"]
+    assert card.waiting_for == "for signal go"
+    journal = Journal("run-1")
+    state.apply_events(
+        [
+            journal.add("signal_received", "/signal", label="go", key=None, value=1),
+            journal.add("signal_waiting", "/signal[2]", label="shipped", key="42", deadline=None),
+        ]
+    )
+    assert (card.state, card.waiting_for) == ("waiting", "for signal shipped (key 42)")
+    state.apply_event(journal.add("signal_received", "/signal[2]", label="shipped", key="42", value=1))
+    assert (card.state, card.waiting_for) == ("running", None)
+
+
+def test_the_card_of_a_followed_run_says_what_its_tree_waits_for() -> None:
+    journal = Journal()
+    journal.gate()
+    journal.gate("/other/answer", "g2")
+    state = followed(journal)
+    state.apply_events(journal.events)
+    assert state.runs["run-1"].waiting_for == "for 2 gates"
+    state.apply_event(journal.answer())
+    assert state.runs["run-1"].waiting_for == 'for gate "Ship it?"'

@@ -132,3 +132,22 @@ def test_a_block_keeps_only_the_last_output() -> None:
     block = block_of(journal)
     assert (len(block.parts), block.dropped_parts, block.parts[0].text) == (MAX_PARTS, 6, "6")
     assert len(block.parts[-1].text) == MAX_PART_CHARS
+
+
+def test_a_failure_with_a_traceback_is_a_part_of_its_own() -> None:
+    journal = Journal()
+    journal.add("node_started", "/charge", node_id="charge")
+    failure = {
+        "error": "no card",
+        "error_type": "LookupError",
+        "location": "pay.py:6 in charge",
+        "traceback": "Traceback\nLookupError: no card",
+    }
+    journal.add("node_error", "/charge", node_id="charge", success=False, duration_ms=10, **failure)
+    journal.add("workflow_failed", "", **failure | {"location": "pay.py:13 in pay"})
+    block = block_of(journal)
+    step, run = block.parts
+    assert (step.name, step.kind) == ("charge", "traceback")
+    assert step.text == "LookupError: no card (pay.py:6 in charge)\nTraceback\nLookupError: no card"
+    assert (run.name, run.kind) == ("ship", "traceback")
+    assert block.text == "LookupError: no card (pay.py:13 in pay)"

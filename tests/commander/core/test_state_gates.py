@@ -6,14 +6,18 @@ from commander.core.events import Journal, make_run
 from commander.core.test_state import followed
 from nerve.api.models import GateResponse
 from nerve.commander.core.gate_selection import (
-    AmbiguousAnswer,
     find_gate_by_name,
-    match_choice,
     split_answer,
     split_reason,
 )
 from nerve.commander.core.state import CommanderState
-from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, resolve_typed_choice
+from nerve.ui.gate_names import (
+    APPROVE_WORDS,
+    REJECT_WORDS,
+    AmbiguousAnswer,
+    match_choice,
+    resolve_typed_choice,
+)
 
 
 def asking(count: int = 1) -> tuple[CommanderState, list[Journal]]:

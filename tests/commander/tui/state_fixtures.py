@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nerve.api.models import EventResponse, GateResponse, InputResponse, RunResponse, WorkflowResponse
+from nerve.commander.controller import CommanderController
 from nerve.commander.core.completion import Completion, find_completions
 from nerve.commander.core.name_resolution import collect_completion_names
 from nerve.commander.core.state import CommanderState
-from nerve.commander.workflow_controller import WorkflowController
 
 BEGAN = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 NOW = BEGAN + timedelta(seconds=42)
@@ -28,7 +28,7 @@ FLOWS = [
 ]
 
 
-class Scripted(WorkflowController):
+class Scripted(CommanderController):
     """A controller without a server."""
 
     def __init__(self, state: CommanderState) -> None:

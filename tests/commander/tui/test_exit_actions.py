@@ -10,7 +10,7 @@ import pytest
 from commander.tui.screens import shown
 from commander.tui.state_fixtures import finished, make_state, review, waiting
 from nerve.commander.core.state import CommanderState
-from nerve.commander.tui import exit_actions, themes
+from nerve.commander.tui import status_bar, themes
 
 
 def working() -> CommanderState:
@@ -77,7 +77,7 @@ async def test_typing_withdraws_the_question_to_stop() -> None:
 
 
 async def test_the_question_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exit_actions, "QUESTION_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(status_bar, "QUESTION_TIMEOUT_S", -1.0)
     async with shown(working()) as screen:
         await screen.press("escape")
         await screen.settle()

@@ -9,22 +9,26 @@ from difflib import unified_diff
 from typing import Any, Literal, get_args
 
 from nerve.api.models import GateResponse
-from nerve.core.events import RUN_END_EVENTS as RUN_ENDS
-from nerve.core.events import WorkflowEvent
+from nerve.core.events import RUN_END_EVENTS, STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.json_codec import encode_json
-from nerve.core.step_names import event_step_name
+from nerve.core.step_names import step_name
 from nerve.ui.event_lines import format_event, format_user_event, is_user_event
-from nerve.ui.open_waits import STEP_END_EVENTS
+from nerve.ui.failure_text import failure_line
 
 BlockKind = Literal["input", "run", "text", "note", "error", "gate"]
-PartKind = Literal["text", "tool", "thought", "diff", "log"]
+PartKind = Literal["text", "tool", "thought", "diff", "log", "traceback"]
 BLOCK_KINDS: tuple[BlockKind, ...] = get_args(BlockKind)
 
 MAX_PART_CHARS = 100_000
 """A part keeps its last characters up to this number."""
 MAX_PARTS = 400
 """A block keeps its last parts up to this number."""
-PART_END_EVENTS = (*STEP_END_EVENTS, *RUN_ENDS, "node_retrying", "path_reset")
+PART_END_EVENTS = (
+    *STEP_END_EVENTS,
+    *RUN_END_EVENTS,
+    WorkflowEventType.NODE_RETRYING,
+    WorkflowEventType.PATH_RESET,
+)
 """Events after which a step produces no more output, or restarts."""
 LINE_PART_KEY = "line"
 """The key of a part that is also one of the block's lines."""
@@ -33,7 +37,7 @@ PLAN_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 @dataclass(slots=True)
 class BlockPart:
-    """One output of a step: a message, a tool call, a thought, a diff, or plain output."""
+    """One output of a step: a message, a tool call, a thought, a diff, plain output, or a traceback."""
 
     path: str
     name: str
@@ -90,10 +94,14 @@ class Block:
             self.parts_before_line.append(self.dropped_parts + len(self.parts))
         if event.event_type in PART_END_EVENTS:
             self._close_parts(prefix + event.path)
+            if (trace := event.data.get("traceback")) is not None:
+                name = step_name(event.path) or event.workflow_id
+                text = f"{failure_line(event.data)}\n{trace}"
+                self.parts.append(BlockPart(prefix + event.path, name, text, "traceback", done=True))
         elif (handler := EVENT_HANDLERS.get(event.event_type)) is not None:
             handler(self, prefix + event.path, event)
         elif is_user_event(event):
-            name = event_step_name(event) or event.workflow_id
+            name = step_name(event.path) or event.workflow_id
             self.parts.append(
                 BlockPart(
                     prefix + event.path, name, format_user_event(event), "log", done=True, key=LINE_PART_KEY
@@ -112,7 +120,7 @@ class Block:
     def _append_part(
         self, path: str, event: WorkflowEvent, text: str, kind: PartKind, **more: Any
     ) -> BlockPart:
-        part = BlockPart(path, event_step_name(event), text[-MAX_PART_CHARS:], kind, **more)
+        part = BlockPart(path, step_name(event.path), text[-MAX_PART_CHARS:], kind, **more)
         self.parts.append(part)
         return part
 
@@ -150,7 +158,8 @@ class Block:
         data, key = event.data, str(event.data.get("id") or "")
         if "name" in data:
             change = tool_input_diff(data.get("input"))
-            text = change or format_tool_call_line(str(data["name"]), data.get("input"))
+            tool_input = encode_json(data["input"]) if data.get("input") else ""
+            text = change or f"{data['name']} {tool_input}".rstrip().replace("\n", " ")
             kind: PartKind = "diff" if change else "tool"
             self._append_part(path, event, text, kind, folded=not change, done=not key, key=key)
             return
@@ -176,17 +185,12 @@ class Block:
 
 
 EVENT_HANDLERS: dict[str, Callable[[Block, str, WorkflowEvent], None]] = {
-    "output_chunk": Block._apply_output,
-    "tool_call": Block._apply_tool_call,
-    "log": Block._apply_log,
-    "provider_limited": Block._apply_log,
-    "plan": Block._apply_plan,
+    WorkflowEventType.OUTPUT_CHUNK: Block._apply_output,
+    WorkflowEventType.TOOL_CALL: Block._apply_tool_call,
+    WorkflowEventType.LOG: Block._apply_log,
+    WorkflowEventType.PROVIDER_LIMITED: Block._apply_log,
+    WorkflowEventType.PLAN: Block._apply_plan,
 }
-
-
-def format_tool_call_line(name: str, tool_input: Any) -> str:
-    """Format a tool call on one line."""
-    return f"{name} {encode_json(tool_input) if tool_input else ''}".rstrip().replace("\n", " ")
 
 
 def is_diff(text: str) -> bool:

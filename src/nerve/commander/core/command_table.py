@@ -50,6 +50,7 @@ class CommanderCommand:
 
 
 RUN_ARGUMENT = CommandArgument("RUN", "run")
+NAMED_RUN_ARGUMENT = CommandArgument("RUN", "run", optional=False)
 GATE_ARGUMENT = CommandArgument("GATE", "gate")
 FILE_ARGUMENT = CommandArgument("FILE", "file", optional=False)
 
@@ -105,6 +106,27 @@ COMMANDS: tuple[CommanderCommand, ...] = (
     ),
     CommanderCommand("approve", "Gates", "Approve a gate.", (GATE_ARGUMENT,), ("yes",)),
     CommanderCommand("reject", "Gates", "Reject a gate.", (GATE_ARGUMENT,), ("no",)),
+    CommanderCommand(
+        "send",
+        "Messages",
+        "Send a message to the mailbox of a run.",
+        (NAMED_RUN_ARGUMENT, CommandArgument("CHANNEL [VALUE]", optional=False)),
+        example='/send 4f2a orders {"item": "tea"}',
+    ),
+    CommanderCommand(
+        "update",
+        "Messages",
+        "Let the code of a run handle an update, and show its reply.",
+        (NAMED_RUN_ARGUMENT, CommandArgument("NAME [VALUE]", optional=False)),
+        example='/update 4f2a add_item {"item": "tea"}',
+    ),
+    CommanderCommand(
+        "query",
+        "Messages",
+        "Ask the code of a run about its state.",
+        (NAMED_RUN_ARGUMENT, CommandArgument("NAME", optional=False)),
+        example="/query 4f2a progress",
+    ),
     CommanderCommand(
         "facts", "Facts", "List the facts, or those that match a pattern.", (CommandArgument("PATTERN"),)
     ),

@@ -71,7 +71,12 @@ def find_completions(text: str, cursor: int, names: CompletionNames) -> list[Com
     start = len(before) - len(re.split(r"\s", before)[-1])
     word = before[start:]
     if names.answers and before.strip() and parse_input(before).type is InputType.DIRECT:
-        completions = list(complete_answer(before, names))
+        typed = before.lstrip()  # the answer is the complete line
+        completions = [
+            Completion(answer, len(before) - len(typed), answer, "answer the open gate")
+            for answer in best_matches(typed, names.answers, str)
+            if "\n" not in typed
+        ]
     elif not before[:start].strip():
         completions = list(complete_first_word(word, start, names))
     else:
@@ -81,14 +86,6 @@ def find_completions(text: str, cursor: int, names: CompletionNames) -> list[Com
         if [completion.text for completion in completions] in ([word], [before.lstrip()])
         else completions[:MAX_COMPLETIONS]
     )
-
-
-def complete_answer(before: str, names: CompletionNames) -> Iterator[Completion]:
-    """Complete a gate answer, which is the complete line."""
-    typed = before.lstrip()
-    for answer in best_matches(typed, names.answers, str):
-        if "\n" not in typed:
-            yield Completion(answer, len(before) - len(typed), answer, "answer the open gate")
 
 
 def complete_first_word(word: str, start: int, names: CompletionNames) -> Iterator[Completion]:
@@ -138,11 +135,8 @@ def complete_command_name(word: str, start: int) -> Iterator[Completion]:
         if command.name in seen_names or (not typed and name != command.name):
             continue
         seen_names.add(command.name)
-        yield Completion(word[0] + name, start, command_usage(name, command), command.summary)
-
-
-def command_usage(name: str, command: command_table.CommanderCommand) -> str:
-    return f"/{name}{command.usage.removeprefix(f'/{command.name}')}"
+        usage = f"/{name}{command.usage.removeprefix(f'/{command.name}')}"
+        yield Completion(word[0] + name, start, usage, command.summary)
 
 
 def complete_name(
@@ -168,36 +162,38 @@ def complete_command_argument(
     index = len(line.split()) - (2 if word else 1)
     if index >= len(command.arguments):
         return
-    match command.arguments[index]:
-        case command_table.CommandArgument(kind="run"):
-            yield from complete_name("", word, start, names.runs)
-        case command_table.CommandArgument(kind="gate"):
-            yield from complete_name("", word, start, names.gates)
-        case command_table.CommandArgument(kind="workflow"):
-            yield from complete_name("", word, start, names.workflow_names)
-        case command_table.CommandArgument(kind="theme"):
-            yield from complete_name("", word, start, map(CompletionName, names.themes))
-        case command_table.CommandArgument(kind="command"):
-            known = [
-                CompletionName(known_command.name, known_command.summary)
-                for known_command in command_table.COMMANDS
+    argument = command.arguments[index]
+    if argument.kind == "file":
+        yield from complete_file("", word, start, names)
+    else:
+        yield from complete_name("", word, start, argument_names(argument, names))
+
+
+def argument_names(
+    argument: command_table.CommandArgument, names: CompletionNames
+) -> Iterable[CompletionName]:
+    """Return the names that an argument of a command can have."""
+    match argument.kind:
+        case "run":
+            return names.runs
+        case "gate":
+            return names.gates
+        case "workflow":
+            return names.workflow_names
+        case "target":
+            return [
+                CompletionName("router", "Describe the task; the router chooses the workflow."),
+                *(CompletionName(f"%{entry.name}", entry.description) for entry in names.workflow_names),
+                *(CompletionName(f"@{entry.name}", entry.description) for entry in names.nodes),
+                *(CompletionName(f"#{entry.name}", entry.description) for entry in names.graphs),
             ]
-            yield from complete_name("", word, start, known)
-        case command_table.CommandArgument(kind="file"):
-            yield from complete_file("", word, start, names)
-        case command_table.CommandArgument(kind="target"):
-            yield from complete_name("", word, start, target_names(names))
-        case command_table.CommandArgument(kind="word", words=words):
-            yield from complete_name("", word, start, map(CompletionName, words or RUN_STATES))
-
-
-def target_names(names: CompletionNames) -> list[CompletionName]:
-    return [
-        CompletionName("router", "Describe the task; the router chooses the workflow."),
-        *(CompletionName(f"%{entry.name}", entry.description) for entry in names.workflow_names),
-        *(CompletionName(f"@{entry.name}", entry.description) for entry in names.nodes),
-        *(CompletionName(f"#{entry.name}", entry.description) for entry in names.graphs),
-    ]
+        case "theme":
+            return map(CompletionName, names.themes)
+        case "word":
+            return map(CompletionName, argument.words or RUN_STATES)
+        case "command":
+            return [CompletionName(command.name, command.summary) for command in command_table.COMMANDS]
+    return ()
 
 
 def complete_option(

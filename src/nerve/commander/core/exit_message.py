@@ -7,7 +7,7 @@ import shlex
 from nerve.commander.core.run_cards import RunCard
 from nerve.commander.core.state import CommanderState
 from nerve.ui.event_lines import STATE_SYMBOLS
-from nerve.ui.progress_tree import format_tokens_and_cost
+from nerve.ui.formatting import format_tokens_and_cost
 from nerve.ui.sanitize import sanitize_text
 
 MAX_LISTED_RUNS = 10

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nerve.api.models import GateResponse
 from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS, short_id
 from nerve.commander.core.state import CommanderState
-from nerve.ui.gate_names import gate_display_name, gate_names
-from nerve.ui.json_forms import format_example_answer
-
-
-class AmbiguousAnswer(ValueError):
-    """The gate or answer is ambiguous; the message says what to type."""
-
-
-def match_choice(
-    gate: GateResponse,
-    words: tuple[str, ...],
-    format_command: Callable[[GateResponse, str], str] | None = None,
-) -> str:
-    """Return the only choice that is one of `words`; `format_command` formats the suggested command."""
-    format_command = format_command or (lambda gate, text: f"/answer {gate.gate_id} {text}")
-    if gate.form is not None:
-        raise AmbiguousAnswer(
-            f"Gate '{gate_display_name(gate)}' requires a form answer: "
-            f"{format_command(gate, format_example_answer(gate.form))}"
-        )
-    choices = gate.choices or gate.options or []
-    matches = [choice for choice in choices if choice.casefold() in words]
-    if len(matches) == 1:
-        return matches[0]
-    accepted, first = " or ".join(choices) or "any text", choices[0] if choices else "TEXT"
-    raise AmbiguousAnswer(
-        f"Gate '{gate_display_name(gate)}' takes {accepted}. Answer with: {format_command(gate, first)}"
-    )
+from nerve.core.gates import GateMatch, match_gate_name, select_gates
+from nerve.ui.gate_names import AmbiguousAnswer, gate_display_name
 
 
 def find_gate_by_name(state: CommanderState, name: str) -> GateResponse:
@@ -42,7 +14,7 @@ def find_gate_by_name(state: CommanderState, name: str) -> GateResponse:
     name = name.strip()
     if not name:
         return current_gate(state)
-    matches = match_gates(state, name)
+    matches = find_gates(state, name)
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -51,20 +23,21 @@ def find_gate_by_name(state: CommanderState, name: str) -> GateResponse:
     raise AmbiguousAnswer(f"No open gate '{name}'. {hint}")
 
 
-def match_gates(state: CommanderState, name: str) -> list[GateResponse]:
-    by_name = [gate for gate in state.gates if name in gate_names(gate)]
-    by_run = [gate for gate in state.gates if is_gate_of_run(state, gate, name)]
-    by_start = [gate for gate in state.gates if len(name) >= 4 and gate.gate_id.startswith(name)]
+def find_gates(state: CommanderState, name: str) -> list[GateResponse]:
+    """Return the open gates with this name, else those of this run, with this start of the id or number."""
+    named = select_gates(state.gates, name)
+    match = match_gate_name(named[0], name) if named else None
+    by_run = []
+    for gate in state.gates:
+        card = state.runs.get(state.root_of(gate.run_id))
+        is_id_end = card is not None and len(name) >= MIN_ID_SUFFIX_CHARS and card.run_id.endswith(name)
+        if is_id_end or name in (gate.run_id, card.label if card is not None else None):
+            by_run.append(gate)
     number = int(name) if name.isdecimal() and name.isascii() and len(name) < 5 else 0
     by_number = state.gates[number - 1 : number] if number else []
-    return by_name or by_run or by_start or by_number
-
-
-def is_gate_of_run(state: CommanderState, gate: GateResponse, name: str) -> bool:
-    card = state.runs.get(state.root_of(gate.run_id))
-    if card is not None and len(name) >= MIN_ID_SUFFIX_CHARS and card.run_id.endswith(name):
-        return True
-    return name in (gate.run_id, card.label if card is not None else None)
+    if match in (GateMatch.EXACT, GateMatch.NAME):
+        return named
+    return by_run or (named if match is GateMatch.ID_PREFIX else by_number)
 
 
 def current_gate(state: CommanderState) -> GateResponse:
@@ -99,7 +72,7 @@ def gate_run_label(state: CommanderState, gate: GateResponse) -> str:
 def split_answer(state: CommanderState, text: str) -> tuple[GateResponse, str]:
     """Split `[gate] answer`; a first word that does not name an open gate belongs to the answer."""
     first, _, rest = text.strip().partition(" ")
-    if rest.strip() and len(matches := match_gates(state, first)) == 1:
+    if rest.strip() and len(matches := find_gates(state, first)) == 1:
         return matches[0], rest.strip()
     if not text.strip():
         raise AmbiguousAnswer("The answer is missing: /answer [GATE] ANSWER.")
@@ -109,7 +82,7 @@ def split_answer(state: CommanderState, text: str) -> tuple[GateResponse, str]:
 def split_reason(state: CommanderState, text: str) -> tuple[GateResponse, str]:
     """Split `[gate] [reason]` into the gate and the reason."""
     first, _, rest = text.strip().partition(" ")
-    if first and (matches := match_gates(state, first)):
+    if first and (matches := find_gates(state, first)):
         return find_gate_by_name(state, first) if len(matches) > 1 else matches[0], rest.strip()
     if first and not rest:
         return find_gate_by_name(state, first), ""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from nerve.ui.formatting import format_value
+
 FILE_PREFIXES = ("./", "../", "/", "~")
 """Prefixes that make `@…` a file name."""
 ESCAPABLE_CHARS = "@#%/:\\"
@@ -143,7 +145,8 @@ def format_input(parsed: ParsedInput) -> str:
     """Return the line that parses to this input."""
     match parsed.type:
         case InputType.DIRECT:
-            return escape_plain_text(parsed.text)
+            is_plain = parse_input(parsed.text) == ParsedInput(InputType.DIRECT, text=parsed.text)
+            return parsed.text if is_plain else f"\\{parsed.text}"
         case InputType.REFERENCE:
             return f"::{parsed.target}"
         case InputType.WORKFLOW:
@@ -155,15 +158,10 @@ def format_input(parsed: ParsedInput) -> str:
             return f"{prefix}{parsed.target} {parsed.text}".rstrip()
 
 
-def escape_plain_text(text: str) -> str:
-    """Escape a text so that it parses as plain text."""
-    return text if parse_input(text) == ParsedInput(InputType.DIRECT, text=text) else f"\\{text}"
-
-
 def format_option(name: str, value: Any) -> str:
     if value is True:
         return f"--{name}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = format_value(value)
     if text and split_option_value(text) == (text, ""):
         return f"--{name}={text}"
     quoted = re.sub(r'(["\\])', r"\\\1", text)

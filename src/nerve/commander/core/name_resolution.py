@@ -63,15 +63,6 @@ def find_run_by_name(state: CommanderState, name: str) -> str | None:
     return matches[0].run_id if matches else None
 
 
-def unambiguous_run_ids(state: CommanderState) -> set[str]:
-    """Return the ids of the runs that their workflow name identifies."""
-    run_ids = set()
-    for workflow in {card.workflow for card in state.runs.values()}:
-        with contextlib.suppress(CommanderInputError):
-            run_ids.add(find_run_by_name(state, workflow) or "")
-    return run_ids
-
-
 def graph_names(state: CommanderState) -> list[str]:
     """Return the unique graph names; a graph that was started is also listed as a workflow."""
     return list(
@@ -111,7 +102,10 @@ def collect_completion_names(
     state: CommanderState, themes: Sequence[str] = (), files: Callable[[str], Iterable[str]] | None = None
 ) -> CompletionNames:
     """Return all names that can be completed now."""
-    unambiguous_ids = unambiguous_run_ids(state)
+    unambiguous_ids = set()  # ids of runs that their workflow name identifies
+    for workflow in {card.workflow for card in state.runs.values()}:
+        with contextlib.suppress(CommanderInputError):
+            unambiguous_ids.add(find_run_by_name(state, workflow))
     runs = [
         CompletionName(
             card.label or (card.workflow if card.run_id in unambiguous_ids else card.short_id),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from nerve.commander.core.input_parser import REFERENCE_PATTERN, InputType, ParsedInput
 from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.formatting import format_value
+from nerve.ui.typed_options import parse_json_or_text
+
+if TYPE_CHECKING:
+    from nerve.commander.core.blocks import Block
 
 RESULT_KINDS = ("run", "text")
 """Block kinds that count as results and can be referenced by offset or name."""
@@ -19,41 +23,22 @@ REFERENCE_IN_TEXT = re.compile(
 """A reference starts a word, so `std::vector` does not contain one."""
 
 
-class ReferencedBlock(Protocol):
-    """The attributes of a block that references use."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def done(self) -> bool: ...
-    @property
-    def end_order(self) -> int: ...
-
-
 class UnresolvedReference(ValueError):
     """A reference that cannot be resolved; the message says how to fix it."""
 
 
-def resolve_references(text: str, blocks: Sequence[ReferencedBlock]) -> str:
+def resolve_references(text: str, blocks: Sequence[Block]) -> str:
     """Replace the references in a text by their values; `\\::` is an escape, not a reference."""
 
     def replace_match(match: re.Match[str]) -> str:
         if match["escape"]:
             return match["before"] + match["whole"]
-        return match["before"] + format_reference_value(reference_value(match["whole"], blocks))
+        return match["before"] + format_value(reference_value(match["whole"], blocks))
 
     return REFERENCE_IN_TEXT.sub(replace_match, text)
 
 
-def resolve_text_value(text: str, blocks: Sequence[ReferencedBlock]) -> Any:
+def resolve_text_value(text: str, blocks: Sequence[Block]) -> Any:
     """Return the value of a text that is one reference; otherwise the text with references replaced."""
     return (
         reference_value(text, blocks)
@@ -62,23 +47,23 @@ def resolve_text_value(text: str, blocks: Sequence[ReferencedBlock]) -> Any:
     )
 
 
-def resolve_input(parsed: ParsedInput, blocks: Sequence[ReferencedBlock]) -> tuple[ParsedInput, Any]:
+def resolve_input(parsed: ParsedInput, blocks: Sequence[Block]) -> tuple[ParsedInput, Any]:
     """Return the input with its references resolved, and the value of its text.
 
     Referenced values are never parsed as a prefix or an option.
     """
     if parsed.type is InputType.REFERENCE:
         value = reference_value(f"::{parsed.target}", blocks)
-        return replace(parsed, text=format_reference_value(value)), value
+        return replace(parsed, text=format_value(value)), value
     options = {
         name: resolve_text_value(value, blocks) if isinstance(value, str) else value
         for name, value in parsed.options.items()
     }
     value = resolve_text_value(parsed.text, blocks)
-    return replace(parsed, text=format_reference_value(value), options=options), value
+    return replace(parsed, text=format_value(value), options=options), value
 
 
-def reference_value(reference: str, blocks: Sequence[ReferencedBlock]) -> Any:
+def reference_value(reference: str, blocks: Sequence[Block]) -> Any:
     """Return the value of one reference, or raise UnresolvedReference."""
     match = REFERENCE_PATTERN.fullmatch(reference)
     if match is None:
@@ -99,29 +84,23 @@ def reference_value(reference: str, blocks: Sequence[ReferencedBlock]) -> Any:
     return value
 
 
-def find_referenced_block(name: str, reference: str, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
+def find_referenced_block(name: str, reference: str, blocks: Sequence[Block]) -> Block:
     if name == "last":
         return block_by_offset(1, reference, blocks)
     if re.fullmatch(r"-?\d{1,9}", name):
         number = int(name)
-        return (
-            block_by_offset(-number, reference, blocks)
-            if name.startswith("-")
-            else block_by_number(number, blocks)
-        )
+        if name.startswith("-"):
+            return block_by_offset(-number, reference, blocks)
+        block = next((candidate for candidate in blocks if candidate.number == number > 0), None)
+        if block is None:
+            last = max((candidate.number for candidate in blocks), default=0)
+            hint = f"Results are numbered 1 to {last}." if last else "No results yet."
+            raise UnresolvedReference(f"Result ::{number} not found. {hint}")
+        return require_finished_block(block)
     return block_by_name(name, reference, blocks)
 
 
-def block_by_number(number: int, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
-    block = next((candidate for candidate in blocks if candidate.number == number > 0), None)
-    if block is None:
-        last = max((candidate.number for candidate in blocks), default=0)
-        hint = f"Results are numbered 1 to {last}." if last else "No results yet."
-        raise UnresolvedReference(f"Result ::{number} not found. {hint}")
-    return require_finished_block(block)
-
-
-def block_by_offset(offset: int, reference: str, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
+def block_by_offset(offset: int, reference: str, blocks: Sequence[Block]) -> Block:
     """Return a result counted from the last finished one; unfinished blocks do not count."""
     results = results_in_order(blocks)
     if not 1 <= offset <= len(results):
@@ -130,7 +109,7 @@ def block_by_offset(offset: int, reference: str, blocks: Sequence[ReferencedBloc
     return results[-offset]
 
 
-def block_by_name(name: str, reference: str, blocks: Sequence[ReferencedBlock]) -> ReferencedBlock:
+def block_by_name(name: str, reference: str, blocks: Sequence[Block]) -> Block:
     """Return the block with this name that finished last."""
     namesakes = [block for block in blocks if is_result_block(block) and block.name == name]
     if not namesakes:
@@ -147,7 +126,7 @@ def block_by_name(name: str, reference: str, blocks: Sequence[ReferencedBlock]) 
     )
 
 
-def results_in_order(blocks: Sequence[ReferencedBlock]) -> list[ReferencedBlock]:
+def results_in_order(blocks: Sequence[Block]) -> list[Block]:
     """Return the finished results in the order in which they finished."""
     return sorted(
         (block for block in blocks if is_result_block(block) and block.done),
@@ -155,12 +134,12 @@ def results_in_order(blocks: Sequence[ReferencedBlock]) -> list[ReferencedBlock]
     )
 
 
-def is_result_block(block: ReferencedBlock) -> bool:
+def is_result_block(block: Block) -> bool:
     """Return whether a block is a result; the output of a command is not."""
     return block.kind in RESULT_KINDS and not block.name.startswith("/")
 
 
-def require_finished_block(block: ReferencedBlock) -> ReferencedBlock:
+def require_finished_block(block: Block) -> Block:
     if not block.done:
         raise UnresolvedReference(
             f"::{block.number} has no result yet: {block.name or 'the run'} is not finished."
@@ -179,22 +158,8 @@ def value_at_key(value: Any, key: str, location: str) -> Any:
             return value[int(key)]
         case list():
             raise UnresolvedReference(f"{location} is a list of {len(value)} items: [{key}] is out of range.")
-    if isinstance(value, str) and (parsed := parse_json_structure(value)) is not None:
+    if isinstance(parsed := parse_json_or_text(value), dict | list):
         return value_at_key(parsed, key, location)
     raise UnresolvedReference(
         f"{location} has no fields: it is {'a string' if isinstance(value, str) else 'a single value'}."
     )
-
-
-def parse_json_structure(text: str) -> Any:
-    """Parse a JSON object or list; None for other text."""
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict | list) else None
-
-
-def format_reference_value(value: Any) -> str:
-    """Format a value for use inside text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.api.models import GateResponse, RunResponse
-from nerve.core.events import RUN_LEVEL_EVENTS, WorkflowEvent
+from nerve.core.events import (
+    RUN_LEVEL_EVENTS,
+    STEP_END_EVENTS,
+    WAIT_END_EVENTS,
+    WAIT_OPEN_EVENTS,
+    WorkflowEvent,
+)
 from nerve.core.json_codec import preview_value
 from nerve.core.limits import RunUsage
-from nerve.ui.open_waits import STEP_END_EVENTS, WAIT_CLOSE_EVENTS, WAIT_OPEN_EVENTS
-from nerve.ui.progress_tree import ProgressTree
+from nerve.ui.failure_text import failure_text
+
+if TYPE_CHECKING:
+    from nerve.journal.events import WaitOpened
+    from nerve.ui.progress_tree import ProgressTree
 
 TargetKind = Literal["node", "graph", "workflow", "router"]
 TARGET_PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workflow"}
@@ -20,7 +29,6 @@ MIN_ID_SUFFIX_CHARS = 4
 """Minimum length of an id suffix that identifies a run."""
 SHORT_ID_CHARS = 6
 """Characters of an id that are shown: collisions are one in 16 million."""
-LIVE_STATES = ("pending", "running", "waiting", "pausing", "paused", "stopping", "held")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,14 @@ class RunCard:
     ended_at: datetime | None = None
     result: Any = None
     error: str | None = None
+    error_type: str | None = None
+    location: str | None = None
+    """Where the workflow function raised."""
     held: dict[str, Any] | None = None
+    stated_waiting_for: str | None = None
+    """What it waits for according to the API or its tree."""
+    open_waits: dict[str, WaitOpened] = field(default_factory=dict)
+    """The waits that the events of a run that is not followed have opened, by path."""
     gates: list[GateResponse] = field(default_factory=list)
     """Open gates of the run and of its child runs."""
     usage: RunUsage = field(default_factory=RunUsage)
@@ -70,6 +85,8 @@ class RunCard:
         self.input_preview = run.input_preview or self.input_preview
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.error, self.held = run.error, run.held
+        self.error_type, self.location = run.error_type, run.location
+        self.stated_waiting_for, self.open_waits = run.waiting_for, {}
         if run.result is not None:  # the run list omits large results
             self.result = run.result
 
@@ -82,6 +99,22 @@ class RunCard:
     def short_id(self) -> str:
         """The end of the id, which is random; the start is a timestamp."""
         return short_id(self.run_id)
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What a waiting run waits for; None if it does not wait, or if it is unknown."""
+        if self.state != "waiting":
+            return None
+        from nerve.journal.events import GateWaiting
+        from nerve.journal.waiting import describe_waits
+
+        gates = [GateWaiting(gate.gate_id, gate.prompt) for gate in self.gates]
+        return describe_waits(self.open_waits.values()) or self.stated_waiting_for or describe_waits(gates)
+
+    @property
+    def failure_text(self) -> str:
+        """Why the run failed, with its place in the user's code; "" if it did not."""
+        return failure_text(self.error, self.error_type, self.location)
 
     @property
     def has_ended(self) -> bool:
@@ -97,12 +130,19 @@ class RunCard:
         type, data = event.event_type, event.data
         if type in RUN_LEVEL_EVENTS:
             self._apply_lifecycle(event, type.removeprefix("workflow_"))
-        elif type in WAIT_OPEN_EVENTS and self.state == "running" and not data.get("guard"):
-            self.state = "waiting"
-        elif (
-            type in WAIT_CLOSE_EVENTS and self.state == "waiting" and not data.get("guard") and not self.gates
-        ):
-            self.state = "running"
+        elif type in WAIT_OPEN_EVENTS:
+            from nerve.journal.events import WaitOpened, event_from_data  # not needed for the first prompt
+            from nerve.journal.index import is_guard
+
+            wait = event_from_data(type, data)
+            if isinstance(wait, WaitOpened) and not is_guard(wait):
+                self.open_waits[event.path] = wait
+                self.state = "waiting" if self.state == "running" else self.state
+        elif type in WAIT_END_EVENTS and not data.get("guard"):
+            self.open_waits.pop(event.path, None)
+            self.stated_waiting_for = None  # it may be about the wait that has ended
+            if self.state == "waiting" and not self.gates and not self.open_waits:
+                self.state = "running"
         elif type in STEP_END_EVENTS and isinstance(result := data.get("result"), dict):
             self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
 
@@ -114,8 +154,10 @@ class RunCard:
             self.input_preview = preview_value(data.get("input"))
         elif change in ENDED_STATES:
             self.state, self.ended_at, self.gates, self.held = change, event.timestamp, [], None
+            self.open_waits = {}
             self.result = data.get("result")
             self.error = data.get("error") or data.get("reason") or None
+            self.error_type, self.location = data.get("error_type"), data.get("location")
         elif change == "held":
             self.state, self.held = "held", data
         elif change == "paused":
@@ -130,6 +172,8 @@ class RunCard:
         view = self.tree.root.view
         self.state, self.started_at, self.ended_at = view.state, view.started_at, view.ended_at
         self.result, self.error, self.held = view.result, view.error, view.held
+        self.error_type, self.location = view.error_type, view.location
+        self.stated_waiting_for = self.tree.waiting_for
         self.usage = self.tree.root.view.usage
         if self.state == "running":
             states = {branch.view.state for branch in self.tree.branches.values()}

@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.api.models import EventResponse, GateResponse, RunResponse, WorkflowResponse
 from nerve.commander.core.blocks import Block, BlockKind, BlockPart, PartKind
 from nerve.commander.core.conversation import BlockConversation, ConversationChanges
-from nerve.commander.core.router_messages import RouterMessages
 from nerve.commander.core.run_cards import InputTarget, RunCard, gate_from_event
-from nerve.core.events import RUN_END_EVENTS as RUN_ENDS
-from nerve.core.events import WorkflowEvent
+from nerve.core.events import (
+    GATE_END_EVENTS,
+    LONG_TEXT_EVENTS,
+    RUN_END_EVENTS,
+    STEP_START_EVENTS,
+    WorkflowEvent,
+    WorkflowEventType,
+)
 from nerve.core.json_codec import preview_value
+from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.gate_names import gate_display_name
-from nerve.ui.open_waits import STEP_START_EVENTS
-from nerve.ui.progress_tree import ProgressTree, to_workflow_event
+
+if TYPE_CHECKING:
+    from nerve.router.run_messages import RunMessages
 
 __all__ = [
     "Block",
@@ -30,18 +37,18 @@ __all__ = [
     "RunCard",
 ]
 
-GATE_END_EVENTS = ("gate_answered", "gate_timeout", "gate_cancelled")
 CARD_NEUTRAL_EVENTS = (
-    "output_chunk",
-    "tool_call",
-    "log",
-    "plan",
-    "usage",
-    "clock_read",
-    "node_started",
-    "step_started",
+    WorkflowEventType.OUTPUT_CHUNK,
+    WorkflowEventType.TOOL_CALL,
+    WorkflowEventType.LOG,
+    WorkflowEventType.PLAN,
+    WorkflowEventType.USAGE,
+    WorkflowEventType.CLOCK_READ,
+    *STEP_START_EVENTS,
 )
 """Events that do not change the card of a run that is not followed."""
+SEPARATELY_SHOWN_EVENTS = (*LONG_TEXT_EVENTS, WorkflowEventType.GATE_WAITING)
+"""Events about which the router says nothing, because the screen shows them itself."""
 MAX_RUN_CARDS = 500
 """Maximum number of cards; the oldest ended runs are dropped first."""
 
@@ -87,7 +94,7 @@ class CommanderState(BlockConversation):
     on_event: Callable[[WorkflowEvent], None] | None = None
     """Called with each event of a followed run after it was applied."""
     children: dict[str, ChildRun] = field(default_factory=dict)
-    _router_messages: dict[str, RouterMessages] = field(default_factory=dict)
+    _router_messages: dict[str, RunMessages] = field(default_factory=dict)
     _deferred_gate_ids: set[str] = field(default_factory=set)
     """Ids of gates that the user deferred."""
     _is_gate_user_opened: bool = False
@@ -210,13 +217,15 @@ class CommanderState(BlockConversation):
         """Add a block with a tree for a run; its events must be applied from the first."""
         if (block := self.block_of_run(run_id)) is not None:
             return block
+        from nerve.ui.progress_tree import ProgressTree  # not needed for the first prompt
+
         card = self.runs[run_id]
         card.tree, card.last_seq = ProgressTree(), 0
         block = self._run_blocks[run_id] = self.add_block(
             "run", "", name=card.workflow, run_id=run_id, done=False
         )
         if routed:
-            self._router_messages[run_id] = RouterMessages.for_workflow(card.workflow, self.workflows)
+            self._router_messages[run_id] = self._create_router_messages(card.workflow)
         self.mark_changed(run=run_id)
         return block
 
@@ -263,14 +272,21 @@ class CommanderState(BlockConversation):
         self.select_prompt_gate()
 
     def _apply_event(self, event: WorkflowEvent) -> str:
-        self._record_call(event)
+        data = event.data
+        if event.event_type in STEP_START_EVENTS and data.get("child"):
+            self._record_child(str(data["child"]), event.run_id, event.path)
+        elif event.event_type == WorkflowEventType.STARTED and data.get("parent"):
+            self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
         root = self.root_of(event.run_id)
         card = self.runs.get(root)
         last_seq = self.last_seq(event.run_id)
         if last_seq is not None and event.seq <= last_seq:
             return root
         if card is None:
-            card = self._add_card(event, root)
+            card = RunCard(root, event.workflow_id, started_at=event.timestamp)
+            self.runs = {root: card, **self.runs}
+            if len(self.runs) > MAX_RUN_CARDS:
+                self._sort_and_prune_runs()
         self._apply_gate_event(event, card)
         if last_seq is not None:
             self._apply_to_tree(event, card)
@@ -282,20 +298,6 @@ class CommanderState(BlockConversation):
             self.mark_changed(run=root)
         return root
 
-    def _add_card(self, event: WorkflowEvent, root: str) -> RunCard:
-        card = RunCard(root, event.workflow_id, started_at=event.timestamp)
-        self.runs = {root: card, **self.runs}
-        if len(self.runs) > MAX_RUN_CARDS:
-            self._sort_and_prune_runs()
-        return card
-
-    def _record_call(self, event: WorkflowEvent) -> None:
-        data = event.data
-        if event.event_type in STEP_START_EVENTS and data.get("child"):
-            self._record_child(str(data["child"]), event.run_id, event.path)
-        elif event.event_type == "workflow_started" and data.get("parent"):
-            self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
-
     def _apply_to_tree(self, event: WorkflowEvent, card: RunCard) -> None:
         """Apply an event to the tree and block of a followed run."""
         child = self.children.get(event.run_id)
@@ -305,32 +307,38 @@ class CommanderState(BlockConversation):
         if branch is not None and branch.run_id != event.run_id:
             del card.tree.branches[prefix]
         card.tree.apply_event(prefix, event)
-        if event.event_type == "workflow_started" and not prefix:
+        if event.event_type == WorkflowEventType.STARTED and not prefix:
             card.label, card.parent = event.data.get("label"), event.data.get("parent")
             card.input_preview = preview_value(event.data.get("input"))
         card.sync_from_tree()
         if (block := self.block_of_run(card.run_id)) is not None:
             block.apply_event(prefix, event)
-            self._append_router_messages(block, event)
+            router_messages = self._router_messages.get(event.run_id)
+            if router_messages is not None and event.event_type not in SEPARATELY_SHOWN_EVENTS:
+                for text in router_messages.of(event):
+                    block.append_message(text, "router")
             if event.run_id == card.run_id and card.has_ended:
                 self._finish_block(block, card)
             self.mark_changed(block=block)
         if self.on_event is not None:
             self.on_event(event)
 
-    def _append_router_messages(self, block: Block, event: WorkflowEvent) -> None:
-        """Append the messages of the router about a run that it started."""
-        if (
-            messages := self._router_messages.get(block.run_id or "")
-        ) is not None and event.run_id == block.run_id:
-            for text in messages.messages_for(event):
-                block.append_message(text, "router")
+    def _create_router_messages(self, name: str) -> RunMessages:
+        from nerve.router.decision import Candidate
+        from nerve.router.run_messages import RunMessages
+
+        workflow = next((workflow for workflow in self.workflows if workflow.id == name), None)
+        if workflow is None:
+            return RunMessages(Candidate(name))
+        return RunMessages(Candidate(name, workflow.description, steps=tuple(workflow.steps)))
 
     def _finish_block(self, block: Block, card: RunCard) -> None:
         if not block.done:
             self.end_block(block)
         block.value = card.result if card.state == "completed" else None
-        block.text = result_text(card.result) if card.state == "completed" else str(card.error or card.state)
+        block.text = (
+            result_text(card.result) if card.state == "completed" else card.failure_text or card.state
+        )
 
     # -- gates -------------------------------------------------------------------------------------------
 
@@ -340,7 +348,7 @@ class CommanderState(BlockConversation):
         open_ids = {gate.gate_id for gate in gates}
         for closed_gate in [gate for gate in self.gates if gate.gate_id not in open_ids]:
             self._end_gate(closed_gate, None)
-        self.gates = sorted(gates, key=gate_created_timestamp)
+        self.gates = sorted(gates, key=lambda gate: gate.created_at.timestamp() if gate.created_at else 0.0)
         for card in self.runs.values():
             card.gates = []
         for gate in self.gates:
@@ -353,7 +361,7 @@ class CommanderState(BlockConversation):
 
     def _apply_gate_event(self, event: WorkflowEvent, card: RunCard) -> None:
         kind = event.event_type
-        if kind == "gate_waiting":
+        if kind == WorkflowEventType.GATE_WAITING:
             gate = gate_from_event(event)
             if self.find_gate(gate.gate_id) is None:
                 self.gates.append(gate)
@@ -366,8 +374,8 @@ class CommanderState(BlockConversation):
                 if (candidate.run_id, candidate.path) == (event.run_id, event.path)
             ]:
                 self._close_gate(gate, card, event.data.get("answer"))
-        elif kind in RUN_ENDS or kind == "path_reset":
-            below = f"{event.path}/" if kind == "path_reset" else ""
+        elif kind in RUN_END_EVENTS or kind == WorkflowEventType.PATH_RESET:
+            below = f"{event.path}/" if kind == WorkflowEventType.PATH_RESET else ""
             for gate in [candidate for candidate in self.gates if candidate.run_id == event.run_id]:
                 if f"{gate.path}/".startswith(below):
                     self._close_gate(gate, card)
@@ -397,13 +405,11 @@ class CommanderState(BlockConversation):
                 self.raise_flags("opened")  # a line typed for the gate must not go to the router
             else:
                 self.open_gate(None)
-        block = next(
-            (candidate for candidate in reversed(self.blocks) if is_open_gate_block(candidate, gate.gate_id)),
-            None,
-        )
-        if block is not None:
-            block.done, block.value = True, answer
-            self.mark_changed(block=block)
+        for block in reversed(self.blocks):
+            if block.gate is not None and block.gate.gate_id == gate.gate_id and not block.done:
+                block.done, block.value = True, answer
+                self.mark_changed(block=block)
+                break
 
     def _add_gate_blocks(self, root: str) -> None:
         """Add blocks for the open gates of a followed run."""
@@ -420,14 +426,6 @@ class CommanderState(BlockConversation):
                     "gate", gate.prompt, name=gate_display_name(gate), run_id=gate.run_id, done=False
                 )
                 block.gate, block.value = gate, None
-
-
-def is_open_gate_block(block: Block, gate_id: str) -> bool:
-    return block.gate is not None and block.gate.gate_id == gate_id and not block.done
-
-
-def gate_created_timestamp(gate: GateResponse) -> float:
-    return gate.created_at.timestamp() if gate.created_at is not None else 0.0
 
 
 def result_text(result: Any) -> str:

@@ -24,8 +24,8 @@ from nerve.commander.plain.stdin_lines import StdinLines
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
+    from nerve.commander.controller import CommanderController
     from nerve.commander.plain.line_editor import LineEditor
-    from nerve.commander.workflow_controller import WorkflowController
 
 NextMode = Literal["quit", "full"]
 """What follows this mode: exit, or the full screen."""
@@ -40,7 +40,7 @@ IMMEDIATE_COMMANDS = ("pause", "resume", "stop", "quit")
 WELCOME_TEXT = "Describe a task, or type %workflow text, @node text, /help."
 
 
-async def run_plain_mode(controller: WorkflowController) -> NextMode:
+async def run_plain_mode(controller: CommanderController) -> NextMode:
     """Process terminal or piped input until it ends; the caller prints the exit message."""
     if not can_edit_line():
         return await PlainApp(controller, Console(highlight=False)).run()
@@ -54,18 +54,15 @@ async def run_plain_mode(controller: WorkflowController) -> NextMode:
 
 def can_edit_line() -> bool:
     """Return whether the terminal supports line editing."""
-    return is_stdio_terminal() and os.environ.get("TERM", "dumb").lower() not in ("dumb", "unknown")
-
-
-def is_stdio_terminal() -> bool:
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return is_terminal and os.environ.get("TERM", "dumb").lower() not in ("dumb", "unknown")
 
 
 class PlainApp:
     """One conversation in plain mode."""
 
     def __init__(
-        self, controller: WorkflowController, console: Console, output_above: OutputAbovePrompt | None = None
+        self, controller: CommanderController, console: Console, output_above: OutputAbovePrompt | None = None
     ) -> None:
         """`output_above` is the stream of the console when an input line is edited below it."""
         self.controller, self.state, self.output_above = controller, controller.state, output_above
@@ -78,9 +75,8 @@ class PlainApp:
         self._next_mode: NextMode = "quit"
 
     async def run(self) -> NextMode:
-        self.printer.print_notice(
-            Text("nerve", "bold cyan").append(f" · {self._folder_text()}", "none"), Text(WELCOME_TEXT, "dim")
-        )
+        title = Text("nerve", "bold cyan").append(f" · {self._folder_text()}", "none")
+        self.printer.print_notice(title, Text(WELCOME_TEXT, "dim"))
         self.state.on_change = self._change_event.set
         for block in self.state.blocks[-REPEATED_BLOCKS:]:
             self.state.mark_changed(block=block)

@@ -20,9 +20,9 @@ from nerve.commander.core.paste_folding import Pastes
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer
 
+    from nerve.commander.controller import CommanderController
     from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
     from nerve.commander.plain.printer import ConversationPrinter
-    from nerve.commander.workflow_controller import WorkflowController
 
 HINT_DURATION_S = 2.0
 """Seconds that a hint is shown."""
@@ -66,7 +66,7 @@ class KeyHint:
 class PlainKeyActions:
     """The actions of the keys and the objects they act on."""
 
-    controller: WorkflowController
+    controller: CommanderController
     printer: ConversationPrinter
     output_above: OutputAbovePrompt
     submit_line: Callable[[tuple[str, str | None]], None]

@@ -15,8 +15,8 @@ from prompt_toolkit.styles import Style
 
 from nerve.commander.plain.key_bindings import PlainKeyActions, plain_key_bindings
 from nerve.ui.event_lines import STATE_SYMBOLS
+from nerve.ui.formatting import format_tokens_and_cost
 from nerve.ui.gate_names import describe_gate_answers
-from nerve.ui.progress_tree import format_tokens_and_cost
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
+    from nerve.commander.controller import CommanderController
     from nerve.commander.core.history import InputHistory
     from nerve.commander.core.paste_folding import Pastes
     from nerve.commander.core.run_cards import RunCard
-    from nerve.commander.workflow_controller import WorkflowController
 
 PROMPT_STYLE = Style.from_dict(
     {
@@ -54,7 +54,7 @@ MAX_QUEUED_CHARS = 24
 class LineEditor:
     """The input line. It stays active while submitted input runs, so no typed key is lost."""
 
-    def __init__(self, controller: WorkflowController, history: InputHistory, keys: PlainKeyActions) -> None:
+    def __init__(self, controller: CommanderController, history: InputHistory, keys: PlainKeyActions) -> None:
         self.controller, self.state, self.keys = controller, controller.state, keys
         self._never_connected = True
         self._session: PromptSession[str | None] = PromptSession(
@@ -136,7 +136,9 @@ def describe_focused_run(card: RunCard) -> str:
     seconds = (datetime.now(UTC) - card.started_at).total_seconds() if card.started_at else 0
     step = ""
     if card.tree is not None and "" in card.tree.branches:
-        running = sorted(path for branch in card.tree.branches.values() for path in branch.running_paths)
+        running = sorted(
+            path for branch in card.tree.branches.values() for path in branch.view_builder.running_calls
+        )
         step = f" {running[-1].rsplit('/', 1)[-1]}" if running else ""
     used = f" {format_tokens_and_cost(card.usage)}" if format_tokens_and_cost(card.usage) else ""
     return sanitize_text(f"{symbol} {card.name}{step} {seconds:.0f}s{used}")
@@ -145,7 +147,7 @@ def describe_focused_run(card: RunCard) -> str:
 class CompleterAdapter(Completer):
     """Adapts the completions of the core to prompt_toolkit."""
 
-    def __init__(self, controller: WorkflowController) -> None:
+    def __init__(self, controller: CommanderController) -> None:
         self._controller = controller
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:

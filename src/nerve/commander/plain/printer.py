@@ -13,12 +13,12 @@ from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, tool_in
 from nerve.commander.core.gate_selection import gate_run_label
 from nerve.commander.core.run_cards import short_id
 from nerve.commander.core.state import CommanderState, ConversationChanges, RunCard
-from nerve.commander.renderer import render_gate_panel
 from nerve.ui.event_lines import format_gate_line
+from nerve.ui.formatting import format_tokens_and_cost
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
-from nerve.ui.progress_tree import format_tokens_and_cost
 from nerve.ui.sanitize import INDENT, indent_lines, sanitize_text, truncate_for_screen
+from nerve.ui.tree_panel import render_gate_panel
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -64,7 +64,12 @@ class ConversationPrinter:
     def print_changes(self) -> ConversationChanges:
         """Print and return the changes since the last call."""
         changes = self.state.changes.drain()
-        numbers = changes.blocks | self._positions_of_runs(changes.runs)
+        run_blocks = (self.state.block_of_run(run) for run in changes.runs)
+        numbers = changes.blocks | {
+            block.position
+            for block in run_blocks
+            if block is not None and block.position <= self._printed_blocks
+        }
         blocks = [block for number in numbers if (block := self.state.block_at(number)) is not None]
         for block in sorted(blocks, key=self._print_order):
             if block.kind == "run":
@@ -80,13 +85,6 @@ class ConversationPrinter:
         """Sort key: new blocks (inputs) first, then updates of earlier ones, then gates."""
         new = block.position > self._printed_blocks
         return (2 if block.kind == "gate" else 0 if new else 1, block.position)
-
-    def _positions_of_runs(self, runs: set[str]) -> set[int]:
-        """Return the positions of the printed blocks of these runs."""
-        blocks = (self.state.block_of_run(run) for run in runs)
-        return {
-            block.position for block in blocks if block is not None and block.position <= self._printed_blocks
-        }
 
     def print_notice(self, *renderables: RenderableType) -> None:
         """Print text that does not belong to the conversation."""
@@ -128,7 +126,8 @@ class ConversationPrinter:
 
     def _render_gate(self, gate: GateResponse, name: str) -> Iterator[RenderableType]:
         """Render a gate with instructions; in line mode, its question is printed among the run's lines."""
-        number = self._gate_number(gate)
+        ids = [open_gate.gate_id for open_gate in self.state.gates]
+        number = ids.index(gate.gate_id) + 1 if gate.gate_id in ids else gate.gate_id
         answers = {choice.casefold() for choice in gate.choices or gate.options or []}
         shortcuts = (
             ", /approve, /reject"
@@ -162,7 +161,9 @@ class ConversationPrinter:
         self._shown_gate_id = gate.gate_id
         if self.is_interactive:
             title = f"{name} of {gate_run_label(self.state, gate)}"
-            yield render_gate_panel(gate.model_dump(), title, hint=hint, more=render_gate_diff(gate))
+            diff = tool_input_diff((gate.action or {}).get("input"))
+            more = render_plain_diff(diff) if diff else None
+            yield render_gate_panel(gate.model_dump(), title, hint=hint, more=more)
             return
         for line in gate_preview(gate.input_preview).splitlines():
             yield Text(f"  {sanitize_text(line)}")
@@ -173,23 +174,14 @@ class ConversationPrinter:
         if hint:
             yield Text(f"  ({hint})")
 
-    def _gate_number(self, gate: GateResponse) -> str:
-        """Return the name of the gate in a command: its list number, or its id."""
-        ids = [open_gate.gate_id for open_gate in self.state.gates]
-        return str(ids.index(gate.gate_id) + 1) if gate.gate_id in ids else gate.gate_id
-
     # -- runs --------------------------------------------------------------------------------------------
 
     def _print_run(self, block: Block) -> None:
         printed = self._printed_runs.setdefault(block.position, PrintedRun())
         for renderable in self._render_run_changes(block, printed):
-            self._print_renderables(self._mark_with_number(block, renderable))
-
-    def _mark_with_number(self, block: Block, renderable: RenderableType) -> RenderableType:
-        """Prefix a line with the number of its run if several runs are active."""
-        if not isinstance(renderable, Text) or self._is_only_run(block):
-            return renderable
-        return Text(f"::{block.number} ", "dim") + renderable
+            if isinstance(renderable, Text) and not self._is_only_run(block):
+                renderable = Text(f"::{block.number} ", "dim") + renderable
+            self._print_renderables(renderable)
 
     def _is_only_run(self, block: Block) -> bool:
         """Return whether no other run is active."""
@@ -272,6 +264,9 @@ class ConversationPrinter:
                 yield header
                 if rest and self.shows_details:
                     yield self._indent_renderable(Text(rest, "dim"))
+            case "traceback":
+                yield Text(f"[{name}] {first}", "red", no_wrap=self.is_interactive, overflow="ellipsis")
+                yield self._indent_renderable(Text(rest, "dim"))
 
     def _indent_renderable(self, renderable: RenderableType) -> RenderableType:
         """Indent the output of a step, so that no line looks like an event line."""
@@ -323,12 +318,6 @@ def render_typed_input(text: str, is_interactive: bool) -> Text:
     more = [f"… +{len(lines) - MAX_INPUT_LINES} lines"] if len(lines) > MAX_INPUT_LINES else []
     sign = "❯" if is_interactive else ">"
     return Text(f"{sign} ", "bold cyan").append("\n  ".join([*lines[:MAX_INPUT_LINES], *more]), "bold")
-
-
-def render_gate_diff(gate: GateResponse) -> Text | None:
-    """Render the file change that a gate asks about."""
-    diff = tool_input_diff((gate.action or {}).get("input"))
-    return render_plain_diff(diff) if diff else None
 
 
 def render_plain_diff(diff: str) -> Text:

@@ -1,347 +1,293 @@
-"""The full screen: run list, conversation, gate card and prompt."""
+"""The full-screen app: the actions of keys and clicks on the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from rich.text import Text
-from rich.theme import Theme
-from textual.binding import BindingsMap
-from textual.containers import Horizontal, Vertical
-from textual.filter import NoColor
-from textual.widgets import Static
+from textual import on
+from textual.actions import SkipAction
 
-from nerve.commander.core.gate_selection import gate_run_label
-from nerve.commander.core.history import InputHistory
-from nerve.commander.core.run_cards import TARGET_PREFIXES
-from nerve.commander.tui import themes
-from nerve.commander.tui.actions import ActionsMixin
-from nerve.commander.tui.completion_popup import CompletionPopup
+from nerve.commander.core.gate_selection import next_gate
 from nerve.commander.tui.conversation_view import ConversationView
 from nerve.commander.tui.gate_card import GateCard
-from nerve.commander.tui.keymap import keymap_paths, read_keymap, textual_bindings
-from nerve.commander.tui.prompt import PROMPT_PLACEHOLDER, PROMPT_SIGN, PromptArea, PromptBox
-from nerve.commander.tui.run_list import RunLine, RunList
-from nerve.commander.tui.status_bar import StatusBar
-from nerve.commander.typeahead import TypedLines
-from nerve.commander.workflow_controller import WorkflowController
-from nerve.ui.gate_names import describe_gate_answers
-from nerve.ui.sanitize import sanitize_text
+from nerve.commander.tui.layout import CommanderLayout
+from nerve.commander.tui.prompt import PromptArea
+from nerve.commander.tui.run_list import RunList
 
-if TYPE_CHECKING:
-    from textual.app import ComposeResult
-    from textual.command import Provider
-    from textual.events import DescendantFocus, Key, Resize
-
-MARKDOWN_THEME = Theme(
-    {
-        "markdown.code": "cyan",
-        "markdown.h1": "bold",
-        "markdown.h2": "bold",
-        "markdown.h3": "bold",
-        "markdown.link": "blue",
-        "markdown.link_url": "dim",
-        "markdown.block_quote": "italic dim",
-        "markdown.item.number": "dim",
-        "markdown.item.bullet": "dim",
-        "markdown.table.header": "bold",
-        "markdown.table.border": "dim",
-    }
+MAIN_SCREEN_ACTIONS = (
+    "keys",
+    "runs",
+    "gates",
+    "blocks",
+    "search",
+    "editor",
+    "details",
+    "mode",
+    "page",
+    "to_end",
+    "next_run",
+    "cancel",
+    "interrupt",
+    "leave",
 )
-"""Markdown styles with colours that every theme defines."""
-FRAME_INTERVAL_S = 0.1
-"""Minimum seconds between two frames."""
-FRAME_COST_FACTOR = 5
-"""The interval between frames is at least this multiple of the time that a frame takes."""
-MIN_RUN_LIST_COLUMNS, MIN_RUN_LIST_ROWS = 90, 18
-"""Minimum screen size for the run list."""
-FRAMES_PER_CLOCK_UPDATE = 5
-"""Frames between two updates of elapsed times."""
+"""Actions that are disabled while another screen, such as the palette, is on top."""
 
 
-def palette_provider() -> type[Provider]:
-    from nerve.commander.tui.palette import Palette
-
-    return Palette
+CONVERSATION_ACTIONS = ("logs", "retry")
+"""Run actions whose output appears in the conversation."""
 
 
-class CommanderApp(ActionsMixin):
-    """Draws the state at most ten times a second; returns `quit` or `plain`."""
+class CommanderApp(CommanderLayout):
+    """The full screen; returns `quit` or `plain`. Stopping a run needs confirmation."""
 
-    TITLE = "nerve"
-    CSS = """
-    Screen { layers: base popup; layout: vertical; }
-    #middle { height: 1fr; }
-    #right { width: 1fr; height: 1fr; }
-    #queue { height: auto; max-height: 4; padding: 0 1; color: $text-muted; display: none; }
-    Screen.-narrow #runs { display: none; }
-    Screen.-narrow #runline { display: block; }
-    Screen.-narrow.-runs #runs { display: block; width: 1fr; border-right: none; }
-    Screen.-narrow.-runs #right { display: none; }
-    Screen.-narrow.-runs #runline { display: none; }
-    CommandPalette > Vertical { margin: 1 1; max-width: 90; background: $surface; }
-    CommandPalette #--input, CommandPalette #--input.--list-visible { border: round $primary; }
-    CommandPalette SearchIcon { display: none; }
-    CommandPalette CommandInput, CommandPalette CommandInput:focus { padding: 0 1; border: none; height: 1; }
-    CommandPalette CommandList, CommandPalette CommandList:focus { border: round $primary;
-        background: $surface; scrollbar-size-vertical: 1; max-height: 60vh; }
-    CommandPalette CommandList > .option-list--option { padding: 0 1; }
-    """
-    BINDINGS = textual_bindings("app")
-    AUTO_FOCUS = "#prompt"
-    COMMANDS: ClassVar[Any] = {palette_provider}
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Disable main-screen actions while another screen is on top."""
+        return len(self.screen_stack) <= 1 or action not in MAIN_SCREEN_ACTIONS
 
-    def __init__(
-        self,
-        controller: WorkflowController,
-        history: InputHistory | None = None,
-        clock: Callable[[], datetime] | None = None,
-        typeahead: TypedLines | None = None,
-    ) -> None:
-        super().__init__()
-        self._bindings = BindingsMap(textual_bindings("app"))  # without the default keys of Textual
-        self.controller, self.state = controller, controller.state
-        self.input_history = history or InputHistory()
-        self.clock = clock or (lambda: datetime.now(UTC))
-        self._typeahead = typeahead
-        for name in set(self.available_themes) - set(themes.THEMES):
-            self.unregister_theme(name)
-        self.theme = themes.preferred_theme()
-        self.controller.themes = themes.THEMES
-        self.console.push_theme(MARKDOWN_THEME)
-        if self.no_color:  # Textual decides by its initial theme and would keep greys
-            self._filters[-1:] = [NoColor()]
-        self.keymap = {}
-        self.pending_question = None
-        self._frame_count, self._next_frame_at, self._is_frame_requested = 0, 0.0, False
+    # -- input -------------------------------------------------------------------------------------------
 
-    def compose(self) -> ComposeResult:
-        self.stream = ConversationView(self.state, self.clock)
-        self.runs, self.run_line = RunList(self.state, self.clock), RunLine(self.state, self.clock)
-        self.gate_card, self.status, self.popup = (
-            GateCard(),
-            StatusBar(self.state, self.clock),
-            CompletionPopup(),
-        )
-        self.prompt = PromptArea(self.controller.complete, self.input_history, self.popup)
-        self.prompt_box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
-        self.prompt.move_mark, self.prompt.submit_marked = (
-            self.gate_card.move_mark,
-            lambda: self.confirm_stop() or self.gate_card.submit_marked(),
-        )
-        self.prompt.has_queued = lambda: bool(self.state.queue)
-        self.prompt.report_typing, self.prompt.get_open_gate_id = (
-            self.state.set_typing,
-            lambda: self.state.open_gate_id,
-        )
-        yield self.run_line
-        with Horizontal(id="middle"):
-            yield self.runs
-            with Vertical(id="right"):
-                yield self.stream
-        yield self.gate_card
-        yield self.queue
-        yield self.prompt_box
-        yield self.status
-        yield self.popup
+    def submit_line(self, text: str, open_gate_id: str | None = None) -> None:
+        """Submit a line, with the id of the gate it was typed for."""
+        self.stream.scroll_to_end()
+        self.run_in_background(self.controller.submit(text, open_gate_id))
 
-    def on_mount(self) -> None:
-        self.keymap, problems = read_keymap(keymap_paths(self.state.project))
-        if self.keymap:
-            self.set_keymap(self.keymap)
-            self.status.keymap = self.keymap
-        for problem in problems:
-            self.state.add_block("error", problem)
-        self.prompt.focus()
-        self.state.on_change = self.request_frame
-        self.draw_all()
-        self.set_interval(FRAME_INTERVAL_S, self.maybe_draw_frame)
-        self.run_in_background(self.controller.open())
-        if self._typeahead is not None:
-            self.prompt.enter_lines(self._typeahead)
+    def prefill_prompt(self, text: str) -> None:
+        """Put the start of a line into the prompt."""
+        self.prompt.replace_text(f"{text} ")
+        self.screen.set_focus(self.prompt)
+        self.prompt.offer_completions()
 
-    # -- frames ------------------------------------------------------------------------------------------
-
-    def request_frame(self) -> None:
-        """Schedule a frame now, unless the last one is too recent; the timer draws it then."""
-        if monotonic() >= self._next_frame_at and not self._is_frame_requested:
-            self._is_frame_requested = True
-            self.call_later(self.maybe_draw_frame)
-
-    def maybe_draw_frame(self) -> None:
-        """Draw a frame unless the last one is too recent; slow frames lower the rate."""
-        started_at, self._is_frame_requested = monotonic(), False
-        if started_at >= self._next_frame_at:
-            self.draw_changes()
-            self._next_frame_at = started_at + FRAME_INTERVAL_S * 0.9
-            self.call_after_refresh(self.delay_next_frame, started_at)
-
-    def delay_next_frame(self, started_at: float) -> None:
-        duration = monotonic() - started_at
-        self._next_frame_at = max(self._next_frame_at, started_at + FRAME_COST_FACTOR * duration)
-
-    def draw_changes(self) -> None:
-        """Draw the changes since the last frame; repeated changes are drawn once."""
-        self._frame_count += 1
-        if self.pending_question is not None and self.pending_question[2] < monotonic():
-            self.ask_confirmation(None)
-        if self.state.changes:
-            changes = self.state.changes.drain()
-            run_positions = {
-                block.position for run in changes.runs if (block := self.state.block_of_run(run)) is not None
-            }
-            self.stream.draw_changes(changes.blocks | run_positions, everything="cleared" in changes.flags)
-            if changes.flags & {"focus", "gates", "connected"} or (changes.runs and self.runs.is_stale()):
-                self.draw_runs()
-            self.apply_flags(changes.flags)
-            self.status.redraw()
+    @on(PromptArea.Entered)
+    def handle_prompt_entered(self, event: PromptArea.Entered) -> None:
+        self.input_history.add(event.text)
+        self.status.ask(None)
+        self.draw_prompt_frame()
+        if event.text in ("/gates", "/gate") and self.state.gates:
+            self.action_gates()
         else:
-            self.stream.draw_overdue()
-            if self._frame_count % FRAMES_PER_CLOCK_UPDATE == 0:
-                self.status.redraw()
-            else:
-                self.status.tick()
-        if self._frame_count % FRAMES_PER_CLOCK_UPDATE == 0:
-            self.stream.tick()
-            self.draw_time()
+            self.submit_line(event.text, event.open_gate_id)
 
-    def draw_all(self) -> None:
-        self.draw_runs()
-        self.stream.draw_changes((), everything=True)
-        self.apply_flags({"target", "queue", "gates"})
-        self.status.redraw()
+    @on(PromptArea.Edited)
+    def handle_prompt_edited(self) -> None:
+        if self.status.question is not None and self.prompt.text:
+            self.status.ask(None)
+        self.place_popup()
 
-    def draw_runs(self) -> None:
-        if self.run_line.display:
-            self.run_line.redraw()
-        if self.runs.display:
-            self.runs.reload_runs()
+    def place_popup(self) -> None:
+        """Place the popup directly above the prompt."""
+        self.popup.styles.margin = (0, 1, self.prompt_box.outer_size.height + 1, 1)
 
-    def draw_time(self) -> None:
-        if self.runs.display:
-            self.runs.tick()
-        if self.run_line.display and any(not card.has_ended for card in self.state.runs.values()):
-            self.run_line.redraw()
+    @on(PromptArea.Sheet)
+    def handle_key_help_request(self) -> None:
+        self.action_keys()
 
-    def apply_flags(self, flags: set[str]) -> None:
-        """Update the widgets that the change flags name."""
-        if flags & {"opened", "gates"}:
-            self.state.select_prompt_gate()
-            # A gate that opens automatically does not take the focus from the run list or conversation.
-            self.draw_gate(opened="opened" in flags and not (self.runs.has_focus or self.stream.has_focus))
-        if flags & {"target", "opened", "gates"}:
-            self.draw_prompt_frame()
-        if "queue" in flags:
-            self.draw_queue()
-        if flags & {"connected", "workflows"} and not self.state.blocks:
-            self.stream.measure_blocks()
-        if "workflows" in flags and self.prompt.text in TARGET_PREFIXES:
-            self.prompt.offer_completions()
-        if "focus" in flags and (block := self.state.block_of_run(self.state.focused_run_id)) is not None:
-            self.stream.scroll_to_block(block.position)
-        self.handle_screen_requests()
+    @on(PromptArea.Unqueue)
+    def handle_unqueue_request(self) -> None:
+        if text := self.controller.unqueue():
+            self.prompt.replace_text(text)
 
-    def draw_gate(self, opened: bool) -> None:
-        """Show the open gate, or close the card."""
-        gate = self.state.find_gate(self.state.open_gate_id)
-        self.gate_card.forget_forms({open_gate.gate_id for open_gate in self.state.gates})
-        if gate is None:
-            focused = self.gate_card.has_focus_within
-            self.gate_card.close()
-            self.prompt_box.display = True
-            if focused:
-                self.screen.set_focus(self.prompt)
+    def action_take(self, index: int) -> None:
+        """Accept the clicked completion."""
+        if index < len(self.popup.items):
+            self.prompt.accept_completion(self.popup.items[index])
+            self.screen.set_focus(self.prompt)
+
+    # -- gates -------------------------------------------------------------------------------------------
+
+    def action_gates(self) -> None:
+        """Open the next gate; gates of the focused run come first."""
+        if (gate := next_gate(self.state)) is None:
+            self.notify("No open gates.", timeout=2)
             return
-        position = [open_gate.gate_id for open_gate in self.state.gates].index(gate.gate_id) + 1
-        count = len(self.state.gates)
-        self.gate_card.show_gate(
-            gate, gate_run_label(self.state, gate), f"{position} of {count}" if count > 1 else ""
-        )
-        self.prompt_box.display = (
-            self.gate_card.form is None or not self.is_prompt_empty
-        )  # with a form, the user types into its fields
-        if opened and self.is_prompt_empty:
-            if self.gate_card.form is None:
-                self.screen.set_focus(self.prompt)
-            else:
-                self.gate_card.form.focus_first_field()
+        self.state.open_gate(gate.gate_id)
+        self.draw_gate(opened=True)  # draw now, so that the next key already goes to the card
+        self.draw_prompt_frame()
 
-    @property
-    def is_prompt_empty(self) -> bool:
-        """Whether the prompt has no text and no history search is active."""
-        return not self.prompt.text and self.prompt.search_draft is None
+    @on(GateCard.Answered)
+    def handle_gate_answered(self, event: GateCard.Answered) -> None:
+        self.run_in_background(self.submit_answer(event.gate, event.answer))
 
-    def draw_prompt_frame(self) -> None:
-        """Show on the frame of the prompt where its text goes."""
-        gate = self.state.find_gate(self.state.open_gate_id)
-        self.prompt_box.set_class(self.state.open_gate_id is not None, "-gate")
-        name = (
-            sanitize_text(self.state.gate_name(self.state.open_gate_id))
-            if self.state.open_gate_id is not None
-            else ""
+    async def submit_answer(self, gate: Any, answer: Any) -> None:
+        problem = await self.controller.answer_gate(gate, answer)
+        if problem and self.gate_card.gate is not None and self.gate_card.gate.gate_id == gate.gate_id:
+            self.gate_card.show_refusal(problem)
+        elif not problem and self.state.open_gate_id == gate.gate_id:
+            self.state.open_gate(None)
+
+    def action_answer(self, index: int) -> None:
+        """Submit the clicked answer."""
+        if index < len(self.gate_card.answers):
+            self.gate_card.submit(self.gate_card.answers[index])
+
+    def on_form_filled(self, event: Any) -> None:
+        self.gate_card.submit(event.values)
+
+    def on_form_wrong(self, event: Any) -> None:
+        self.gate_card.show_refusal(event.message)
+
+    # -- runs --------------------------------------------------------------------------------------------
+
+    def action_runs(self) -> None:
+        if self.screen.has_class("-runs") or self.runs.has_focus:
+            self.screen.set_focus(self.prompt)
+            return
+        if self.screen.has_class("-narrow"):
+            self.screen.add_class("-runs")
+        self.runs.reload_runs()
+        self.screen.set_focus(self.runs)
+
+    @on(RunList.Looked)
+    def handle_run_selected(self, event: RunList.Looked) -> None:
+        if not self.confirm_stop(event.run_id):
+            self.action_look(event.run_id)
+
+    def action_look(self, run_id: str) -> None:
+        """Focus a run and show its block."""
+        self.screen.set_focus(self.prompt)
+        self.run_in_background(self.controller.follow(run_id))
+
+    def action_next_run(self, by: int) -> None:
+        run_ids = [card.run_id for card in self.state.runs.values() if not card.has_ended] or list(
+            self.state.runs
         )
-        self.prompt_box.sign.update(f"{name} ▸" if name else PROMPT_SIGN)
-        self.prompt.placeholder = PROMPT_PLACEHOLDER if gate is None else describe_gate_answers(gate)
-        if self.prompt.search_draft is not None:
-            title, hint = "search", "Enter take · Ctrl-R next · Esc back"
-        elif gate is not None:
-            title, hint = (
-                f"answer to {sanitize_text(gate_run_label(self.state, gate))}",
-                "Enter answer · / @ # % work too, \\ sends them as text · Esc later",
-            )
-        elif self.state.open_gate_id is not None:
-            title, hint = "gate closed", "Esc keeps the text for other use"
+        if run_ids:
+            index = run_ids.index(self.state.focused_run_id) if self.state.focused_run_id in run_ids else -1
+            self.action_look(run_ids[(index + by) % len(run_ids)])
+
+    @on(RunList.Asked)
+    def handle_run_action(self, event: RunList.Asked) -> None:
+        card = self.state.runs.get(event.run_id)
+        if event.action == "stop" and card is not None and card.has_ended:
+            self.notify(f"{card.name} {card.short_id} has ended.", timeout=2)
+        elif event.action == "stop":
+            self.status.ask("stop", event.run_id)
         else:
-            title, hint = f"to {self.state.target}" if self.state.target is not None else "", ""
-        self.prompt_box.border_title = title
-        self.prompt_box.border_subtitle = "" if self.state.auto_opens_gates else "gates open on F3 only"
-        self.status.hint = hint
-        self.status.redraw()
+            if self.screen.has_class("-runs") and event.action in CONVERSATION_ACTIONS:
+                self.screen.set_focus(self.prompt)  # the list would cover the output
+            self.submit_line(f"/{event.action} {event.run_id}")
 
-    def draw_queue(self) -> None:
-        rows = [
-            Text(f"↳ {sanitize_text(' '.join(text.split()))}", no_wrap=True) for text in self.state.queue[-3:]
-        ]
-        if rows:
-            rows[-1].append("   queued · Up edits it", "dim")
-        for row in rows:
-            row.truncate(max(10, self.size.width - 3), overflow="ellipsis")
-        self.queue.update(Text("\n").join(rows))
-        self.queue.display = bool(rows)
+    # -- blocks ------------------------------------------------------------------------------------------
 
-    # -- size and focus ----------------------------------------------------------------------------------
+    def action_blocks(self) -> None:
+        if self.stream.has_focus:
+            self.screen.set_focus(self.prompt)
+        else:
+            self.screen.set_focus(self.stream)
 
-    def on_resize(self, event: Resize) -> None:
-        self.apply_screen_size(event.size.width, event.size.height)
+    @on(ConversationView.Refer)
+    def handle_block_reference(self, event: ConversationView.Refer) -> None:
+        self.screen.set_focus(self.prompt)
+        if event.block.number:
+            self.prompt.insert(f"::{event.block.number} ")
+        elif event.block.kind == "input":
+            self.prompt.insert(event.block.text)
+        else:
+            self.notify("Only results can be referenced.", timeout=2)
 
-    def apply_screen_size(self, width: int, height: int) -> None:
-        self.screen.set_class(width < MIN_RUN_LIST_COLUMNS, "-narrow")
-        self.screen.set_class(height < MIN_RUN_LIST_ROWS, "-low")
-        if width >= MIN_RUN_LIST_COLUMNS:
-            self.screen.remove_class("-runs")
-        self.call_after_refresh(self.draw_runs)
-        self.call_after_refresh(self.draw_queue)
-        self.call_after_refresh(self.status.redraw)
+    @on(ConversationView.Open)
+    def handle_block_opened(self, event: ConversationView.Open) -> None:
+        if (gate := event.block.gate) is not None and self.state.find_gate(gate.gate_id) is not None:
+            self.screen.set_focus(self.prompt)
+            self.state.open_gate(gate.gate_id)
 
-    async def _on_key(self, event: Key) -> None:
-        """Send a printable key without a binding to the prompt."""
-        event.prevent_default()
-        is_bound = await self._check_bindings(event.key)
-        if (
-            not is_bound
-            and event.is_printable
-            and len(self.screen_stack) == 1
-            and not self.gate_card.has_focus_within
-        ):
-            self.type_into_prompt(event.character or "")
+    def action_details(self) -> None:
+        if self.gate_card.toggle_details():
+            return
+        self.stream.show_details(not self.stream.details)
+        self.notify("Details shown." if self.stream.details else "Details folded.", timeout=1.5)
 
-    def on_descendant_focus(self, event: DescendantFocus) -> None:
-        scopes = {"prompt": "prompt", "stream": "stream", "runs": "runs"}
-        id = event.widget.id or ""
-        self.status.scope = scopes.get(id, "gate" if self.gate_card.has_focus_within else "prompt")
-        if id != "runs":
-            self.screen.remove_class("-runs")
-        self.status.redraw()
+    def action_page(self, direction: int) -> None:
+        if self.gate_card.display:
+            self.gate_card.body.scroll_relative(
+                y=direction * max(1, self.gate_card.body.size.height - 1), animate=False
+            )
+        else:
+            self.stream.scroll_page(direction)
+
+    def action_to_end(self) -> None:
+        self.stream.scroll_to_end()
+
+    # -- the prompt --------------------------------------------------------------------------------------
+
+    def action_keys(self) -> None:
+        from nerve.commander.tui.key_help import KeyHelpScreen
+
+        self.push_screen(KeyHelpScreen(self.keymap))
+
+    def action_search(self) -> None:
+        self.screen.set_focus(self.prompt)
+        self.prompt.search_history()
+        self.draw_prompt_frame()
+
+    def action_mode(self) -> None:
+        if not self.prompt.has_focus:
+            if self.gate_card.form is not None and self.gate_card.has_focus_within:
+                raise SkipAction
+            self.screen.set_focus(self.prompt)
+            return
+        self.state.auto_opens_gates = not self.state.auto_opens_gates
+        self.state.select_prompt_gate()
+        self.draw_prompt_frame()
+
+    async def action_editor(self) -> None:
+        """Edit the prompt in the external editor."""
+        from nerve.commander.tui.external_editor import EditorFailed, edit_in_external_editor
+
+        try:
+            self.prompt.replace_text(
+                await edit_in_external_editor(self, self.prompt.pastes.expand(self.prompt.text))
+            )
+        except EditorFailed as error:
+            self.state.add_block("error", str(error))
+        self.refresh(layout=True)
+
+    # -- closing, clearing and quitting ------------------------------------------------------------------
+
+    def action_cancel(self) -> None:
+        """Close what is open, go back, clear the text, or offer to stop the focused run."""
+        question = self.status.question.kind if self.status.question is not None else ""
+        self.status.ask(None)
+        if question == "clear" and self.prompt.text and self.prompt.has_focus:
+            self.clear_prompt()
+        elif self.prompt.cancel_search():
+            self.draw_prompt_frame()
+            self.status.ask("clear" if self.prompt.text else None)
+        elif self.screen.get_selected_text():
+            self.screen.clear_selection()
+        elif self.state.open_gate_id is not None:
+            self.state.defer_gate()
+            self.draw_gate(opened=False)  # draw now: a hidden prompt cannot take the focus
+            self.screen.set_focus(self.prompt)
+        elif question == "stop":
+            pass  # the run is kept
+        elif not self.prompt.has_focus:
+            self.screen.set_focus(self.prompt)
+        elif self.prompt.text:
+            self.status.ask("clear")
+        elif (card := self.state.focused_run) is not None and not card.has_ended:
+            self.status.ask("stop", card.run_id)
+
+    def clear_prompt(self) -> None:
+        """Clear the text and add it to the history."""
+        self.input_history.add(self.prompt.text)
+        self.prompt.clear_all()
+
+    def action_interrupt(self) -> None:
+        """Copy the selection; or clear the prompt and offer to quit; pressed again, quit."""
+        if selected := self.screen.get_selected_text() or self.prompt.selected_text:
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+            self.notify("Copied.", timeout=1.5)
+            return
+        if self.status.question is not None and self.status.question.kind == "leave":
+            self.exit("quit")
+            return
+        if self.prompt.text:
+            self.clear_prompt()
+        self.screen.set_focus(self.prompt)
+        self.status.ask("leave")
+
+    def action_leave(self) -> None:
+        if self.prompt.text:
+            raise SkipAction
+        self.exit("quit")

@@ -19,8 +19,8 @@ from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart
 from nerve.commander.core.state import CommanderState, RunCard
 from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
 from nerve.commander.tui.line_view import render_strips
-from nerve.ui.event_lines import RUN_LIST_SYMBOLS, format_event_value
-from nerve.ui.formatting import format_duration_between, format_usage
+from nerve.ui.event_lines import RUN_LIST_SYMBOLS
+from nerve.ui.formatting import format_duration_between, format_usage, format_value
 from nerve.ui.sanitize import markdown_first_line, sanitize_text, truncate_for_screen
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class RenderOptions:
     details: bool = False
     """Whether everything is unfolded."""
 
+    def render(self, renderable: RenderableType) -> list[Strip]:
+        """Render to lines that leave room for the gutter."""
+        return render_strips(self.app, renderable, self.width, GUTTER_COLUMNS)
+
 
 @dataclass(slots=True)
 class RenderedBlock:
@@ -68,19 +72,16 @@ class RenderedBlock:
             case "run":
                 self.lines = list(self._render_run(options, state, block))
             case "input":
-                self.lines = render_strips(
-                    options.app, render_input_block(block), options.width, GUTTER_COLUMNS
-                )
+                text = Text(sanitize_text(block.text), "bold")
+                self.lines = options.render(render_hanging_text("❯ ", "bold blue", text))
             case "text":
                 self.lines = self._render_text(options, block)
             case "gate":
-                self.lines = render_strips(
-                    options.app, render_gate_block(block), options.width, GUTTER_COLUMNS
-                )
-            case _:
-                self.lines = render_strips(
-                    options.app, render_note_block(block), options.width, GUTTER_COLUMNS
-                )
+                self.lines = options.render(render_gate_block(block))
+            case kind:
+                mark, style = ("✗ ", "red") if kind == "error" else ("  ", "dim")
+                note = Text(sanitize_text(block.text), style)
+                self.lines = options.render(render_hanging_text(mark, style, note))
 
     def _render_text(self, options: RenderOptions, block: Block) -> list[Strip]:
         """Render a text with its number at the end of the first line."""
@@ -93,18 +94,12 @@ class RenderedBlock:
 
     def _render_run(self, options: RenderOptions, state: CommanderState, block: Block) -> Iterator[Strip]:
         card = state.runs.get(block.run_id or "")
-        yield from render_strips(
-            options.app, render_run_heading(block, card, options), options.width, GUTTER_COLUMNS
-        )
+        yield from options.render(render_run_heading(block, card, options))
         if card is not None and card.tree is not None and card.tree.branches:
-            yield from render_strips(
-                options.app, render_run_branches(card, options), options.width, GUTTER_COLUMNS
-            )
+            yield from options.render(render_run_branches(card, options))
         parts = block.parts if options.details else block.parts[-FOLDED_PARTS:]
         if hidden := len(block.parts) - len(parts) + block.dropped_parts:
-            yield from render_strips(
-                options.app, Text(f"  … {hidden} earlier parts", "dim"), options.width, GUTTER_COLUMNS
-            )
+            yield from options.render(Text(f"  … {hidden} earlier parts", "dim"))
         yield from self._render_parts(options, parts)
         yield from self._render_outcome(options, block, card)
 
@@ -117,9 +112,7 @@ class RenderedBlock:
             lines = rendered.draw(options, part)
             if lines and part.name != previous_name:
                 yield Strip([])
-                yield from render_strips(
-                    options.app, Text(f"  {sanitize_text(part.name)}", "cyan"), options.width, GUTTER_COLUMNS
-                )
+                yield from options.render(Text(f"  {sanitize_text(part.name)}", "cyan"))
             elif lines and part.kind not in ("tool", "thought") and part.key != LINE_PART_KEY:
                 yield Strip([])
             previous_name = part.name if lines else previous_name
@@ -128,13 +121,11 @@ class RenderedBlock:
 
     def _render_outcome(self, options: RenderOptions, block: Block, card: RunCard | None) -> Iterator[Strip]:
         """Render the error or result, unless the last part already shows it."""
-        error = card.error if card is not None and card.state in ("failed", "cancelled") else None
+        error = card.failure_text if card is not None and card.state in ("failed", "cancelled") else None
         if error:
             style = "red" if card is not None and card.state == "failed" else "yellow"
             error_text = Text(sanitize_text(truncate_for_screen(error)[0]), style)
-            yield from render_strips(
-                options.app, Padding(error_text, (0, 0, 0, 2)), options.width, GUTTER_COLUMNS
-            )
+            yield from options.render(Padding(error_text, (0, 0, 0, 2)))
         part_texts = [part.text.strip() for part in block.parts if part.kind in ("text", "log")]
         if (
             block.done
@@ -153,7 +144,7 @@ def render_shortened_text(options: RenderOptions, text: str, width: int) -> Iter
     text, more = truncate_for_screen(text)
     yield from render_paragraphs(options.app, text, width, GUTTER_COLUMNS + 2)
     if more:
-        yield from render_strips(options.app, Text(f"  {more}", "dim"), options.width, GUTTER_COLUMNS)
+        yield from options.render(Text(f"  {more}", "dim"))
 
 
 @dataclass(slots=True)
@@ -180,12 +171,7 @@ class RenderedPart:
                 options.app, part.text, options.width - 4, GUTTER_COLUMNS + 4
             )
             return lines
-        return render_strips(
-            options.app,
-            Padding(render_folded_part(part, options.details), (0, 0, 0, 4)),
-            options.width,
-            GUTTER_COLUMNS,
-        )
+        return options.render(Padding(render_folded_part(part, options.details), (0, 0, 0, 4)))
 
 
 def render_folded_part(part: BlockPart, details: bool) -> RenderableType:
@@ -209,6 +195,9 @@ def render_folded_part(part: BlockPart, details: bool) -> RenderableType:
         case "thought":
             head = Text(f"✻ {first}", "dim italic", no_wrap=True, overflow="ellipsis")
             return Text(f"✻ {text}", "dim italic") if details else render_one_line(head, more)
+        case "traceback":
+            head = Text(first, "red", no_wrap=True, overflow="ellipsis")
+            return Group(head, Text(rest, "dim")) if details else render_one_line(head, more)
     lines = text.split("\n")
     if details or len(lines) <= FOLDED_LOG_LINES:
         return Text(text)
@@ -218,9 +207,9 @@ def render_folded_part(part: BlockPart, details: bool) -> RenderableType:
 
 
 def render_one_line(text: Text, more: str) -> RenderableType:
-    grid = Table.grid(expand=True)
-    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    grid.add_column(justify="right", no_wrap=True)
+    from nerve.ui.tree_panel import create_row_grid
+
+    grid = create_row_grid(gap=0)
     grid.add_row(text, Text(more, "dim"))
     return grid
 
@@ -234,10 +223,6 @@ def render_with_number(body: RenderableType, block: Block) -> Table:
     return grid
 
 
-def render_input_block(block: Block) -> Table:
-    return render_hanging_text("❯ ", "bold blue", Text(sanitize_text(block.text), "bold"))
-
-
 def render_hanging_text(mark: str, style: str, text: Text) -> Table:
     """Render a text with a mark and a hanging indent."""
     grid = Table.grid()
@@ -247,20 +232,12 @@ def render_hanging_text(mark: str, style: str, text: Text) -> Table:
     return grid
 
 
-def render_note_block(block: Block) -> RenderableType:
-    if block.kind == "error":
-        return render_hanging_text("✗ ", "red", Text(sanitize_text(block.text), "red"))
-    return render_hanging_text("  ", "dim", Text(sanitize_text(block.text), "dim"))
-
-
 def render_gate_block(block: Block) -> RenderableType:
     """Render a gate as one line: waiting, or with its answer."""
     first = markdown_first_line(block.text)
     name = sanitize_text(block.name)
     if block.done:
-        answer = (
-            f"  {sanitize_text(format_event_value(block.value))}" if block.value is not None else "  closed"
-        )
+        answer = f"  {sanitize_text(format_value(block.value))}" if block.value is not None else "  closed"
         text = Text.assemble(("✓ ", "green"), f"{name}", (answer, "bold"), (f"  {first}", "dim"))
         text.no_wrap, text.overflow = True, "ellipsis"
         return text
@@ -298,17 +275,10 @@ def render_run_heading(block: Block, card: RunCard | None, options: RenderOption
 
 def render_run_branches(card: RunCard, options: RenderOptions) -> RenderableType:
     """Render the tree of a run without its root."""
-    from nerve.ui.tree_panel import tree_rows
+    from nerve.ui.tree_panel import add_rows, create_row_grid  # not needed for the first prompt
 
     assert card.tree is not None
-    root = card.tree.root
-    grid = Table.grid(expand=True, padding=(0, 1))
-    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    grid.add_column(justify="right", no_wrap=True)
-    rows = list(tree_rows(card.tree, root, root.view.tree, "  ", options.now))
-    shown_rows = rows if options.details else rows[-MAX_TREE_LINES:]
-    if len(rows) > len(shown_rows):
-        grid.add_row(Text(f"  … {len(rows) - len(shown_rows)} steps above", "dim"), "")
-    for row in shown_rows:
-        grid.add_row(*row)
+    grid = create_row_grid()
+    rows = list(card.tree.rows(options.now, indent="  "))
+    add_rows(grid, rows, None if options.details else MAX_TREE_LINES, "  … {} steps above")
     return grid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from time import perf_counter
@@ -44,19 +45,17 @@ class ConversationView(LineView, can_focus=True):
     BINDINGS = textual_bindings("stream")
     FOCUS_ON_CLICK = False
 
+    @dataclass
     class Refer(Message):
         """The user inserts a reference to a block."""
 
-        def __init__(self, block: Block) -> None:
-            super().__init__()
-            self.block = block
+        block: Block
 
+    @dataclass
     class Open(Message):
         """The user opens the gate of a block."""
 
-        def __init__(self, block: Block) -> None:
-            super().__init__()
-            self.block = block
+        block: Block
 
     def __init__(self, state: CommanderState, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(id="stream")
@@ -133,15 +132,14 @@ class ConversationView(LineView, can_focus=True):
         self._add_new_blocks()
         first = bisect_right(self.block_ends, self.scroll_y)
         last = bisect_right(self.block_ends, self.scroll_y + self.size.height)
-        visible_blocks = [
-            self.state.blocks[rendered.number - 1] for rendered in self.rendered_blocks[first : last + 1]
-        ]
-        if live_positions := [block.position for block in visible_blocks if self._is_live(block)]:
+        live_positions = []
+        for rendered in self.rendered_blocks[first : last + 1]:
+            block = self.state.blocks[rendered.number - 1]
+            card = self.state.runs.get(block.run_id or "") if block.kind == "run" else None
+            if card is not None and not card.has_ended:
+                live_positions.append(block.position)
+        if live_positions:
             self.draw_changes(live_positions)
-
-    def _is_live(self, block: Block) -> bool:
-        card = self.state.runs.get(block.run_id or "") if block.kind == "run" else None
-        return card is not None and not card.has_ended
 
     def _rendered_of(self, numbers: set[int]) -> Iterable[RenderedBlock]:
         return (

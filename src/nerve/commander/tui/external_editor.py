@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from textual.app import App, SuspendNotSupported
@@ -19,12 +20,14 @@ class EditorFailed(Exception):
 async def edit_in_external_editor(app: App[Any], text: str) -> str:
     """Suspend the app, let the user edit the text in an editor, and return the result."""
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    path = write_temporary_file(text)
+    with tempfile.NamedTemporaryFile("w", prefix="nerve-", suffix=".md", delete=False) as file:
+        file.write(text)
+    path = Path(file.name)
     try:
         with app.suspend():
             process = await asyncio.create_subprocess_exec(*editor, path)
             await process.wait()
-        return await asyncio.to_thread(read_edited_text, path)
+        return (await asyncio.to_thread(path.read_text, errors="replace")).rstrip("\n")
     except SuspendNotSupported:
         raise EditorFailed("This terminal does not support suspending the app for an editor.") from None
     except OSError as error:
@@ -33,15 +36,3 @@ async def edit_in_external_editor(app: App[Any], text: str) -> str:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def write_temporary_file(text: str) -> str:
-    """Write a text to a temporary file and return its path."""
-    with tempfile.NamedTemporaryFile("w", prefix="nerve-", suffix=".md", delete=False) as file:
-        file.write(text)
-    return file.name
-
-
-def read_edited_text(path: str) -> str:
-    with open(path, errors="replace") as file:
-        return file.read().rstrip("\n")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,18 @@ from textual.widgets import Static
 
 from nerve.api.models import GateResponse
 from nerve.commander.core.blocks import is_diff, tool_input_diff
-from nerve.commander.core.gate_selection import AmbiguousAnswer, match_choice
 from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
 from nerve.commander.tui.line_view import LineView, render_strips
-from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview
+from nerve.ui.formatting import format_value
+from nerve.ui.gate_names import (
+    APPROVE_WORDS,
+    REJECT_WORDS,
+    AmbiguousAnswer,
+    gate_display_name,
+    gate_preview,
+    match_choice,
+)
+from nerve.ui.json_forms import form_fields
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -54,12 +62,12 @@ class GateCard(Vertical):
     GateCard > #refused { height: auto; color: $error; display: none; }
     """
 
+    @dataclass
     class Answered(Message):
         """The user answered the gate."""
 
-        def __init__(self, gate: GateResponse, answer: Any) -> None:
-            super().__init__()
-            self.gate, self.answer = gate, answer
+        gate: GateResponse
+        answer: Any
 
     def __init__(self) -> None:
         super().__init__(id="gate")
@@ -90,9 +98,10 @@ class GateCard(Vertical):
             self.gate, self.marked_index, self.shows_all, self.has_mark = gate, 0, False, False
             self.show_refusal("")
             self._show_form()
-        self.border_subtitle = " · ".join(
-            part for part in (format_gate_deadline(gate), position, self.key_hints()) if part
-        )
+        deadline = ""
+        if gate.deadline is not None:
+            deadline = f"until {datetime.fromtimestamp(gate.deadline, UTC).astimezone():%H:%M}"
+        self.border_subtitle = " · ".join(part for part in (deadline, position, self.key_hints()) if part)
         self.display = True
         self.redraw()
 
@@ -108,10 +117,10 @@ class GateCard(Vertical):
     def _show_form(self) -> None:
         """Show the form of the gate; forms of other gates keep their values."""
         gate = self.gate
-        if gate is not None and self.form is None and (schema := gate_form_schema(gate)):
+        if gate is not None and gate.form is not None and self.form is None and form_fields(gate.form):
             from nerve.commander.tui.gate_form import Form
 
-            self.forms[gate.gate_id] = new_form = Form(schema)
+            self.forms[gate.gate_id] = new_form = Form(gate.form)
             self.mount(new_form, before=self.refusal)
         for form in self.forms.values():
             form.display = form is self.form
@@ -221,18 +230,6 @@ class GateCard(Vertical):
         return bool(self.display)
 
 
-def gate_form_schema(gate: GateResponse) -> dict[str, Any] | None:
-    """Return the form schema of a gate; None if it has no fields."""
-    fields = (gate.form or {}).get("properties")
-    return gate.form if isinstance(fields, dict) and fields else None
-
-
-def format_gate_deadline(gate: GateResponse) -> str:
-    if gate.deadline is None:
-        return ""
-    return f"until {datetime.fromtimestamp(gate.deadline, UTC).astimezone():%H:%M}"
-
-
 def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator[RenderableType]:
     """Render the question and the complete action that would run."""
     from nerve.commander.tui.incremental_markdown import render_markdown_if_marked
@@ -251,7 +248,10 @@ def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator
         yield Text(sanitize_text(gate.note), "dim")
     if preview := gate_preview(gate.input_preview):
         yield Text()
-        yield Padding(render_gate_preview(preview, show_all), (0, 0, 0, 2))
+        text = Text(sanitize_text(preview))
+        if is_diff(preview):
+            text = render_diff_excerpt(preview, 0 if show_all else FOLDED_DIFF_LINES)
+        yield Padding(text, (0, 0, 0, 2))
     if action:
         yield Text()
         yield from render_gate_action(action, show_all)
@@ -272,16 +272,10 @@ def render_gate_action(action: dict[str, Any], show_all: bool) -> Iterator[Rende
         yield Padding(render_diff_excerpt(diff, 0 if show_all else FOLDED_DIFF_LINES), (0, 0, 0, 4))
         return
     for name, value in tool_input.items() if isinstance(tool_input, dict) else ():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = format_value(value)
         head = Text.assemble(
             ("  ", ""), (f"{sanitize_text(str(name))}: ", "dim"), sanitize_text(text.split("\n")[0])
         )
         yield head
         if "\n" in text:
             yield Padding(Text(sanitize_text(text.split("\n", 1)[1])), (0, 0, 0, 4))
-
-
-def render_gate_preview(text: str, show_all: bool) -> Text:
-    if is_diff(text):
-        return render_diff_excerpt(text, 0 if show_all else FOLDED_DIFF_LINES)
-    return Text(sanitize_text(text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -11,6 +12,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Checkbox, Input, Label, Select
 
+from nerve.ui.formatting import format_value
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -43,19 +45,17 @@ class Form(VerticalScroll, can_focus=False):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "send", "send", priority=True)]
 
+    @dataclass
     class Filled(Message):
         """The user submitted valid values."""
 
-        def __init__(self, values: dict[str, Any]) -> None:
-            super().__init__()
-            self.values = values
+        values: dict[str, Any]
 
+    @dataclass
     class Wrong(Message):
         """The user submitted an invalid value."""
 
-        def __init__(self, message: str) -> None:
-            super().__init__()
-            self.message = message
+        message: str
 
     def __init__(self, schema: dict[str, Any]) -> None:
         super().__init__()
@@ -86,16 +86,14 @@ class Form(VerticalScroll, can_focus=False):
             markup=False,
         )
         if isinstance(choices := field_schema.get("enum"), list) and choices:
-            pairs = [
-                (sanitize_text(format_field_value(choice)), index) for index, choice in enumerate(choices)
-            ]
+            pairs = [(sanitize_text(format_value(choice)), index) for index, choice in enumerate(choices)]
             chosen = choices.index(default) if default in choices else Select.NULL
             yield Select(pairs, value=chosen, id=id, compact=True, prompt="choose")
             return
         kind: Any = NUMBER_INPUT_TYPES.get(str(field_schema.get("type")), "text")
         hint = str(field_schema.get("type") or "text")
         yield Input(
-            "" if default is None else format_field_value(default),
+            "" if default is None else format_value(default),
             type=kind,
             id=id,
             compact=True,
@@ -150,10 +148,6 @@ class Form(VerticalScroll, can_focus=False):
         if answer is None and name in self.required:
             raise ValueError(f"'{field_schema.get('title') or name}' is required.")
         return answer
-
-
-def format_field_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def parse_field_text(text: str, kind: str, name: str) -> Any:

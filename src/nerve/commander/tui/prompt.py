@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -46,13 +47,13 @@ class PromptArea(TextArea):
     """
     BINDINGS = textual_bindings("prompt")
 
+    @dataclass
     class Entered(Message):
         """The user submitted a line."""
 
-        def __init__(self, text: str, open_gate_id: str | None) -> None:
-            super().__init__()
-            self.text, self.open_gate_id = text, open_gate_id
-            """The text, and the id of the gate that it was typed for."""
+        text: str
+        open_gate_id: str | None
+        """The id of the gate that the line was typed for."""
 
     class Edited(Message):
         """The text changed."""
@@ -123,7 +124,8 @@ class PromptArea(TextArea):
         if self._is_offering_suppressed:
             return
         if self.search_draft is not None:
-            self.popup.offer(history_completions(self.input_history.search(self.text)))
+            lines = self.input_history.search(self.text)
+            self.popup.offer([Completion(line, 0, " ".join(line.split())) for line in lines])
         else:
             self.popup.offer(self.completer(self.text, self.cursor_offset))
 
@@ -292,10 +294,6 @@ def is_complete_command(command: str) -> bool:
     """Return whether a command has no required arguments."""
     known_command = find_command(command[1:])
     return known_command is not None and all(argument.optional for argument in known_command.arguments)
-
-
-def history_completions(lines: Sequence[str]) -> list[Completion]:
-    return [Completion(line, 0, " ".join(line.split())) for line in lines]
 
 
 class PromptBox(Horizontal):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 RunRow = tuple[str, int]
 """A run id and the line of the run; an empty id is a heading."""
 EARLIER_HEADING, BLANK_ROW = -1, -2
+MIN_SUBJECT_CHARS = 12
+"""Characters that what a run waits for leaves to the subject of the run."""
 
 
 class RunList(LineView, can_focus=True):
@@ -41,19 +44,18 @@ class RunList(LineView, can_focus=True):
     ALLOW_SELECT = False
     BINDINGS = textual_bindings("runs")
 
+    @dataclass
     class Looked(Message):
         """The user selected a run."""
 
-        def __init__(self, run_id: str) -> None:
-            super().__init__()
-            self.run_id = run_id
+        run_id: str
 
+    @dataclass
     class Asked(Message):
         """The user requested an action on a run."""
 
-        def __init__(self, run_id: str, action: str) -> None:
-            super().__init__()
-            self.run_id, self.action = run_id, action
+        run_id: str
+        action: str
 
     def __init__(self, state: CommanderState, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(id="runs")
@@ -76,7 +78,7 @@ class RunList(LineView, can_focus=True):
 
     def snapshot(self) -> list[tuple[object, ...]]:
         return [
-            (card.run_id, card.state, len(card.gates), card.label, card.input_preview)
+            (card.run_id, card.state, card.waiting_for, len(card.gates), card.label, card.input_preview)
             for card in self.listed_cards()
         ]
 
@@ -182,9 +184,9 @@ def render_first_row(card: RunCard, width: int, now: datetime) -> Text:
 
 def render_second_row(card: RunCard, width: int) -> Text:
     """Render the subject, cost and waiting state of an open run."""
-    badge = Text("" if card.state == "running" else card.state, "yellow")
-    if waiting := format_waiting_count(card):
-        badge = Text(f"⏸ {waiting}", "bold yellow")
+    badge = Text("" if card.state == "running" else waiting_badge(card, width), "yellow")
+    if gates := format_gate_count(card):
+        badge = Text(f"⏸ {gates}", "bold yellow")
     right = Text("  ").join(part for part in (Text(format_cost(card.usage.cost), "dim"), badge) if part)
     room = max(4, width - 1 - right.cell_len)
     text = Text(f"   {run_subject(card)}", "dim italic" if card.label else "dim")
@@ -192,14 +194,23 @@ def render_second_row(card: RunCard, width: int) -> Text:
     return Text.assemble(text, " ", right)
 
 
+def waiting_badge(card: RunCard, width: int) -> str:
+    """Return the state of a run that is not running, with what it waits for."""
+    text = sanitize_text(card.waiting_for or card.state)
+    room = max(len(card.state), width - MIN_SUBJECT_CHARS)
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
 def run_subject(card: RunCard) -> str:
     """Return the label of a run, or the first words of its input."""
     return sanitize_text(card.label or card.input_preview)
 
 
-def format_waiting_count(card: RunCard) -> str:
-    """Return the number of waiting gates; empty if the run is paused or held instead."""
-    return f"{len(card.gates)} waiting" if card.gates and card.state in ("running", "waiting") else ""
+def format_gate_count(card: RunCard) -> str:
+    """Return the number of open gates; empty if the run is paused or held instead."""
+    if not card.gates or card.state not in ("running", "waiting"):
+        return ""
+    return f"{len(card.gates)} gate{'s' if len(card.gates) > 1 else ''}"
 
 
 class RunLine(Static):
@@ -245,8 +256,8 @@ class RunLine(Static):
         )
         if self.has_namesake(card):
             text.append(f" {card.short_id}", "dim")
-        if waiting := format_waiting_count(card):
-            text.append(f" {waiting}", "bold yellow")
+        if gates := format_gate_count(card):
+            text.append(f" {gates}", "bold yellow")
         elif card.gates:
             text.append(f" {card.state}", "yellow")
         else:

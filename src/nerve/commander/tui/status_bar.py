@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from time import monotonic
+from typing import Literal, NamedTuple
 
 from rich.style import Style
 from rich.text import Text
@@ -21,6 +23,18 @@ HINT_GAP = "  "
 COUNTED_STATES = ("running", "waiting", "paused", "held")
 """States of open runs that are counted."""
 
+QUESTION_TIMEOUT_S = 3.0
+"""Seconds until a question expires."""
+
+
+class PendingQuestion(NamedTuple):
+    """A question that the next key answers."""
+
+    kind: Literal["stop", "clear", "leave"]
+    text: str
+    run_id: str | None
+    expires_at: float
+
 
 class StatusBar(Static):
     """A one-line status bar; a pending question replaces everything else."""
@@ -34,7 +48,7 @@ class StatusBar(Static):
         self.state, self.clock = state, clock or (lambda: datetime.now(UTC))
         self.keymap: Mapping[str, str] = {}
         self.scope = "prompt"
-        self.question = ""
+        self.question: PendingQuestion | None = None
         self.hint = ""
         """The keys of the prompt, if they differ from the defaults."""
 
@@ -44,15 +58,30 @@ class StatusBar(Static):
         card = self.state.focused_run
         return card is not None and card.is_active
 
+    def ask(self, kind: Literal["stop", "clear", "leave"] | None, run_id: str | None = None) -> None:
+        """Ask a question that the next key answers, for a short time; None withdraws it."""
+        card = self.state.runs.get(run_id or "")
+        name = f"{card.name} {card.short_id}" if card is not None else ""
+        texts = {
+            "stop": f"Stop {name}? Enter stops it · Esc keeps it",
+            "clear": "Press Esc again to clear the text",
+            "leave": "Press Ctrl-C again to quit; runs continue",
+        }
+        expires_at = monotonic() + QUESTION_TIMEOUT_S
+        self.question = PendingQuestion(kind, texts[kind], run_id, expires_at) if kind is not None else None
+        self.redraw()
+
     def tick(self) -> None:
-        """Advance the spinner."""
-        if self.is_animated or not self.state.is_connected:
+        """Advance the spinner, or withdraw an expired question."""
+        if self.question is not None or self.is_animated or not self.state.is_connected:
             self.redraw()
 
     def redraw(self) -> None:
         room = max(10, self.app.size.width - 2)
-        if self.question:
-            text = Text(self.question, "bold yellow", no_wrap=True)
+        if self.question is not None and self.question.expires_at < monotonic():
+            self.question = None
+        if self.question is not None:
+            text = Text(self.question.text, "bold yellow", no_wrap=True)
             text.truncate(room, overflow="ellipsis")
             self.update(text, layout=False)
             return
