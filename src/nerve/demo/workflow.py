@@ -29,7 +29,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
         coach = await ctx.run("coach")
         while not coach["success"] and version < len(VERSIONS):
             version += 1
-            await ctx.run("dev", {"version": version, "told": coach["output"]})
+            await ctx.run("dev", {"version": version, "told": coach.output})
             coach = await ctx.run("coach")
 
         review = await ctx.run("reviewer")
@@ -41,7 +41,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
             return {"success": answer == "approve", "rounds": outer}
 
         version = min(version + 1, len(VERSIONS))
-        await ctx.run("dev", {"version": version, "told": review["output"]})
+        await ctx.run("dev", {"version": version, "told": review.output})
 
     return {"success": False, "reason": "max_rounds", "rounds": MAX_ROUNDS}
 

@@ -12,9 +12,9 @@ ALLOWED_VARIABLES = frozenset({"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER",
 
 def child_env(extra: Mapping[str, str]) -> dict[str, str]:
     """Return the allowed variables of this process, the owner variable, and `extra`."""
-    allowed = {name: value for name, value in os.environ.items() if _is_allowed(name)}
+    allowed = {
+        name: value
+        for name, value in os.environ.items()
+        if (name in ALLOWED_VARIABLES or name.startswith("LC_"))
+    }
     return {**allowed, **owner_variable(), **extra}
-
-
-def _is_allowed(name: str) -> bool:
-    return name in ALLOWED_VARIABLES or name.startswith("LC_")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import codecs
 import io
-import os
 from collections.abc import Callable, Iterator
-from typing import IO
 
-READ_BYTES = 32 * 1024
 DECODE_BYTES = 1024 * 1024
 
 
@@ -61,51 +58,40 @@ class HeadAndTail:
         return text.getvalue()
 
 
-class OutputCapture:
-    """The read end of a pipe; `on_error` gets an exception of `on_output`, which is not called again."""
+class OutputCapture(asyncio.Protocol):
+    """One output stream: what is kept of it, and a callback that receives it as text.
 
-    def __init__(
-        self,
-        pipe: IO[bytes],
-        name: str,
-        keep: int,
-        on_output: Callable[[str, str], None] | None,
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pipe, self._name, self._on_error = pipe, name, on_error
-        self._on_output = on_output
+    `closed` is done at the end of the stream, or when the callback raised `error`, after which it is not
+    called again.
+    """
+
+    def __init__(self, name: str, keep: int, on_output: Callable[[str, str], None] | None) -> None:
+        self._name, self._on_output = name, on_output
         self._decoder = _make_decoder()
         self.captured = HeadAndTail(keep)
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-        os.set_blocking(pipe.fileno(), False)
-        self._loop.add_reader(pipe.fileno(), self._on_readable)
+        self.error: Exception | None = None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _on_readable(self) -> None:
-        try:
-            data = os.read(self._pipe.fileno(), READ_BYTES)
-        except BlockingIOError:
-            return
+    def data_received(self, data: bytes) -> None:
         self.captured.add(data)
         self._forward(data)
-        if not data:
-            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forward(b"")
+        self._set_closed()
 
     def _forward(self, data: bytes) -> None:
         if self._on_output is None:
             return
-        text = self._decoder.decode(data, not data)
         try:
-            if text:
+            if text := self._decoder.decode(data, not data):
                 self._on_output(self._name, text)
         except Exception as error:
-            self._on_output = None
-            self._on_error(error)
+            self._on_output, self.error = None, error
+            self._set_closed()
 
-    def close(self) -> None:
+    def _set_closed(self) -> None:
         if not self.closed.done():
-            self._loop.remove_reader(self._pipe.fileno())
-            self._pipe.close()
             self.closed.set_result(None)
 
 

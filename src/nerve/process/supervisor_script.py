@@ -16,7 +16,7 @@ import time
 
 Order = tuple[
     list[bytes], list[tuple[bytes, bytes]], bytes | None, float, int
-]  # as command_runner encodes it
+]  # as supervised_process encodes it
 HAS_SUBREAPER = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # Linux, with /proc
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_OPEN_FILES = 4096

@@ -12,7 +12,7 @@ from nerve.core.limits import BUDGET_FIELDS, Limits
 from nerve.core.suggest import did_you_mean_hint
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.json_reader import parse_located_json
-from nerve.text.source import InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+from nerve.text.source import Diagnostics, InvalidDefinition, LocatedList, LocatedMap, Position, Problem
 
 CONFIG_FILE = ".nerve/config.json"
 EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
@@ -57,6 +57,8 @@ class Config:
     """Daily budget of all runs together."""
     router: LocatedName | None = None
     """The agent or provider that routes messages to workflows; None routes by keywords."""
+    max_connections: int = 4096
+    """Maximum number of connections to the server; a sixteenth of them is reserved for the Unix socket."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -99,11 +101,8 @@ def read_config(text: str, file: str = CONFIG_FILE) -> Config:
     return ConfigReader(file).parse(parse_located_json(text, file))
 
 
-class ConfigReader:
+class ConfigReader(Diagnostics):
     """Parses one configuration and collects its problems."""
-
-    def __init__(self, file: str) -> None:
-        self.file, self.problems = file, list[Problem]()
 
     def parse(self, source: Any) -> Config:
         values: dict[str, Any] = {}
@@ -114,8 +113,7 @@ class ConfigReader:
                 values[key] = self.parse_folder(value, position)
             else:
                 values[key] = getattr(self, key)(value, position)
-        if self.problems:
-            raise InvalidDefinition(self.problems)
+        self.raise_if_any()
         return Config(**values)
 
     def workflows(self, source: Any, position: Position) -> Mapping[str, WorkflowSettings]:
@@ -134,7 +132,7 @@ class ConfigReader:
         entries = self.known_entries(source, "'slots'", None, position)
         for name, value, at in entries:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                self.add_problem(at, f"slots of '{name}' must be an integer of at least 1")
+                self.add(at, f"slots of '{name}' must be an integer of at least 1")
         return MappingProxyType({name: value for name, value, _ in entries})
 
     def budget(self, source: Any, position: Position) -> Mapping[str, float]:
@@ -143,14 +141,20 @@ class ConfigReader:
             try:
                 Limits.of({name: value})
             except (TypeError, ValueError):
-                self.add_problem(at, f"{name} of the budget must be a non-negative number")
+                self.add(at, f"{name} of the budget must be a non-negative number")
         return MappingProxyType({name: value for name, value, _ in entries})
 
     def router(self, value: Any, position: Position) -> LocatedName:
         if not isinstance(value, str) or not value.strip():
-            self.add_problem(position, "router must be the name of an agent or a provider")
+            self.add(position, "router must be the name of an agent or a provider")
             return LocatedName("", position)
         return LocatedName(value.strip(), position)
+
+    def max_connections(self, value: Any, position: Position) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 16 <= value <= 65_536:
+            self.add(position, "max_connections must be an integer from 16 to 65536")
+            return 16
+        return value
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"
@@ -167,7 +171,7 @@ class ConfigReader:
     ) -> list[tuple[str, Any, Position]]:
         """Return the entries with known keys; report the others."""
         if not isinstance(source, LocatedMap):
-            self.add_problem(
+            self.add(
                 getattr(source, "position", None) or position,
                 f"{what[:1].upper()}{what[1:]} must be an object",
             )
@@ -176,7 +180,7 @@ class ConfigReader:
         for key, value in source.items():
             if keys is not None and key not in keys:
                 fix = f"Valid keys: {', '.join(keys)}."
-                self.add_problem(
+                self.add(
                     source.key_positions[key],
                     f"Unknown key '{key}' in {what}{did_you_mean_hint(key, keys)}",
                     fix,
@@ -187,30 +191,21 @@ class ConfigReader:
 
     def parse_flag(self, value: Any, position: Position, what: str) -> bool:
         if not isinstance(value, bool):
-            self.add_problem(position, f"{what} must be true or false")
+            self.add(position, f"{what} must be true or false")
         return value is True
 
     def parse_folder(self, value: Any, position: Position) -> str:
         """Return a folder name; report one that could be outside the project."""
         if not isinstance(value, str) or not value.strip():
-            self.add_problem(position, "workflows_dir must be the name of a folder")
+            self.add(position, "workflows_dir must be the name of a folder")
             return ""
         parts = value.replace("\\", "/").split("/")
         if ".." in parts or parts[0] == "" or parts[0].startswith("~") or ":" in parts[0]:
-            self.add_problem(position, f"workflows_dir '{value[:80]}' must be a folder inside the project")
+            self.add(position, f"workflows_dir '{value[:80]}' must be a folder inside the project")
         return value
 
     def parse_names(self, value: Any, position: Position, what: str) -> tuple[str, ...]:
         if not isinstance(value, LocatedList) or not all(isinstance(name, str) for name in value):
-            self.add_problem(position, f"visible_to of {what} must be a list of workflows")
+            self.add(position, f"visible_to of {what} must be a list of workflows")
             return ()
         return tuple(value)
-
-    def add_problem(self, position: Position | None, message: str, fix: str = "") -> None:
-        self.problems.append(Problem(self.file, position or Position(), message, fix))
-        if len(self.problems) >= MAX_CONFIG_PROBLEMS:
-            raise InvalidDefinition(self.problems)
-
-
-MAX_CONFIG_PROBLEMS = 50
-"""Parsing stops after this many problems."""

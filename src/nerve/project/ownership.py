@@ -49,9 +49,20 @@ def state_folder() -> Path:
     for folder in _state_homes():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_folder(folder)
+            status = folder.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                raise PermissionError(errno.EPERM, "Other users can write to it", str(folder))
             if not (folder / KEY_FILE_NAME).exists():
-                _make_key(folder)
+                # Create the key atomically, so that two concurrent processes use the same one.
+                new = folder / f"{KEY_FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}"
+                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                    file.write(os.urandom(KEY_BYTES).hex())
+                try:
+                    # A link fails if another process was faster; a rename would replace its key.
+                    with contextlib.suppress(FileExistsError):
+                        os.link(new, folder / KEY_FILE_NAME)
+                finally:
+                    new.unlink()
         except OSError as error:
             problem = problem or error
         else:
@@ -68,25 +79,6 @@ def _state_homes() -> Iterator[Path]:
         with contextlib.suppress(RuntimeError):  # no $HOME, and no passwd entry of the user
             yield Path.home() / ".local" / "state" / "nerve"
     yield temporary_folder() / f"nerve-{os.getuid()}-state"
-
-
-def _check_folder(folder: Path) -> None:
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "Other users can write to it", str(folder))
-
-
-def _make_key(folder: Path) -> None:
-    """Create the key atomically, so that two concurrent processes use the same one."""
-    new = folder / f"{KEY_FILE_NAME}.{os.getpid()}.{os.urandom(4).hex()}"
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(os.urandom(KEY_BYTES).hex())
-    try:
-        # A link fails if another process was faster; a rename would replace its key.
-        with contextlib.suppress(FileExistsError):
-            os.link(new, folder / KEY_FILE_NAME)
-    finally:
-        new.unlink()
 
 
 def signature_of(*parts: object) -> bytes:

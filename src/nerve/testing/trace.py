@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from nerve.core.events import WorkflowEvent
+from nerve.core.events import STEP_SETTLED_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 
-START_EVENTS = ("node_started", "step_started")
-END_EVENTS = ("node_completed", "node_error", "node_timeout", "step_completed", "step_failed")
 REQUEST_KEYS = frozenset({"prompt", "resume", "model", "cwd", "artifacts"})
 """The keys of an agent request; of these, only the prompt comes from the workflow."""
 
@@ -38,20 +36,20 @@ class TraceBuilder:
         open_entries: dict[str, TraceEntry] = {}
         for event in events:
             data = event.data
-            if event.event_type in START_EVENTS:
+            if event.event_type in STEP_START_EVENTS:
                 if self._children is not None and "child" in data:
                     entries += self.build(self._children(data["child"]))
                 elif not (data.get("control") or is_internal_leaf(data["node_id"])):
                     entry = {"call": data["node_id"], "input": leaf_input(data.get("input"))}
                     entries.append(open_entries.setdefault(event.path, entry))
-            elif event.event_type in END_EVENTS and event.path in open_entries:
+            elif event.event_type in STEP_SETTLED_EVENTS and event.path in open_entries:
                 open_entries.pop(event.path).update(call_outcome(data))
-            elif event.event_type == "gate_waiting":
+            elif event.event_type == WorkflowEventType.GATE_WAITING:
                 open_entries[event.path] = {"gate": data["prompt"]}
                 entries.append(open_entries[event.path])
-            elif event.event_type == "gate_answered" and event.path in open_entries:
+            elif event.event_type == WorkflowEventType.GATE_ANSWERED and event.path in open_entries:
                 open_entries.pop(event.path)["answer"] = data["answer"]
-            elif event.event_type == "gate_timeout" and event.path in open_entries:
+            elif event.event_type == WorkflowEventType.GATE_TIMEOUT and event.path in open_entries:
                 open_entries.pop(event.path)["timed_out"] = True
         return entries
 
