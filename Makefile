@@ -88,6 +88,7 @@ check: env
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_language.py
 
@@ -96,10 +97,10 @@ format: env
 	$(BIN)/ruff check --fix
 
 schemas: env
-	$(BIN)/python -m nerve.spec.json_schemas
+	$(BIN)/python -m nerve.notations.json_schemas
 
 bench: env
 	$(BIN)/python -m bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(DEMO_VENV) $(DOCS_VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO_VENV) $(DOCS_VENV) .venv-peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,7 @@
-"""`python -m bench [NAME …] [--rounds N] [--json]`: Nerve beside the limit, as ratios."""
+"""`python -m bench [NAME …] [--rounds N] [--json]`: Nerve beside the limit, as ratios.
+
+`python -m bench peers` compares Nerve with other libraries, which it installs first.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,22 @@ from bench import (
     commander,
     declarative,
     expression,
+    gates,
     growth,
     http,
     replay,
+    size,
+    store,
     w1_sequence,
     w2_crowd,
     w3_gate,
     w4_restart,
     w5_parked,
     w6_import,
+    watchers,
 )
 from bench.measure import Line, measure_sync_ms, temporary_folder
+from bench.peers.comparison import compare_peers
 
 WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "W1": w1_sequence.measure,
@@ -37,18 +45,28 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "W5": w5_parked.measure,
     "W6": w6_import.measure,
     "growth": growth.measure,
+    "gates": gates.measure,
+    "size": size.measure,
     "replay": replay.measure,
+    "store": store.measure,
     "expr": expression.measure,
     "spec": declarative.measure,
     "http": http.measure,
+    "watch": watchers.measure,
     "tui": commander.measure,
 }
+PEERS = "peers"
+"""Not part of a run of all workloads, because it installs other libraries."""
 MIN_ROUNDS = 5
+DEFAULT_ROUNDS = 9
 ROW = "{:<7} {:<78} {:>9} {:>9} {:<13} {:>6}  {:<18} {}"
 
 
 def main() -> None:
     options = parse_options(sys.argv[1:])
+    if options.workloads == [PEERS]:
+        compare_peers(options.rounds or MIN_ROUNDS, as_json=options.json)
+        return
     with temporary_folder() as directory:
         lines: list[Line] = []
         if not options.json:
@@ -58,7 +76,7 @@ def main() -> None:
                 sep="\n",
             )
         for name in options.workloads or WORKLOADS:
-            for line in WORKLOADS[name](options.rounds, directory):
+            for line in WORKLOADS[name](options.rounds or DEFAULT_ROUNDS, directory):
                 lines.append(line)
                 if not options.json:
                     print(format_line(line), flush=True)
@@ -69,26 +87,32 @@ def main() -> None:
 
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
-    names = {name.lower(): name for name in WORKLOADS}
+    names = {name.lower(): name for name in (*WORKLOADS, PEERS)}
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
         "workloads",
         nargs="*",
         metavar="NAME",
         type=lambda name: names.get(name.lower(), name),
-        help=f"workloads to run, from {', '.join(WORKLOADS)}; default: all",
+        help=f"workloads to run, from {', '.join(WORKLOADS)}; default: all of these. "
+        f"Or '{PEERS}': W1, W2, W3 and W5 beside Burr, LangGraph and DBOS",
     )
     parser.add_argument(
-        "--rounds", type=int, default=9, help="number of rounds in which Nerve and the limit alternate"
+        "--rounds",
+        type=int,
+        help="number of rounds in which the subjects alternate; "
+        f"default: {DEFAULT_ROUNDS}, and {MIN_ROUNDS} for '{PEERS}'",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    if options.rounds < MIN_ROUNDS:
+    if options.rounds is not None and options.rounds < MIN_ROUNDS:
         parser.error(
             f"Fewer than {MIN_ROUNDS} rounds are not meaningful on a machine that runs other programs"
         )
-    if unknown := [name for name in options.workloads if name not in WORKLOADS]:
-        parser.error(f"Unknown workload: {', '.join(unknown)}. Choose from {', '.join(WORKLOADS)}.")
+    if PEERS in options.workloads and len(options.workloads) > 1:
+        parser.error(f"'{PEERS}' runs alone, because it prints another table")
+    if unknown := [name for name in options.workloads if name not in (*WORKLOADS, PEERS)]:
+        parser.error(f"Unknown workload: {', '.join(unknown)}. Choose from {', '.join((*WORKLOADS, PEERS))}.")
     return options
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import apsw
+from typing import TYPE_CHECKING, Any
 
 from nerve.errors import StoreError
-from nerve.store.port import Append, RunRow
+from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
 from nerve.store.sqlite_connection import create_store_file, open_writer
-from nerve.store.statements import statement_for_rows
+
+if TYPE_CHECKING:
+    import apsw
 
 Statement = tuple[str, list[Any]]
 Commit = list[Statement]
@@ -37,37 +38,20 @@ class RecordingStore:
         return getattr(self._store, name)
 
 
-def read_hashes(file: Path) -> dict[tuple[str, int], bytes]:
-    """Return the stored hash of each event, so that the limit does not compute it."""
-    db = apsw.Connection(str(file))
-    hashes = {(run, seq): hash for run, seq, hash in db.execute("SELECT run, seq, hash FROM events")}
-    db.close()
-    return hashes
-
-
-def build_commit(batch: Iterable[Append], known: dict[tuple[str, int], bytes]) -> Commit:
-    """Return the statements that write a batch, with flat lists of values."""
-    events: list[Any] = []
-    runs: list[Any] = []
-    definitions: list[Any] = []
-    for part in batch:
-        for row in part.rows:
-            events += (part.run, *row, known[part.run, row.seq])
-        if part.row is not None:
-            runs += (*part.row, part.rows[-1].seq)
-        if part.definition is not None:
-            definitions += part.definition
-    width = len(RunRow._fields) + 1
-    parts = (
-        ("insert_events", 8, events),
-        ("upsert_runs", width, runs),
-        ("insert_definitions", 5, definitions),
-    )
-    return [
-        (statement_for_rows(name, width, len(values) // width), values)
-        for name, width, values in parts
-        if values
-    ]
+def build_commits(file: Path, batches: Iterable[Sequence[Append]]) -> list[Commit]:
+    """Return the statements that the store executes for each batch, written to a new file."""
+    commits: list[Commit] = []
+    with closing(SqliteStore(file)) as store:
+        db = store._writer._db
+        assert db is not None
+        db.set_exec_trace(lambda cursor, text, values: commits[-1].append((text, values)) or True)
+        for batch in batches:
+            commits.append([])
+            store.append(batch)
+            # Without those that begin and end the transaction.
+            commits[-1] = [(text, list(values)) for text, values in commits[-1] if values is not None]
+        db.set_exec_trace(None)
+    return commits
 
 
 def execute_commit(db: apsw.Connection, commit: Commit) -> None:

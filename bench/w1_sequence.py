@@ -43,8 +43,7 @@ def record_commits(directory: Path, steps: int) -> list[bare.Commit]:
     with temporary_folder(directory) as run_directory:
         store = bare.RecordingStore(run_directory / "recorded.db")
         asyncio.run(run_steps(store, steps))
-        hashes = bare.read_hashes(run_directory / "recorded.db")
-        return [bare.build_commit(batch, hashes) for batch in store.batches]
+        return bare.build_commits(run_directory / "again.db", store.batches)
 
 
 def measure(rounds: int, directory: Path) -> list[Line]:

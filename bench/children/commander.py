@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api.models import EventResponse, RunResponse
+from nerve.commander.controller import CommanderController
 from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.app import CommanderApp
-from nerve.commander.workflow_controller import WorkflowController
 
 TURNS, CHUNKS, RUNS = 20, 200, 200
 CHUNK_INTERVAL_S = 0.002
@@ -29,7 +29,7 @@ TEXT = [
 ]
 
 
-class StubController(WorkflowController):
+class StubController(CommanderController):
     """A controller that receives its events from this script."""
 
     def __init__(self) -> None:

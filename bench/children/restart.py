@@ -19,6 +19,7 @@ import apsw  # noqa: E402
 import nerve.engine.local_engine  # noqa: E402
 import nerve.store.sqlite  # noqa: E402, F401
 from nerve import ExecutionContext, FunctionNode, Session, Workflow, WorkflowContext  # noqa: E402
+from nerve.store.stored_rows import restore_data  # noqa: E402
 
 IMPORT_SECONDS = time.perf_counter() - began_import
 FILE, STEPS, MODE, BEGAN = sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
@@ -53,8 +54,10 @@ async def resume() -> None:
 
 
 def read_journal() -> None:
-    for (data,) in apsw.Connection(FILE).execute("SELECT data FROM events ORDER BY run, seq"):
-        json.loads(data)
+    statement = "SELECT data, first_data FROM events ORDER BY journal, seq"
+    for data, first_data in apsw.Connection(FILE).execute(statement):
+        json.loads(restore_data(data))
+        json.loads(restore_data(first_data or "{}"))
     print_and_exit()
 
 
