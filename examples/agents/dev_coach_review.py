@@ -57,7 +57,7 @@ async def dev_coach_review(ctx: WorkflowContext) -> dict[str, Any]:
         for _ in range(MAX_TRIES):
             if coach["success"]:
                 break
-            await develop(ctx, f"The tests fail. Fix the code, not the tests:\n\n{coach['output']}")
+            await develop(ctx, f"The tests fail. Fix the code, not the tests:\n\n{coach.output}")
             coach = await ctx.run("coach")
         if not coach["success"]:
             return {"success": False, "reason": "the tests fail", "rounds": round}
