@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Use the same examples every time, so that a failure points to the change. `make test-full` draws new ones.
-# A loaded machine is not a failure: without the check, slow generation only takes longer.
+# A loaded machine is not a failure: without these checks, a slow example only takes longer.
 settings.register_profile(
-    "same", derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 

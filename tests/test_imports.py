@@ -88,6 +88,46 @@ def test_opening_a_sqlite_session_loads_the_database(tmp_path):
     assert "nerve.store.sqlite" in modules
 
 
+def loaded_by_command(*arguments: str, folder) -> set[str]:
+    """Return the packages that a `nerve` command has loaded when it ends."""
+    code = f"""
+import os, runpy
+os.chdir({str(folder)!r})
+sys.argv = ["nerve", *{arguments!r}]
+try:
+    runpy.run_module("nerve", run_name="__main__")
+except SystemExit as end:
+    assert not end.code, end.code
+"""
+    return {name.split(".")[0] for name in loaded(code)}
+
+
+ENGINE_AND_SCREENS = HEAVY | {"asyncio", "jsonschema", "re2", "tree_sitter"}
+
+
+def test_the_version_is_printed_without_the_parser(tmp_path):
+    assert not loaded_by_command("version", folder=tmp_path) & ENGINE_AND_SCREENS
+
+
+def test_the_help_loads_neither_the_engine_nor_markdown(tmp_path):
+    allowed = {"cyclopts", "rich"}
+    packages = loaded_by_command("--help", folder=tmp_path)
+    assert not packages & (ENGINE_AND_SCREENS - allowed | {"markdown_it"})
+
+
+@pytest.mark.parametrize("command", ["gates", "events x", "check"])
+def test_a_command_loads_no_screens_server_or_agents(command, tmp_path):
+    code = f"""
+import os
+os.chdir({str(tmp_path)!r})
+from nerve.cli import execute_command_line
+execute_command_line({command.split()!r})
+"""
+    packages = {name.split(".")[0] for name in loaded(code)}
+    allowed = {"cyclopts", "pydantic"} | ({"yaml"} if command == "check" else set())
+    assert not packages & (HEAVY - allowed | {"jsonschema", "re2", "tree_sitter"})
+
+
 def test_an_unknown_public_name_is_an_attribute_error():
     import nerve
 

@@ -1,10 +1,13 @@
-"""The import contracts of pyproject.toml."""
+"""The import contracts of pyproject.toml, and who changes the state of a run."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from nerve.core.workflow.run import RunState
 
 ROOT = Path(__file__).parent.parent
 CONTRACT = """
@@ -54,3 +57,48 @@ def test_a_forbidden_import_is_detected(tmp_path: Path, file: str, line: str) ->
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     done = lint(tmp_path / "pyproject.toml", source)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+COLLECTION_CHANGES = {"append", "clear", "pop", "remove", "update"}
+STATE_CHANGES = {name for name in dir(RunState) if name[0] != "_"} - {"gates", "wait_for_change"}
+
+
+def changes_of_run_state(code: str) -> list[str]:
+    """Return what the code assigns to or calls to change a part of a `run_state`."""
+    changed: list[ast.expr] = []
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                changed += targets
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                changed.append(target)
+            case ast.Call(func=ast.Attribute(attr=method)) if method in COLLECTION_CHANGES | STATE_CHANGES:
+                changed.append(node.func)
+    parts = [part for target in changed for part in ast.walk(target) if isinstance(part, ast.Attribute)]
+    return [ast.unparse(part) for part in parts if ast.unparse(part.value).endswith("run_state")]
+
+
+def test_only_the_engine_changes_the_state_of_a_run() -> None:
+    assert {"set_held", "close_gate", "mark_ended"} <= STATE_CHANGES
+    found = {
+        f"{file.relative_to(ROOT)}: {change}"
+        for file in (ROOT / "src").rglob("*.py")
+        if "engine" not in file.parts
+        for change in changes_of_run_state(file.read_text())
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "run.run_state.status = held",
+        "self.run_state.children['/call'] = child",
+        "del run.run_state.gates[path]",
+        "run.run_state.error, other = 1, 2",
+        "run.run_state.gates.pop(path)",
+        "run.run_state.set_held(data)",
+    ],
+)
+def test_a_change_of_the_state_of_a_run_is_detected(statement: str) -> None:
+    assert changes_of_run_state(statement)

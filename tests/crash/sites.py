@@ -95,8 +95,8 @@ def settled(file: Path) -> dict[tuple[str, str], int]:
     """Return the settled paths of all runs, and how often each is settled."""
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
     found: dict[tuple[str, str], int] = {}
-    if connection.execute("select 1 from sqlite_schema where name = 'events'").get:
-        for run, path in connection.execute("select run, path from events where settles is not null"):
+    if connection.execute("select 1 from sqlite_schema where name = 'journal'").get:
+        for run, path in connection.execute("select run, path from journal where settles is not null"):
             found[(run, path)] = found.get((run, path), 0) + 1
     assert connection.pragma("integrity_check") == "ok"
     connection.close()
@@ -105,7 +105,7 @@ def settled(file: Path) -> dict[tuple[str, str], int]:
 
 def events(file: Path) -> list[tuple[str, str]]:
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
-    rows = list(connection.execute("select type, data from events"))
+    rows = list(connection.execute("select type, data from journal"))
     connection.close()
     return rows
 

@@ -43,7 +43,7 @@ def test_the_page_for_python_scripts_shows_every_pattern_before_and_after() -> N
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_command_named_exists(path: Path) -> None:
-    from nerve.cli import app
+    from nerve.cli.parser import app
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     code = code_of(path.read_text(encoding="utf-8"))

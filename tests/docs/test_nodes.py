@@ -40,11 +40,12 @@ def written_default(model: type[models.SpecModel], key: str) -> str:
     field = model.model_fields[key]
     if field.is_required():
         return "required"
-    if field.default is None or isinstance(field.default, models.SpecModel):
+    default = field.get_default(call_default_factory=True)
+    if default is None or isinstance(default, models.SpecModel):
         return "none"
-    if field.default in ("", [], {}):
+    if default in ("", [], {}):
         return "empty"
-    return f"`{field.default if isinstance(field.default, str) else json.dumps(field.default)}`"
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
 def expected(model: type[models.SpecModel], without: set[str]) -> dict[str, str]:

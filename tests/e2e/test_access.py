@@ -18,7 +18,8 @@ from api.test_queries import INJECTIONS
 from e2e.invariants import written_down
 from e2e.world import World, ask, at_most
 from nerve.api import OPERATIONS
-from nerve.server.auth import ALLOWED_SCOPES, Auth
+from nerve.api.permissions import ALLOWED_SCOPES
+from nerve.server.auth import Auth
 from server.test_access import GUARDED, MATRIX, TABLE, body, path_of
 from spec.hostile import definitions
 

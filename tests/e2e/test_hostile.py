@@ -23,6 +23,8 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(
         tmp_path_factory.mktemp("troubled"), {"nerve.server.http_connection.HEAD_TIMEOUT_S": HEAD_SECONDS}
     )
+    (made.folder / ".nerve").mkdir()
+    (made.folder / ".nerve/config.json").write_text('{"max_connections": 256}')
     made.start()
     yield made
     closed(made)

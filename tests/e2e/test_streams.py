@@ -216,11 +216,11 @@ async def seen_until_killed(
 async def test_many_idle_streams_receive_heartbeats(
     make: Callable[..., World], streams: int, sockets: int, polls: int, seconds: float
 ) -> None:
-    """For a minute in the full figures, not for ten; more connections are allowed there than are by default.
+    """For a minute in the full figures, not for ten.
 
     Heartbeats come every 15 s, and whoever is gone without a word is forgotten within 60 s.
     """
-    world = make(otherwise={"nerve.server.http_connection.MAX_CONNECTIONS": 2000})
+    world = make()
     async with contextlib.AsyncExitStack() as open_ones, world.client(at_once=2000) as client:
         [run] = [await client.start("ask", wait=True)]
         texts = [bytearray() for _ in range(streams)]

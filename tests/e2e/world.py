@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
 
 TESTS = Path(__file__).parents[1]
 FLOWS = Path(__file__).with_name("flows.py")
@@ -143,17 +143,13 @@ class World:
         return Asking(http, self.acked)
 
     @contextlib.asynccontextmanager
-    async def lines(self, scope: str = "admin") -> AsyncIterator[Lines]:
-        """The commands as lines of JSON, over the Unix socket."""
-        reader, writer = await asyncio.open_unix_connection(self.about["socket"], limit=2**22)
-        said = Lines(reader, writer, self.acked)
-        try:
-            assert (await said.say({"token": self.token(scope)}))["success"]
-            yield said
-        finally:
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
+    async def unix_commands(self, scope: str = "admin") -> AsyncIterator[UnixCommands]:
+        """Operations over a WebSocket on the Unix socket."""
+        headers = {"authorization": f"Bearer {self.token(scope)}"}
+        async with unix_connect(
+            self.about["socket"], "ws://localhost/ws", additional_headers=headers
+        ) as socket:
+            yield UnixCommands(socket, self.acked)
 
     def dial(self, scope: str | None = "admin", **options: Any) -> connect:
         headers = {"authorization": f"Bearer {self.token(scope)}"} if scope else {}
@@ -229,27 +225,22 @@ class Asking:
 
 
 @dataclass
-class Lines:
-    """One connection that speaks lines of JSON."""
+class UnixCommands:
+    """One WebSocket on the Unix socket, with one operation at a time."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    socket: ClientConnection
     acked: Acked
-
-    async def say(self, said: dict[str, Any]) -> dict[str, Any]:
-        self.writer.write(json.dumps(said).encode() + b"\n")
-        told: dict[str, Any] = json.loads(await self.reader.readline())
-        return told
 
     async def answer(
         self, run: dict[str, Any], answer: Any = "yes", key: str | None = None
     ) -> dict[str, Any]:
         gate = run["gates"][0]["gate_id"]
-        params = {"run_id": run["run_id"], "gate_id": gate, "answer": answer, "key": key}
-        told = await self.say({"type": "answer_gate", "params": params})
-        if told["success"]:
-            self.acked.answers.append({"run_id": run["run_id"], "gate_id": gate, "answer": answer})
-        return told
+        keys = {} if key is None else {"key": key}
+        told = await ask(self.socket, "answer", run=run["run_id"], gate=gate, answer=answer, **keys)
+        if "result" not in told:
+            return {"success": False, **told["error"]}
+        self.acked.answers.append({"run_id": run["run_id"], "gate_id": gate, "answer": answer})
+        return {"success": True, "result": told["result"]}
 
 
 async def ask(socket: ClientConnection, op: str, id: Any = 1, **args: Any) -> Any:

@@ -1,0 +1,43 @@
+"""What type checkers see of typed steps and workflows; `make check` runs mypy over this file."""
+
+from collections.abc import Awaitable
+from typing import assert_type
+
+from nerve import Session, WorkflowContext, WorkflowRun
+
+session = Session()
+
+
+class Order: ...
+
+
+class Receipt: ...
+
+
+@session.step
+async def charge(order: Order, amount: int = 1) -> Receipt:
+    return Receipt()
+
+
+@session.step(timeout=5)
+def count(order: Order) -> int:
+    return 1
+
+
+@session.workflow
+async def fulfil(ctx: WorkflowContext, order: Order, times: int = 1) -> Receipt:
+    assert_type(charge(order, amount=3), Awaitable[Receipt])
+    assert_type(await count(order), int)
+    charge("x")  # type: ignore[arg-type]
+    charge(order, amounts=3)  # type: ignore[call-arg]
+    return await charge(order)
+
+
+async def start() -> None:
+    run = await session.start(fulfil, Order(), {"times": 3}, label="first")
+    assert_type(run, WorkflowRun[Receipt])
+    assert_type(await run.wait(), Receipt)
+    assert_type(run.result, Receipt | None)
+    await session.start(fulfil, "not an order")  # type: ignore[arg-type]
+    by_name = await session.start("fulfil", {"sku": "tea"})
+    by_name.state.value.upper()
