@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import UnionType
 from typing import Any
 
 from nerve.core.json_codec import decode_json, encode_json
+from nerve.lazy_dataclass import dataclass
 
 TEXT_KEYS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback")
 TYPED_KEYS: Mapping[str, type | UnionType] = {

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.core.runtime import SteeringQueue
 from nerve.core.safe_path import resolve_inside
+from nerve.lazy_dataclass import dataclass
 
 INTERRUPTED_PROMPT = (
     "You were interrupted before you finished. Continue your task; if it is already done, give your final"

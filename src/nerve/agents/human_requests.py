@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nerve.agents.permissions import Permissions, escape_control_characters, format_permission_question
@@ -15,6 +15,7 @@ from nerve.core.json_codec import replace_invalid_text
 from nerve.core.json_diagnostics import replace_surrogates
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.runtime import GateWait
+from nerve.lazy_dataclass import dataclass
 
 ASK_HUMAN_DESCRIPTION = "Ask the person you work for when only they can decide. Waits until they answer."
 ASK_HUMAN_SCHEMA = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from nerve.agents.tool_patterns import ToolUse, encode_tool_input, pattern_allows, pattern_forbids
+from nerve.lazy_dataclass import dataclass
 
 Verdict = Literal["allow", "ask", "deny"]
 PATTERN_LISTS = ("allow", "ask", "deny")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, Protocol
 
 from nerve.agents.permissions import PermissionRule, Permissions
 from nerve.agents.tool_patterns import ToolUse
 from nerve.errors import NerveError
+from nerve.lazy_dataclass import dataclass
 
 NO_PERMISSIONS = Permissions()
 

@@ -10,12 +10,14 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from posixpath import basename, isabs, join, normpath
 from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from nerve.lazy_dataclass import dataclass
 
 SubjectKind = Literal["command", "file", "url", "text"]
 SUBJECT_KEYS: Mapping[str, SubjectKind] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from nerve.agents.provider import (
@@ -25,6 +25,7 @@ from nerve.core.json_codec import encode_json, is_too_deep
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.usage_ledger import TOKEN_FIELDS
 from nerve.errors import NerveError
+from nerve.lazy_dataclass import dataclass
 
 MAX_ENTRY_CHARS = 8_000_000
 """Characters of one message or tool call kept in the journal; subscribers receive fewer."""

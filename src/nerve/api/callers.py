@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from nerve.lazy_dataclass import dataclass
 
 Scope = Literal["read", "answer", "run", "admin"]
 """What a token permits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from nerve.api.models import AnswerResponse, GateResponse, RunPage, RunResponse,
 from nerve.api.permissions import check_permission
 from nerve.api.request_parsing import add_idempotency_key, parse_request
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 
 log = logging.getLogger("nerve")
 

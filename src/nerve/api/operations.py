@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from nerve.api import models
 from nerve.api.callers import Scope
+from nerve.lazy_dataclass import dataclass
 
 Method = Literal["GET", "POST"]
 

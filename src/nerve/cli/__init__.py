@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
@@ -14,6 +14,7 @@ from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from cyclopts import UnknownOptionError

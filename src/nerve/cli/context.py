@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -23,6 +23,7 @@ from nerve.cli.parameters import CommonOptions, file_options, format_command, fo
 from nerve.cli.trust import require_trust
 from nerve.core.step_output import capture_standard_streams
 from nerve.early_interrupt import install_early_interrupt, remove_early_interrupt
+from nerve.lazy_dataclass import dataclass
 from nerve.text.source import Problem
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nerve.core.events import STEP_SETTLED_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.run_view import RunView
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import STATE_SYMBOLS, event_duration_s
 from nerve.ui.progress_tree import RunBranch, TreeRow, guides_of_row
 from nerve.ui.tree_panel import (

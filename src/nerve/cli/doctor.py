@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,7 @@ from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
 from nerve.errors import NerveError, StoreError
+from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config
 from nerve.project.ownership import foreign_state, refusal_of

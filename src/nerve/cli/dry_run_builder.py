@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, TypeVar, cast
 
 from nerve.cli.gate_answers import PresetAnswers
@@ -12,6 +12,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.machine_node import State
 from nerve.core.result import Result, is_rejected
 from nerve.expr.errors import SourceError
+from nerve.lazy_dataclass import dataclass
 from nerve.session import Session
 from nerve.spec import models
 from nerve.spec.builder import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from nerve.cli.exit_codes import exit_code_for_state
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.gate_names import gate_display_name
 
 if TYPE_CHECKING:

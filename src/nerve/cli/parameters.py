@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
 from pathlib import Path
 from typing import Annotated
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ from nerve.cli.target_source import load_target_document
 from nerve.cli.targets import Project
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import AgentFile, DiscoveredAgents, discover_agents
 from nerve.project.config import CONFIG_FILE, Config
 from nerve.session.loader import EXTRA_PROVIDERS, PROVIDER_ALIASES

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, replace  # noqa: TID251 - cyclopts reads the signature
 from pathlib import Path
 from typing import Annotated
 

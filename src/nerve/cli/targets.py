@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.notations import SUFFIXES
 from nerve.notations.workflow_files import DiscoveredWorkflow, DiscoveredWorkflows, discover
 from nerve.project.config import Config, project_config

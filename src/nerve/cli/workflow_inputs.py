@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from nerve.cli.errors import UsageError
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.typed_options import InvalidOption, parse_workflow_options
 
 if TYPE_CHECKING:

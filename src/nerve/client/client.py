@@ -8,7 +8,6 @@ import json
 import os
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -23,6 +22,7 @@ from nerve.client.server_address import ServerAddress, find_server
 from nerve.core.events import RUN_END_EVENTS
 from nerve.core.json_codec import encode_json, parse_strict_json
 from nerve.errors import NerveError, NotJson
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import httpx2

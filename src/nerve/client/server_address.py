@@ -6,10 +6,10 @@ import json
 import os
 import socket
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nerve.lazy_dataclass import dataclass
 from nerve.project.ownership import is_own_server
 from nerve.project.paths import ProjectPaths, read_private_file
 

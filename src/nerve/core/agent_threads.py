@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.core.result import Result
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

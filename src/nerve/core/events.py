@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Any, Protocol
 
 from nerve.core.validation import describe_value
+from nerve.lazy_dataclass import dataclass
 
 log = logging.getLogger("nerve")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from nerve.core.notation_table import LIMIT_FORMS
 from nerve.core.usage_ledger import read_amount
 from nerve.core.validation import describe_value
+from nerve.lazy_dataclass import dataclass
 
 DEFAULT_MAX_DEPTH = 16
 BUDGET_FIELDS = ("tokens", "cost", "turns", "agents")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from nerve.lazy_dataclass import dataclass
 
 NotationName = Literal["json", "yaml", "lisp"]
 

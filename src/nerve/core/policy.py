@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.core.json_diagnostics import truncate_error_text
@@ -19,6 +19,7 @@ from nerve.core.validation import (
     require_seconds,
     require_sync_callable,
 )
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
 from nerve.core.limits import RunUsage
 from nerve.core.usage_ledger import UsageLedger
+from nerve.lazy_dataclass import dataclass
 
 ACTIVE_RUN_STATES = frozenset({"running", "waiting", "pausing", "paused"})
 BUSY_NODE_STATES = ("running", "waiting", "retrying")

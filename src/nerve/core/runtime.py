@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from nerve.core.nodes.base import Node

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from nerve.dataspace.canonical_json import Json
 from nerve.dataspace.record import Record
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from nerve.dataspace.canonical_json import Json, encode_canonical
 from nerve.dataspace.errors import NotAPattern
+from nerve.lazy_dataclass import dataclass
 
 ANY, MORE, ESCAPE = "_", "...", "\\"
 CAPTURE_NAME = re.compile(r"[^\W\d][\w/.-]{0,63}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from nerve.dataspace.canonical_json import Json, encode_canonical, normalize_json
 from nerve.dataspace.errors import NotAPattern
@@ -22,6 +22,7 @@ from nerve.dataspace.matchers import (
 )
 from nerve.dataspace.record import Record, hash_identity, join_record, named_field_key, split_record
 from nerve.dataspace.record_identity import Field, first_field, identity_fields, normalize_spelling
+from nerve.lazy_dataclass import dataclass
 
 PATTERN_SYNTAX = 'A pattern is a list with a label first: ["agent-response", {"request-id": "?id"}].'
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +18,7 @@ from nerve.dataspace.record_identity import (
     identity_fields,
     normalize_spelling,
 )
+from nerve.lazy_dataclass import dataclass
 
 RECORD_SYNTAX = 'A record is a list with a label first: ["agent-response", {"request-id": "r", "text": "t"}].'
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nerve.core.run_view import RunView
 from nerve.core.workflow import WorkflowEvent
 from nerve.journal.run_view import fold_events
+from nerve.lazy_dataclass import dataclass
 
 SETTLED_STATES = ("completed", "failed")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from nerve.lazy_dataclass import dataclass
 
 TASK = "slugify(title): 'Hello, World!' becomes 'hello-world'"
 

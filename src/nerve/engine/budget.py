@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from nerve.core.limits import BUDGET_FIELDS, Limits, RunUsage
+from nerve.lazy_dataclass import dataclass
 
 NEXT_TURN = RunUsage(turns=1, agents=1)
 """What a turn of a step needs that no agent has worked on yet."""

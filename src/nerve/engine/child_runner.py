@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.core.limits import BUDGET_FIELDS, Limits, RunUsage
@@ -26,6 +25,7 @@ from nerve.engine.run_timers import RunTimers
 from nerve.engine.wall_clock import WallClock
 from nerve.errors import NerveError
 from nerve.journal.events import RunCancelled, RunStarted, decode_event
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import RunRow, Store
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, NerveError
 from nerve.journal.events import SignalWaiting
 from nerve.journal.index import RecordedEvent, read_row, read_start
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Append, EventRow, FactRow, ReplyRow, RunRow, Store
 
 if TYPE_CHECKING:

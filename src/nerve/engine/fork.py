@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +22,7 @@ from nerve.journal.events import CallStarted, RunStarted
 from nerve.journal.failures import find_failures
 from nerve.journal.fork_point import ForkPoint, copied_events
 from nerve.journal.index import JournalIndex, RecordedEvent, read_events, read_start
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, ReplyRow, RunRow, Store
 
 UNCHANGED_INPUT: Any = ...

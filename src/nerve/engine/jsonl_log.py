@@ -9,7 +9,6 @@ import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -32,6 +31,7 @@ from nerve.journal.events import (
     ToolCalled,
     event_from_data,
 )
+from nerve.lazy_dataclass import dataclass
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that JSON does not escape and some readers treat as line breaks."""

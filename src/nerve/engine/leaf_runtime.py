@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.core.agent_threads import AgentThreads
@@ -18,6 +17,7 @@ from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.journal.events import EmittedEvent
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

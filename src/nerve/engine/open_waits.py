@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.paths import is_below_leaf
 from nerve.journal.replay import RecordedCall, RecordInvalidated, compared_wait_data
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace

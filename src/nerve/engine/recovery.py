@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
 from nerve.core.events import WorkflowEventType
@@ -24,6 +23,7 @@ from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, StoreError
 from nerve.journal.events import RequestAbandoned, TimerFired
 from nerve.journal.index import JournalIndex, drop_reset, is_child_call, read_events, read_start
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import EventRow, RunRow, Store
 
 log = logging.getLogger("nerve")

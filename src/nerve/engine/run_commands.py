@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +38,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.index import JournalIndex
 from nerve.journal.mailbox import Mailbox
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import ReplyRow, RunRow, Store
 
 log = logging.getLogger("nerve")

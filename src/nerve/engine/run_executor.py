@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,6 +56,7 @@ from nerve.journal.events import (
 from nerve.journal.index import JournalIndex, StoredJournal
 from nerve.journal.paths import ROOT_PATH
 from nerve.journal.replay import Replay, ReplayEntry
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, RunRow, Store
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.core.events import WorkflowEventType
@@ -42,6 +42,7 @@ from nerve.journal.events import (
 from nerve.journal.index import RecordedEvent, is_guard, read_row
 from nerve.journal.paths import is_within_step
 from nerve.journal.waiting import describe_waits
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import EventRow, RunRow, WaitRow
 
 MAX_LOG_FACTS = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -36,6 +36,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.index import RecordedEvent, StoredJournal, is_guard
 from nerve.journal.paths import ROOT_PATH, is_below_leaf, is_within_step
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import PATCH_KIND, TAG_KIND, Append, EventRow, RunRow, Store, TagRow, UsageRow, WaitRow
 
 GATE_KIND, LEAF_GATE_KIND = "gate", "leaf_gate"

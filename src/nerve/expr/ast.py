@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from nerve.expr.values import Value
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

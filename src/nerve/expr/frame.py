@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.expr.errors import EvaluationRefused
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

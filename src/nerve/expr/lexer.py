@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from nerve.expr import numbers, utf16
 from nerve.expr.errors import ExprError
 from nerve.expr.frame import EvaluationLimits
 from nerve.expr.values import Value
+from nerve.lazy_dataclass import dataclass
 
 TokenKind = Literal["number", "string", "template", "name", "operator", "end"]
 

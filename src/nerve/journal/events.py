@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType, UnionType
@@ -43,6 +43,7 @@ from nerve.core.tracebacks import FailureTrace
 from nerve.core.workflow.state import FINAL_STATE_VALUES
 from nerve.errors import JournalBroken, NotJson
 from nerve.journal.paths import ROOT_PATH
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import EventRow as StoredRow
 from nerve.store.port import RunRow, Store
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
@@ -21,6 +20,7 @@ from nerve.journal.failures import abandoned_paths, is_abandoned
 from nerve.journal.index import RecordedEvent, drop_reset, is_child_call, read_events
 from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf
 from nerve.journal.replay import answer_positions, drop_rows_at
+from nerve.lazy_dataclass import dataclass
 
 Journal = Iterable[JournalRow | RecordedEvent]
 

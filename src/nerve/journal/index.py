@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.mailbox import Mailbox, Message
 from nerve.journal.paths import ancestor_paths, is_below_leaf, is_in_any_step, is_within_step
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Store
 
 CALL_ENDS = (CallSettled, RequestAbandoned)

@@ -7,7 +7,7 @@ order of their sequence numbers, each only after the body has repeated every req
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
@@ -33,6 +33,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, read_events
 from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_within_step
+from nerve.lazy_dataclass import dataclass
 
 ReplayKey = str | tuple[str, str, int]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from nerve.core.slugs import slugify
+from nerve.lazy_dataclass import dataclass
 from nerve.notations import MAX_FILE_BYTES, SUFFIXES
 from nerve.project.discovery import (
     PROJECT_FOLDER_NAMES,

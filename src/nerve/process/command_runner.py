@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from nerve.lazy_dataclass import dataclass
 from nerve.process.output_capture import OutputCapture
 from nerve.process.supervised_process import open_process
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from nerve.core.limits import parse_step_limits
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.project.discovery import PROJECT_FOLDER_NAMES, ShadowedFile, explain_open_error, list_project_files
 from nerve.project.safe_files import FileRefused, decode_utf8, open_file_inside, read_file_inside
 from nerve.text.source import InvalidDefinition, LocatedMap, Position, Problem

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nerve.core.limits import BUDGET_FIELDS, Limits
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.json_reader import parse_located_json
 from nerve.text.source import Diagnostics, InvalidDefinition, LocatedList, LocatedMap, Position, Problem

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from nerve.lazy_dataclass import dataclass
 from nerve.project.safe_files import FileRefused, check_file_name, read_named_file
 from nerve.text.source import Position, Problem
 

@@ -17,10 +17,10 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hmac import compare_digest
 from pathlib import Path
 
+from nerve.lazy_dataclass import dataclass
 from nerve.project.paths import ProjectPaths, read_private_file, temporary_folder
 
 KEY_FILE_NAME = "key"

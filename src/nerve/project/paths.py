@@ -8,8 +8,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+from nerve.lazy_dataclass import dataclass
 
 MAX_SOCKET_PATH_BYTES = 100
 """Maximum length of a Unix socket path in bytes; the kernel allows 107."""

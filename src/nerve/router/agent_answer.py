@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nerve.agents.provider import AssistantText, Chunk, TurnFinished, TurnUsage
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.router.decision import (
     Candidate,
     ConversationDecision,

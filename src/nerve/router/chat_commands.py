@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from nerve.lazy_dataclass import dataclass
 from nerve.router.decision import Candidate
 
 NO_WORKFLOWS_TEXT = "No workflows found. Create workflows in `.archon/workflows/` as YAML files."

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, field, is_dataclass
 from typing import Any, ClassVar, Literal
 
 from nerve.agents.provider import TurnUsage
+from nerve.lazy_dataclass import dataclass
 from nerve.spec.models import InputSpec
 
 DecidedBy = Literal["agent", "words"]

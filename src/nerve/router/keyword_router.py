@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from nerve.lazy_dataclass import dataclass
 from nerve.router.decision import (
     Candidate,
     ConversationDecision,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from nerve.core.gates import APPROVE_WORDS, REJECT_WORDS
+from nerve.lazy_dataclass import dataclass
 from nerve.router.decision import Decision, QuestionDecision, WorkflowDecision
 from nerve.router.keyword_router import PREFIX_PATTERN
 

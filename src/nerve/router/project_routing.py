@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from nerve.agents.agent_node import AgentNode
 from nerve.agents.provider import Capabilities, Chunk, Provider, QueryOptions, TurnFinished, Unavailable
 from nerve.agents.provider_slots import ProviderSlots
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.notations.workflow_files import DiscoveredWorkflows
 from nerve.project.agent_files import discover_agents
 from nerve.project.config import Config

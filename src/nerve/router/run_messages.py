@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, Protocol
 
 from nerve.core.events import (
@@ -15,6 +15,7 @@ from nerve.core.events import (
     WorkflowEventType,
 )
 from nerve.core.json_codec import encode_json
+from nerve.lazy_dataclass import dataclass
 
 MessageMode = Literal["stream", "batch"]
 """`stream` sends each agent message and tool call at once; `batch` joins the messages of a step."""

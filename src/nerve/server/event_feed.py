@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,6 +12,7 @@ from nerve.api import Api, ApiError
 from nerve.api.event_hub import EventFrame, EventHub
 from nerve.api.models import ApiResponse
 from nerve.core.events import RUN_END_EVENTS
+from nerve.lazy_dataclass import dataclass
 
 SNAPSHOT_RUNS = 100
 """Maximum number of runs in a snapshot."""

@@ -13,13 +13,13 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nerve import __version__
 from nerve.api import Api
 from nerve.core.step_output import capture_standard_streams
+from nerve.lazy_dataclass import dataclass
 from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.project.paths import ProjectPaths
 from nerve.server.app import make_app

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from nerve.core.suggest import closest_name
 from nerve.core.validation import describe_value
 from nerve.core.workflow.state import OPEN_STATE_VALUES, WorkflowState
+from nerve.lazy_dataclass import dataclass
 from nerve.store.port import PATCH_KIND, TAG_KIND, RunRow, Store
 
 STATE_NAMES = [state.value for state in WorkflowState]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.spec.checks import answer_fields, conversations, expressions, flow, names, node_rules
 from nerve.spec.validation import validate_document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.core.events import WorkflowEventType
@@ -14,6 +14,7 @@ from nerve.core.nodes.context import ExecutionContext, apply_fallback
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, result_output
 from nerve.core.runtime import NodeCall
+from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.spec.scope import Scope, ScopeView
 from nerve.spec.template_values import is_condition_true

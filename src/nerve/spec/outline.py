@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.spec.checks.flow import GotosByState, gotos_by_state, state_transitions
 from nerve.spec.walk import child_specs, walk_spec

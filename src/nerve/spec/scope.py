@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from nerve.core.result import Result, was_skipped
+from nerve.lazy_dataclass import dataclass
 
 EXPRESSION_NAMES = frozenset(
     {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.text.source import Loc
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.agents.provider import (
@@ -22,6 +22,7 @@ from nerve.agents.provider import (
     TurnFinished,
     TurnUsage,
 )
+from nerve.lazy_dataclass import dataclass
 
 Answer = Any
 """A text; a chunk or a list of chunks; or an exception to raise.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NoReturn, Protocol, cast
 
 from nerve.errors import NerveError
+from nerve.lazy_dataclass import dataclass
 
 Loc = tuple[str | int, ...]
 """Path from the root of a document to a value: keys and indexes."""

@@ -7,7 +7,7 @@ of the Commander. `tree_panel` draws the rows with rich.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from nerve.core.step_names import plain_path_part
 from nerve.journal.events import SignalWaiting, TimerStarted, WaitOpened
 from nerve.journal.run_view import RunViewBuilder
 from nerve.journal.waiting import describe_waits
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import (
     STATE_SYMBOLS,
     is_internal_call,

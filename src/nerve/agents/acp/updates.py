@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from nerve.agents.provider import (
@@ -17,6 +17,7 @@ from nerve.agents.provider import (
     ToolUpdate,
     TurnUsage,
 )
+from nerve.lazy_dataclass import dataclass
 
 JsonObject = Mapping[str, Any]
 

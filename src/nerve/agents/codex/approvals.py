@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.agents.codex.notifications import tool_call_of_item, without_nulls
 from nerve.agents.provider import PermissionDecision, PermissionRequest
 from nerve.agents.tool_patterns import unwrap_shell_command
+from nerve.lazy_dataclass import dataclass
 
 TOOL_ALIASES = {"shell": ("Bash",), "apply_patch": ("Edit", "Write")}
 """Tool names of Codex, and the names that other agents use."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from difflib import unified_diff
 from typing import Any, Literal, get_args
@@ -12,6 +12,7 @@ from nerve.api.models import GateResponse
 from nerve.core.events import RUN_END_EVENTS, STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.json_codec import encode_json
 from nerve.core.step_names import step_name
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import format_event, format_user_event, is_user_event
 from nerve.ui.failure_text import failure_line
 

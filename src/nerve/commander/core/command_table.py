@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 
 ArgumentKind = Literal[
     "run", "gate", "workflow", "target", "node", "file", "theme", "command", "word", "text"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.commander.core.blocks import BLOCK_KINDS, Block, BlockKind
 from nerve.commander.core.references import is_result_block
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

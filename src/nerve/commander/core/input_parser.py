@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_value
 
 FILE_PREFIXES = ("./", "../", "/", "~")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from nerve.core.events import (
 )
 from nerve.core.json_codec import preview_value
 from nerve.core.limits import RunUsage
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.failure_text import failure_text
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from nerve.api.models import EventResponse, GateResponse, RunResponse, WorkflowResponse
@@ -20,6 +20,7 @@ from nerve.core.events import (
     WorkflowEventType,
 )
 from nerve.core.json_codec import preview_value
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.gate_names import gate_display_name
 

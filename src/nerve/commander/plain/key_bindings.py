@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from prompt_toolkit.application import get_app
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from nerve.commander.core.gate_selection import next_gate
 from nerve.commander.core.paste_folding import Pastes
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from prompt_toolkit.buffer import Buffer

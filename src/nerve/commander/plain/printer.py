@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from rich.padding import Padding
@@ -13,6 +13,7 @@ from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, tool_in
 from nerve.commander.core.gate_selection import gate_run_label
 from nerve.commander.core.run_cards import short_id
 from nerve.commander.core.state import CommanderState, ConversationChanges, RunCard
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import format_gate_line
 from nerve.ui.formatting import format_tokens_and_cost
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview

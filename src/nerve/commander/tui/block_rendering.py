@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart
 from nerve.commander.core.state import CommanderState, RunCard
 from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
 from nerve.commander.tui.line_view import render_strips
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import format_duration_between, format_usage, format_value
 from nerve.ui.sanitize import markdown_first_line, sanitize_text, truncate_for_screen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from time import perf_counter
@@ -22,6 +21,7 @@ from nerve.commander.tui.block_rendering import GUTTER_COLUMNS, RenderedBlock, R
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_strips
 from nerve.commander.tui.welcome import render_welcome
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from nerve.api.models import GateResponse
 from nerve.commander.core.blocks import is_diff, tool_input_diff
 from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
 from nerve.commander.tui.line_view import LineView, render_strips
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_value
 from nerve.ui.gate_names import (
     APPROVE_WORDS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -12,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Checkbox, Input, Label, Select
 
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_value
 from nerve.ui.sanitize import sanitize_text
 

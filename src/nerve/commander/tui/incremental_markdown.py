@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 from textual.strip import Strip
 
 from nerve.commander.tui.line_view import render_strips
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.markdown import render_markdown
 from nerve.ui.sanitize import sanitize_text
 

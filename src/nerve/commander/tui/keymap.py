@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from textual.binding import Binding, BindingType
 
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 
 KeyScope = Literal["app", "prompt", "stream", "runs"]
 SCOPE_TITLES: dict[KeyScope, str] = {

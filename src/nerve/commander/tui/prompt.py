@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -20,6 +19,7 @@ from nerve.commander.core.paste_folding import Pastes
 from nerve.commander.tui.completion_popup import CompletionPopup
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.typeahead import TypedLines
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from textual.widgets import Static
 from nerve.commander.core.state import CommanderState, RunCard
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_text_strip
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import format_cost, format_short_duration
 from nerve.ui.sanitize import sanitize_text

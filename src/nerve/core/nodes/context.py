@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, is_final_rejection, result_output
 from nerve.core.runtime import LeafServices, NodeCall, Runtime, Wait
 from nerve.core.validation import require_mapping, require_name
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from datetime import datetime

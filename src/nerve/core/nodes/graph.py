@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -24,6 +24,7 @@ from nerve.core.validation import (
     require_node,
     require_sync_callable,
 )
+from nerve.lazy_dataclass import dataclass
 
 InputFn = Callable[[dict[str, Any]], Any]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.core.json_codec import decode_json, encode_json
@@ -15,6 +14,7 @@ from nerve.core.runtime import MessageWait
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.value_codec import FunctionSignature, ValueCodec
 from nerve.errors import UpdateRejected
+from nerve.lazy_dataclass import dataclass
 
 UPDATE_CHANNEL_PREFIX = "~update/"
 """Prefix of the channels that carry updates; names of channels cannot start with it."""

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,6 +34,7 @@ from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
 from nerve.core.workflow.cleanup import Saga, cleanup_block
 from nerve.core.workflow.message_receiver import MessageReceiver
 from nerve.errors import InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from nerve.core.nodes.step import StepNode

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
@@ -22,6 +22,7 @@ from nerve.core.workflow.body_handlers import BodyHandlers
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.state import FINAL_STATES, GateAnswer, GateInfo, WorkflowRunInfo, WorkflowState
 from nerve.errors import GateNotOpen, RunHeld, WorkflowFailed
+from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
+
+from nerve.lazy_dataclass import dataclass
 
 
 class WorkflowState(Enum):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from nerve.expr.values import Value
+from nerve.lazy_dataclass import dataclass
 
 Run = TypeVar("Run", bound=Callable[..., Value])
 Callback = Callable[..., Value]

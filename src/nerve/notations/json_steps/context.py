@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
+
+from nerve.lazy_dataclass import dataclass
 
 
 def freeze_json(value: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from json import dumps
 from typing import Any
 
+from nerve.lazy_dataclass import dataclass
 from nerve.notations.json_steps.step_schema import StepSource, input_step_ids
 from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nerve.core.suggest import did_you_mean_hint
+from nerve.lazy_dataclass import dataclass
 from nerve.text.source import LocatedMap, Position
 
 MAX_COMPARED_NAMES = 1000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from nerve.lazy_dataclass import dataclass
 from nerve.notations.lisp.program import (
     Env,
     LispDiagnostics,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import ChainMap
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, NoReturn
 
 from nerve.core.suggest import closest_name
+from nerve.lazy_dataclass import dataclass
 from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, Number, String, Symbol, VectorForm, print_form
 from nerve.text.sexpr.forms import MAX_PROBLEMS
 from nerve.text.source import Diagnostics, HasPosition, LocatedList, LocatedMap, Position

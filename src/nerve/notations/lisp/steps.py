@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from nerve.lazy_dataclass import dataclass
 from nerve.notations.lisp.expressions import (
     WORKFLOW_ID_SYMBOL,
     Hole,

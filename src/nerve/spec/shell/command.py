@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.json_codec import encode_json
 from nerve.expr import ExprError, Expression, Template, compile_template
 from nerve.expr.values import UNDEFINED
+from nerve.lazy_dataclass import dataclass
 from nerve.spec.shell import script_analysis as script
 from nerve.spec.shell.programs import lookup_program, name_set
 from nerve.spec.shell.script_analysis import ScriptAnalysis, UnsafePosition, node_text, refuse_node

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from nerve.lazy_dataclass import dataclass
 
 ProgramKind = Literal["shell", "script", "filter", "prefix", "words", "options"]
 

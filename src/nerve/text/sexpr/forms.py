@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 
+from nerve.lazy_dataclass import dataclass
 from nerve.text.source import Position
 
 # -- limits --------------------------------------------------------------------------------------

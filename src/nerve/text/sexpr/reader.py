@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NoReturn
 
+from nerve.lazy_dataclass import dataclass
 from nerve.text.sexpr.forms import (
     MAX_FORMS,
     MAX_PROBLEMS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from nerve.core.events import WorkflowEventType
@@ -19,6 +18,7 @@ from nerve.core.validation import (
     require_node,
     require_sync_callable,
 )
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from nerve.core.nodes.base import Node, NodeRegistry
@@ -18,6 +18,7 @@ from nerve.core.nodes.control.common import (
 )
 from nerve.core.result import Result
 from nerve.core.validation import require_sync_callable
+from nerve.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

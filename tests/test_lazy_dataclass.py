@@ -1,0 +1,164 @@
+"""`nerve.lazy_dataclass` behaves like the standard `dataclass`, and generates methods on first use."""
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import FrozenInstanceError, field
+from typing import Any, ClassVar
+
+import pytest
+
+from nerve.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: int = 0
+    tags: list[str] = field(default_factory=list)
+    unit: ClassVar[str] = "m"
+    note: str = field(default="", kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place(Point):
+    """A point with a name."""
+
+    name: str = ""
+
+
+class City(Place):
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Counter:
+    start: int = 1
+    total: int = field(init=False, default=5)
+    doubled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doubled = 2 * self.start
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    major: int
+    minor: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    value: Any = None
+
+    def __repr__(self) -> str:
+        return "own"
+
+
+STANDARD_POINT = dataclasses.make_dataclass(
+    "Point",
+    [
+        ("x", int),
+        ("y", int, 0),
+        ("tags", list[str], field(default_factory=list)),
+        ("note", str, field(default="", kw_only=True, compare=False, repr=False)),
+    ],
+    frozen=True,
+    slots=True,
+)
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((1,), {}), ((1, 2, ["a"]), {"note": "n"}), ((), {"x": 3})])
+def test_objects_are_created_and_shown_as_by_the_standard_decorator(args, kwargs):
+    point, expected = Point(*args, **kwargs), STANDARD_POINT(*args, **kwargs)
+    assert repr(point) == repr(expected)
+    assert dataclasses.asdict(point) == dataclasses.asdict(expected)
+
+
+@pytest.mark.parametrize("args", [(), (1, 2, [], "note")])
+def test_wrong_arguments_are_refused_as_by_the_standard_decorator(args):
+    errors = []
+    for point_class in (Point, STANDARD_POINT):
+        with pytest.raises(TypeError) as raised:
+            point_class(*args)
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]
+
+
+def test_each_object_gets_its_own_default():
+    Point(1).tags.append("a")
+    assert Point(1).tags == []
+
+
+def test_objects_with_equal_fields_of_the_same_class_are_equal():
+    assert Point(1) == Point(1, note="differs, but is not compared")
+    assert Point(1) != Point(2)
+    assert Point(1) != Place(1)
+    assert City(1, name="a") == City(1, name="a")
+    assert Node(1) != Node(1)
+
+
+def test_a_frozen_class_has_a_hash_and_a_mutable_one_has_none():
+    assert hash(Version(1, 2)) == hash(Version(1, 2))
+    assert {Node(1)}
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Counter())
+
+
+@pytest.mark.parametrize("thing", [Point(1), Place(1, name="a"), City(1, name="a"), Version(1)])
+def test_a_frozen_object_refuses_changes(thing):
+    name = "major" if isinstance(thing, Version) else "x"
+    with pytest.raises(FrozenInstanceError, match=f"cannot assign to field '{name}'"):
+        setattr(thing, name, 5)
+    with pytest.raises(FrozenInstanceError, match=f"cannot delete field '{name}'"):
+        delattr(thing, name)
+
+
+def test_slots_leave_no_dictionary():
+    assert not hasattr(Place(1), "__dict__")
+    assert Place.__slots__ == ("name",)
+
+
+def test_fields_can_be_matched_replaced_and_listed():
+    match Place(1, 2, ["a"], "home"):
+        case Place(x, y, _, name):
+            assert (x, y, name) == (1, 2, "home")
+        case _:
+            pytest.fail("not matched")
+    assert dataclasses.replace(Place(1), name="new", note="n") == Place(1, name="new")
+    assert [each.name for each in dataclasses.fields(Place)] == ["x", "y", "tags", "note", "name"]
+
+
+def test_order_and_fields_that_are_no_parameters():
+    assert sorted([Version(2), Version(1, 5), Version(1)]) == [Version(1), Version(1, 5), Version(2)]
+    counter = Counter(4)
+    assert (counter.total, counter.doubled) == (5, 8)
+    with pytest.raises(TypeError):
+        Counter(total=3)
+
+
+def test_methods_of_the_class_itself_are_kept():
+    assert repr(Node()) == "own"
+    assert Place.__doc__ == "A point with a name."
+
+
+@pytest.mark.parametrize("thing", [Point(1, note="n"), City(1, name="a"), Counter(4), Version(1)])
+def test_objects_can_be_copied_and_pickled(thing):
+    for other in (copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):  # noqa: S301
+        assert type(other) is type(thing)
+        assert other == thing
+
+
+def test_methods_are_generated_by_their_first_call():
+    @dataclass(frozen=True, slots=True)
+    class Pair:
+        left: int
+        right: int = 0
+
+    before = {name: vars(Pair)[name] for name in ("__init__", "__eq__", "__repr__")}
+    pair = Pair(1)
+    assert vars(Pair)["__init__"] is not before["__init__"]
+    assert vars(Pair)["__eq__"] is before["__eq__"]
+    assert pair == Pair(1, 0)
+    assert vars(Pair)["__eq__"] is not before["__eq__"]
+    assert vars(Pair)["__repr__"] is before["__repr__"]
