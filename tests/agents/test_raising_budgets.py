@@ -12,6 +12,7 @@ from core.workflow.support import until, within
 from nerve import Limits, Session
 from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage
 from nerve.api import commands, models
+from nerve.core.clock import SystemClock
 from nerve.engine import run_budget
 from nerve.engine.budget import day_bounds
 from nerve.errors import RunHeld
@@ -167,13 +168,22 @@ async def test_a_higher_budget_in_the_configuration_resumes_runs_after_a_restart
         assert await within(run.wait()) == "done"
 
 
+class MovedClock(SystemClock):
+    """The clock of the machine, which a test can move."""
+
+    moved_by = 0.0
+
+    def time(self):
+        return time.time() + self.moved_by
+
+
 async def test_runs_held_for_the_daily_budget_resume_at_midnight(monkeypatch):
     monkeypatch.setattr(run_budget, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
-    session = Session(budget={"turns": 2})
+    clock = MovedClock()
+    session = Session(budget={"turns": 2}, clock=clock)
     spends(session)
     run = await held(await session.start("body"))
-    today = time.time()
-    session.engine.budgets._now = lambda: day_bounds(today)[1] + 1
+    clock.moved_by = day_bounds(time.time())[1] + 1 - time.time()
     await until(lambda: run.held is None)
     assert await within(run.wait()) == "done"
 

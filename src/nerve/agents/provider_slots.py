@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from nerve.agents.rate_limits import RateLimits
+from nerve.core.clock import SYSTEM_CLOCK, Clock
 
 DEFAULT_SLOTS = 4
 """Default number of agents of one provider that run at the same time."""
@@ -17,10 +18,13 @@ class ProviderSlots:
     """The slots of each provider, and the rate limits that hold its turns back."""
 
     def __init__(
-        self, slots: Mapping[str, int] | None = None, limited: Mapping[str, float] | None = None
+        self,
+        slots: Mapping[str, int] | None = None,
+        limited: Mapping[str, float] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.slots = {name: validate_slot_count(name, number) for name, number in (slots or {}).items()}
-        self.rate_limits = RateLimits(limited)
+        self.rate_limits = RateLimits(limited, clock)
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         self._thread_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._has_no_orphans = False

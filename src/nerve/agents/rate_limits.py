@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from nerve.agents.provider import TurnFinished
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout
 
 LIMIT_PAUSES_S = (60.0, 120.0, 300.0, 900.0)
 """Backoff in seconds for consecutive rate limits without a reset time."""
@@ -47,7 +48,8 @@ SECONDS_BY_UNIT = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 
 class RateLimits:
     """The rate-limited providers of a session, with the waiters for the ends of their limits."""
 
-    def __init__(self, limited: Mapping[str, float] | None = None) -> None:
+    def __init__(self, limited: Mapping[str, float] | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self.limited: dict[str, float] = dict(limited or {})
         """Rate-limited providers, with the Unix timestamp at which the limit ends."""
         self._refusals: dict[str, int] = {}
@@ -57,7 +59,7 @@ class RateLimits:
     def limited_until(self, provider: str) -> float:
         """Return when the limit of a provider ends; 0 if it is not limited."""
         until = self.limited.get(provider, 0.0)
-        return until if until > time.time() else 0.0
+        return until if until > self._clock.time() else 0.0
 
     def refusals(self, provider: str) -> int:
         """Return how often the provider has refused since its last answer; concurrent refusals count once."""
@@ -69,7 +71,7 @@ class RateLimits:
         `refusal_count` is the value of `refusals()` before the query: a query that started before an earlier
         refusal was known counts as the same refusal, and does not lengthen the backoff.
         """
-        now, before = time.time(), self.limited.get(provider, 0.0)
+        now, before = self._clock.time(), self.limited.get(provider, 0.0)
         if refusal_count is None or refusal_count >= self.refusals(provider):
             self._refusals[provider] = self.refusals(provider) + 1
         refusal_count = self._refusals[provider]
@@ -94,7 +96,8 @@ class RateLimits:
                 continue  # the limit may have ended during the callback
             available = self._available_events.setdefault(provider, asyncio.Event())
             with suppress(TimeoutError):
-                await asyncio.wait_for(available.wait(), until - time.time())
+                async with ClockTimeout(self._clock, until - self._clock.time()):
+                    await available.wait()
         if announced_until:
             self.limited.pop(provider, None)
         return announced_until > 0
@@ -104,7 +107,7 @@ class RateLimits:
         self._refusals.pop(provider, None)
         if (available := self._available_events.pop(provider, None)) is not None:
             available.set()
-        return self.limited.pop(provider, 0.0) > time.time()
+        return self.limited.pop(provider, 0.0) > self._clock.time()
 
 
 # -- text ------------------------------------------------------------------------------------------

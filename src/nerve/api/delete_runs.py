@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,7 @@ RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,127}")
 
 async def collect(session: Session, request: models.DeleteRunsRequest) -> models.DeleteRunsResponse:
     """Delete old runs; keep open runs and the runs that belong to them."""
-    engine, now = session.engine, time.time()
+    engine, now = session.engine, session.engine.clock.time()
     store, before = engine.store, now - request.older_than * DAY_S
 
     def busy(run: str) -> bool:

@@ -125,7 +125,8 @@ def newest_run_rows(session: Session, request: models.ListRunsRequest, number: i
         request.patch,
     )
     try:
-        return filters.find_newest(session.engine.store, session.name, before, number)
+        engine = session.engine
+        return filters.find_newest(engine.store, session.name, before, number, engine.clock.time())
     except InvalidFilter as error:
         raise ApiError("bad_request", error.problem, error.fix) from None
 
@@ -200,7 +201,8 @@ async def facts(session: Session, request: models.ListFactsRequest) -> models.Fa
 
 
 async def usage(session: Session, request: models.EmptyRequest) -> models.UsageResponse:
-    engine, begins = session.engine, day_bounds(time.time())[0]
+    engine = session.engine
+    begins = day_bounds(engine.clock.time())[0]
     engine.bind_to_running_loop()
     rows = engine.store.runs(session=session.name, newest=MAX_LISTED_RUNS)
     usage_by_run_id = {

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
+from nerve.core.clock import sleep_on_clock
 from nerve.core.json_codec import encode_json, short_sha256
 from nerve.core.nodes.attempt import AttemptTimer, execute_safely, run_attempt
 from nerve.core.nodes.base import Role, node_role
@@ -78,7 +79,7 @@ class CallRunner:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
         self._waits, self._side_effects, self._children = waits, side_effects, children
-        self._budget, self._timers = budget, timers
+        self._budget, self._timers, self._clock = budget, timers, timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
         self.running_leaves = running_leaves
         """The leaves that are executing, by path, with the runtime each of them sees."""
@@ -294,7 +295,7 @@ class CallRunner:
 
         try:
             return await run_attempt(
-                call.node, context, Policy(idle_timeout=call.policy.idle_timeout), set_timer
+                call.node, context, Policy(idle_timeout=call.policy.idle_timeout), set_timer, self._clock
             )
         finally:
             self._timers.attempt_timers.pop(call.path, None)
@@ -335,7 +336,7 @@ class CallRunner:
             if number:
                 await self._backoff(runtime, delay)
             number += 1
-            result = await run_attempt(call.node, context, call.policy, runtime.set_timer)
+            result = await run_attempt(call.node, context, call.policy, runtime.set_timer, self._clock)
             self._raise_if_cancelled(result)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.
@@ -359,7 +360,7 @@ class CallRunner:
         self.in_backoff.add(path)
         try:
             if delay > 0:
-                await asyncio.sleep(delay)
+                await sleep_on_clock(self._clock, delay)
             await self._barrier.wait_until_resumed()
         finally:
             self.in_backoff.discard(path)
@@ -407,7 +408,8 @@ class CallRunner:
         number, delay = 0, 0.0
         for retry in recorded.retries:
             if isinstance(retry.event, NodeRetrying) and not retry.event.recovered:
-                number, delay = retry.event.attempt, max(0.0, retry.at + retry.event.delay - time.time())
+                ends_at = retry.at + retry.event.delay
+                number, delay = retry.event.attempt, max(0.0, ends_at - self._clock.time())
         # The restart is recorded before the attempt: a later crash then finds that the step may have run
         # again.
         restarted = NodeRetrying(call.node_id, number + 1, recovered=True, delay=delay)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import split_step_limits
 from nerve.core.step_names import step_path
@@ -33,6 +34,7 @@ class ForkServices:
     """What a fork asks of the engine."""
 
     store: Store
+    clock: Clock
     session_name: str
     get_committer: Callable[[], GroupCommitter]
     workflow_of: Callable[[RunRow], Workflow]
@@ -244,7 +246,7 @@ def copy_child_runs(
 def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
     """Append the journal of a fork; return a future that completes when it is on disk."""
     run, start = run_copy.run, run_copy.start
-    run.run_state.mark_started(run.input, run.params)
+    run.run_state.mark_started(run.input, run.params, utc_now(services.clock))
     services.attach_sinks(run)
     journal = JournalWriter(
         run.run_id,
@@ -254,6 +256,7 @@ def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None
         lambda at: services.make_run_row(run, WorkflowState.RUNNING, None, start, at),
         lambda rows: services.publish(run, rows),
         lambda error: None,  # the task that awaits the write gets the error
+        services.clock.time,
     )
     journal.attach_definition(services.definition_of(run.workflow))
     journal.mark_row_dirty()

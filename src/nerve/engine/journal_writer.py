@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from time import time
 
 from nerve.engine.group_commit import CommitOutcome, GroupCommitter
 from nerve.engine.run_summary import RunSummary
@@ -32,12 +31,13 @@ class JournalWriter:
         make_run_row: Callable[[float], RunRow],
         on_rows_written: Callable[[list[EventRow]], None],
         on_error: Callable[[NerveError], None],
+        time: Callable[[], float],
         events: Iterable[RecordedEvent] = (),
     ) -> None:
         """`events` are those that the journal has already."""
         self.run_id, self.seq, self.committed_seq = run_id, seq, seq
         self.summary = RunSummary(run_id, events)
-        self._writer, self._make_run_row = committer, make_run_row
+        self._writer, self._make_run_row, self._time = committer, make_run_row, time
         self._on_rows_written, self._on_error = on_rows_written, on_error
         self._buffer: list[EventRow] = []
         self._in_flight: list[EventRow] = []
@@ -60,7 +60,7 @@ class JournalWriter:
             return self.seq
         data = event.encode()  # before the number is taken: it may raise
         self.seq = seq = self.seq + 1
-        at = time()
+        at = self._time()
         self._buffer.append(_make_row((seq, at, event.type, path, settles, data)))
         self.summary.add(seq, at, path, settles, event)
         if urgent:

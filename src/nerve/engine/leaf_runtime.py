@@ -41,7 +41,13 @@ class LeafRuntime(InMemoryRuntime):
     def __init__(self, call: NodeCall, environment: LeafEnvironment, is_restarted: bool) -> None:
         context = call.context
         assert context is not None
-        super().__init__(context.event_sink, context.workflow_id, context.run_id, environment.home)
+        super().__init__(
+            context.event_sink,
+            context.workflow_id,
+            context.run_id,
+            environment.home,
+            environment.timers.clock,
+        )
         self._call, self.path, self._environment = call, call.path, environment
         self.is_restarted = is_restarted
 

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer, utc_now
 from nerve.core.events import GATE_EVENTS, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
@@ -86,8 +86,10 @@ UNREADABLE_REASON = "unreadable"
 class LocalEngine:
     """The engine of one session. Everything that happens to a run happens here, on one event loop."""
 
-    def __init__(self, store: Store, session: NodeRegistry, session_name: str) -> None:
-        self.store, self._session, self._session_name = store, session, session_name
+    def __init__(
+        self, store: Store, session: NodeRegistry, session_name: str, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.store, self._session, self._session_name, self.clock = store, session, session_name, clock
         self.executors: dict[str, RunExecutor] = {}
         self.run_handles: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
         definitions = DefinitionCache(store, session)
@@ -102,6 +104,7 @@ class LocalEngine:
         self.commands = RunCommands(self._run_access())
         self._fork_services = fork.ForkServices(
             store=store,
+            clock=clock,
             session_name=session_name,
             get_committer=lambda: self.committer,
             workflow_of=self.workflow_of,
@@ -113,11 +116,16 @@ class LocalEngine:
             rebuild_run=self.rebuild_run,
         )
         self.budgets = SessionBudgets(
-            store, session_name, lambda: getattr(session, "budget", None), self.resume_runs_held_for_day
+            store,
+            session_name,
+            lambda: getattr(session, "budget", None),
+            self.resume_runs_held_for_day,
+            clock,
         )
         self._recovery = RunRecovery(
             RecoveryOperations(
                 store=store,
+                clock=clock,
                 executors=self.executors,
                 is_closed=lambda: self.closed,
                 owns=self.owns,
@@ -132,7 +140,7 @@ class LocalEngine:
         self._sink_dispatcher = SinkDispatcher()
         self.flush_sinks = self._sink_dispatcher.wait_flushed
         self._idle_executors: dict[str, RunExecutor] = {}
-        self._wake_timers: dict[str, asyncio.TimerHandle] = {}
+        self._wake_timers: dict[str, ClockTimer] = {}
         self._wake_tasks: set[asyncio.Task[None]] = set()
         self._starts_by_key: dict[str, asyncio.Task[WorkflowRun]] = {}
         self._shutdown_sentinel: asyncio.Task[None] | None = None
@@ -213,7 +221,7 @@ class LocalEngine:
         since = self.store.summarized_since
         if since == 0:
             return
-        upgrade, begins = RunRow("", "", "", "", since), day_bounds(time.time())[0]
+        upgrade, begins = RunRow("", "", "", "", since), day_bounds(self.clock.time())[0]
         # Of runs that have ended, only what they used today is needed.
         states = None if since > begins else OPEN_STATE_VALUES
         for row in self.store.runs(session=self._session_name, states=states, before=upgrade):
@@ -229,6 +237,7 @@ class LocalEngine:
     def _executor_services(self, committer: GroupCommitter) -> ExecutorServices:
         return ExecutorServices(
             store=self.store,
+            clock=self.clock,
             committer=committer,
             budgets=self.budgets,
             children=ChildRunOperations(
@@ -273,18 +282,20 @@ class LocalEngine:
 
     def usage_today(self) -> RunUsage:
         """Return what all runs have used since midnight, as far as it counts against budgets."""
-        return usage_of_day(self.store, self._session_name, local_day(time.time()))
+        return usage_of_day(self.store, self._session_name, local_day(self.clock.time()))
 
     def models_used_today(self) -> dict[str, dict[str, float]]:
         """Return what agents have used since midnight, by model."""
-        return usage_by_model(self.store, self._session_name, local_day(time.time()))
+        return usage_by_model(self.store, self._session_name, local_day(self.clock.time()))
 
     def provider_limits(self) -> dict[str, float]:
         """Return the providers at a rate limit, with the end of each limit, as far as runs have seen them."""
         waits = self.store.open_waits(self._session_name, PROVIDER_LIMIT_KIND)
         limits = [ProviderLimited.decode(wait.data or "{}") for wait in waits]
         return {
-            limit.provider or "": limit.until or 0.0 for limit in limits if (limit.until or 0) > time.time()
+            limit.provider or "": limit.until or 0.0
+            for limit in limits
+            if (limit.until or 0) > self.clock.time()
         }
 
     @property
@@ -378,7 +389,7 @@ class LocalEngine:
         # replay.
         if start.params or not is_scalar_json(start.input):
             start = executor.journal.index.start
-        run.run_state.mark_started(start.input, start.params)
+        run.run_state.mark_started(start.input, start.params, utc_now(self.clock))
         self.attach_sinks(run)
         executor.journal.attach_definition(self.definition_of(run.workflow))
         executor.journal.mark_row_dirty()
@@ -481,8 +492,8 @@ class LocalEngine:
     def _schedule_wake(self, run_id: str, deadline: float | None) -> None:
         self._cancel_wake(run_id)
         if deadline is not None and run_id not in self.executors:
-            delay = max(0.0, deadline - time.time())
-            self._wake_timers[run_id] = asyncio.get_running_loop().call_later(delay, self._wake_run, run_id)
+            delay = max(0.0, deadline - self.clock.time())
+            self._wake_timers[run_id] = self.clock.call_later(delay, self._wake_run, run_id)
 
     def _cancel_wake(self, run_id: str) -> None:
         if timer := self._wake_timers.pop(run_id, None):
@@ -650,7 +661,7 @@ class LocalEngine:
             self.check_ready(run)
         # A run can wait at a gate while another of its leaves was running; that leaf has to run again now.
         is_waiting = row.state == WorkflowState.WAITING.value and not stored.index.has_running_leaf
-        is_due = row.wake is not None and row.wake <= time.time()
+        is_due = row.wake is not None and row.wake <= self.clock.time()
         if is_waiting and not is_due and not self.watch_facts(row.run):
             self._schedule_wake(row.run, row.wake)
         elif row.state in EXECUTED_STATE_VALUES:
@@ -908,7 +919,7 @@ class LocalEngine:
             self._session_name,
             run.workflow_id,
             stored_state.value,
-            run.run_state.started_at.timestamp() if run.run_state.started_at else time.time(),
+            run.run_state.started_at.timestamp() if run.run_state.started_at else self.clock.time(),
             ended,
             start.key,
             start.parent,

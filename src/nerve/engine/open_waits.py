@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
@@ -178,7 +177,9 @@ class OpenWaits:
         seq = 0
         if recorded is None:
             new_gate_id = self._unused_gate_id(wait.path) if isinstance(wait, GateWait) else ""
-            event = wait_opened(wait, new_gate_id, wait_deadline(wait), request_hash)
+            event = wait_opened(
+                wait, new_gate_id, wait_deadline(wait, self._timers.clock.time()), request_hash
+            )
             seq = self._journal.append(event, wait.path, urgent=True)
         else:
             # The recorded deadline stays: a restart must not grant the wait more time.
@@ -191,7 +192,7 @@ class OpenWaits:
         self._open_waits[wait.path] = open_wait
         self._blocking_count += open_wait.is_blocking
         if isinstance(event, GateWaiting):
-            opened_at = recorded.request.row.at if recorded is not None else time.time()
+            opened_at = recorded.request.row.at if recorded is not None else self._timers.clock.time()
             open_wait.gate = gate_info(wait.path, event, opened_at)
             open_wait.gate.future = open_wait.future
             self._gate_ids.add(open_wait.gate.gate_id)
@@ -238,7 +239,8 @@ class OpenWaits:
         wait = open_wait.wait
         around = wait.around if isinstance(wait, TimerWait) else None
         if around is not None and is_reopened:
-            deadline = moved_deadline(self._journal.index.last_timer_move(wait.path), deadline)
+            moved = self._journal.index.last_timer_move(wait.path)
+            deadline = moved_deadline(moved, deadline, self._timers.clock.time())
         open_wait.timer = DeadlineTimer(
             wait.path,
             deadline,
@@ -399,7 +401,11 @@ class OpenWaits:
         # One open wait per task means that the body does nothing else; otherwise its work has to continue.
         is_blocked = len(self._open_waits) == len(dispatcher.tasks) == dispatcher.blocked_count
         # A leaf that asks a person has to run again, because only it knows the question.
-        return self._timers.next_deadline if is_blocked and not self._running_leaves else time.time()
+        return (
+            self._timers.next_deadline
+            if is_blocked and not self._running_leaves
+            else self._timers.clock.time()
+        )
 
     @property
     def is_single_wait(self) -> bool:
@@ -446,10 +452,10 @@ def signal_received(request: SignalWaiting, fact_match: Mapping[str, Any]) -> Si
     return SignalReceived(request.label, key, value)
 
 
-def wait_deadline(wait: Wait) -> float | None:
+def wait_deadline(wait: Wait, now: float) -> float | None:
     """Return the time at which a wait that starts now times out."""
     seconds = wait.seconds if isinstance(wait, TimerWait) else wait.timeout
-    return None if seconds is None else time.time() + seconds
+    return None if seconds is None else now + seconds
 
 
 WaitEvent = GateWaiting | TimerStarted | SignalWaiting | MessageWaiting

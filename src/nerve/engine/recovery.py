@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, 
 from contextlib import suppress
 from typing import Any, NamedTuple, overload
 
+from nerve.core.clock import Clock
 from nerve.core.events import WorkflowEventType
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import EXECUTED_STATE_VALUES, OPEN_STATE_VALUES, WorkflowState
@@ -73,6 +74,7 @@ class RecoveryOperations:
     """What recovery asks of the engine."""
 
     store: Store
+    clock: Clock
     executors: Mapping[str, RunExecutor]
     is_closed: Callable[[], bool]
     owns: Callable[[RunRow], bool]
@@ -157,7 +159,7 @@ class RunRecovery:
 
     async def _resume_batch(self, batch: list[RunRow]) -> list[RunRow]:
         """Resume runs, or leave them parked; return those that are not skipped."""
-        operations, now = self._operations, time.time()
+        operations, now = self._operations, self._operations.clock.time()
         parked = [row for row in batch if is_parked(row, now) and row.parent is None and operations.owns(row)]
         rows = await self._select_resumable(row for row in batch if row not in parked)
         # Counted in one transaction before any of them executes code. Waiting runs execute none until
@@ -228,7 +230,7 @@ class RunRecovery:
     def _resume_or_skip(self, row: RunRow) -> bool:
         """Resume a run, or note that it waits; return whether that succeeded."""
         try:
-            if is_parked(row, time.time()) and self._operations.owns(row):
+            if is_parked(row, self._operations.clock.time()) and self._operations.owns(row):
                 self._operations.park(row)
             else:
                 self._operations.resume(row)

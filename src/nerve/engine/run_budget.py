@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer
 from nerve.core.limits import Limits, RunUsage, split_step_limits
 from nerve.core.step_names import step_path
 from nerve.core.workflow.run import RunState
@@ -37,15 +37,15 @@ class SessionBudgets:
         session_name: str,
         daily_limits: Callable[[], Limits | None],
         resume_held_runs: Callable[[], Coroutine[Any, Any, None]],
-        now: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._store, self._session_name, self._now = store, session_name, now
+        self._store, self._session_name, self._clock = store, session_name, clock
         self._daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
         self._day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
         self._day_ends_at = 0.0
         self._runs: dict[str, Budget] = {}
         self._waiters: list[asyncio.Future[None]] = []
-        self._midnight_timer: asyncio.TimerHandle | None = None
+        self._midnight_timer: ClockTimer | None = None
         self._is_closed = False
 
     # -- the runs ------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class SessionBudgets:
         limits = self._daily_limits()
         self._day.limits = limits or UNLIMITED
         if limits is not None and self._is_day_over:
-            begins, self._day_ends_at = day_bounds(self._now())
+            begins, self._day_ends_at = day_bounds(self._clock.time())
             # Read from the store: runs of earlier processes count, and a crash loses nothing.
             self._day.usage = usage_of_day(self._store, self._session_name, local_day(begins))
             for budget in self._runs.values():
@@ -187,15 +187,13 @@ class SessionBudgets:
 
     @property
     def _is_day_over(self) -> bool:
-        return self._now() >= self._day_ends_at
+        return self._clock.time() >= self._day_ends_at
 
     def watch_for_midnight(self) -> None:
         """Check the clock until the day has ended, because a run is held for the daily budget."""
         # Polled instead of one long timer, which would drift when the machine sleeps or its clock changes.
         if self._midnight_timer is None and not self._is_closed:
-            self._midnight_timer = asyncio.get_running_loop().call_later(
-                MIDNIGHT_CHECK_INTERVAL_S, self._check_midnight
-            )
+            self._midnight_timer = self._clock.call_later(MIDNIGHT_CHECK_INTERVAL_S, self._check_midnight)
 
     def _check_midnight(self) -> None:
         self._midnight_timer = None

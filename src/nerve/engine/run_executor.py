@@ -6,10 +6,11 @@ import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
+from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
@@ -68,6 +69,7 @@ class ExecutorServices:
     """What the engine provides to the executors of its runs."""
 
     store: Store
+    clock: Clock
     committer: GroupCommitter
     budgets: SessionBudgets
     children: ChildRunOperations
@@ -136,10 +138,12 @@ class RunExecutor:
             self._make_run_row,
             self._on_commit,
             self.on_write_failed,
+            services.clock.time,
         )
         # Every event the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
         self.dispatcher.committed_seq = self.journal.seq
-        timers, self._wall_clock = RunTimers(), WallClock(run, index.clock.seconds, self.fail_run)
+        timers = RunTimers(services.clock)
+        self._wall_clock = WallClock(run, index.clock.seconds, self.fail_run, services.clock)
         self.barrier = ExecutionBarrier(
             self.state, self.journal, self.dispatcher, timers, services.is_shutting_down
         )
@@ -184,6 +188,7 @@ class RunExecutor:
             self.barrier,
             self._history,
             self._count_iteration,
+            services.clock,
         )
         self.cancellation = BodyCancellation(
             self.state, self.journal, self.dispatcher, self.barrier, self._side_effects
@@ -343,7 +348,8 @@ class RunExecutor:
 
     def _elapsed_seconds(self) -> float:
         started_at = self.state.started_at
-        return round((datetime.now(UTC) - started_at).total_seconds(), 3) if started_at else 0.0
+        now = utc_now(self._services.clock)
+        return round((now - started_at).total_seconds(), 3) if started_at else 0.0
 
     async def _end_run(
         self, end: RunEnd, status: WorkflowState, result: Any = None, error: BaseException | None = None

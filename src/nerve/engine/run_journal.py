@@ -27,8 +27,9 @@ class RunJournal(JournalWriter):
         make_run_row: Callable[[float], RunRow],
         on_rows_written: Callable[[list[EventRow]], None],
         on_error: Callable[[NerveError], None],
+        time: Callable[[], float],
     ) -> None:
-        super().__init__(run_id, index.seq, committer, make_run_row, on_rows_written, on_error, events)
+        super().__init__(run_id, index.seq, committer, make_run_row, on_rows_written, on_error, time, events)
         self._store, self._index = store, index
 
     @property

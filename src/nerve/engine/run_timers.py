@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer
 from nerve.core.nodes.attempt import (
     AttemptTimer,
     SupportsPause,
@@ -26,7 +26,8 @@ MAX_STALE_DEADLINES = 100
 class RunTimers:
     """The timers around the steps of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
         self.attempt_timers: dict[str, AttemptTimer] = {}
         """The timers of running control nodes, by path."""
         self._bounding_timers: dict[str, DeadlineTimer] = {}
@@ -99,7 +100,8 @@ class DeadlineTimer:
         self._around, self._journal, self._timers = around, journal, timers
         self._is_open, self._on_expired = is_open, on_expired
         self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.TimerHandle | None = None
+        self._clock = timers.clock
+        self._handle: ClockTimer | None = None
         self._remaining_s, self._pause_count = 0.0, 0
         self._pending_record: asyncio.Handle | None = None
         self._is_pause_recorded = False
@@ -120,8 +122,8 @@ class DeadlineTimer:
 
     def _schedule(self) -> None:
         assert self.deadline is not None
-        delay = max(0.0, self.deadline - time.time())
-        self._handle = self._loop.call_later(delay, self._on_expired)
+        delay = max(0.0, self.deadline - self._clock.time())
+        self._handle = self._clock.call_later(delay, self._on_expired)
         self._timers.add(self)
 
     @contextmanager
@@ -141,7 +143,7 @@ class DeadlineTimer:
     def _pause(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._remaining_s = max(0.0, (self.deadline or 0.0) - time.time())
+        self._remaining_s = max(0.0, (self.deadline or 0.0) - self._clock.time())
         self.deadline = None
         # In the next turn: most waits end at once, and recording each would double the events of a run.
         self._pending_record = self._loop.call_soon(self.record_pause)
@@ -165,16 +167,16 @@ class DeadlineTimer:
         # The wait may have been settled, or the run released, while the timer was paused.
         if not self._is_open():
             return
-        self.deadline = time.time() + self._remaining_s
+        self.deadline = self._clock.time() + self._remaining_s
         self._schedule()
         if self._is_pause_recorded:
             self._is_pause_recorded = False
             self._journal.append(TimerMoved(deadline=self.deadline), self.path, urgent=True)
 
 
-def moved_deadline(moved: TimerMoved | None, deadline: float) -> float:
+def moved_deadline(moved: TimerMoved | None, deadline: float, now: float) -> float:
     """Return the deadline of a moved timer; one that was paused when its engine ended continues now."""
     if moved is None:
         return deadline
     # Without a deadline the process ended during the pause: the time it was down is not counted.
-    return moved.deadline if moved.deadline is not None else time.time() + (moved.left or 0.0)
+    return moved.deadline if moved.deadline is not None else now + (moved.left or 0.0)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from random import Random
 from typing import Any
 
+from nerve.core.clock import Clock, utc_now
 from nerve.core.events import WorkflowEventType, is_reserved_event
 from nerve.core.tags import require_few_tags
 from nerve.core.workflow.run import RunState
@@ -44,9 +45,11 @@ class SideEffects:
         barrier: ExecutionBarrier,
         history: RecordedHistory,
         count_iteration: Callable[[str], None],
+        clock: Clock,
     ) -> None:
         self._seed, self._state, self._journal, self._dispatcher = start.seed, state, journal, dispatcher
         self._barrier, self._history, self._count_iteration = barrier, history, count_iteration
+        self._clock = clock
         self._counts: dict[tuple[str, str], int] = {}
         self._deferred_events: list[tuple[Event, str]] = []
         self._patches = dict(index.patches)
@@ -81,12 +84,12 @@ class SideEffects:
 
     def now(self, path: str) -> datetime:
         if self._barrier.is_inactive:
-            return datetime.now(UTC)
+            return utc_now(self._clock)
         record = self._lookup_recorded(path, ClockRead.type)
         if record is not None and isinstance(record.event, ClockRead):
             self._dispatcher.dispatch()
             return datetime.fromisoformat(record.event.now)
-        now = datetime.now(UTC)
+        now = utc_now(self._clock)
         self._write_or_defer(ClockRead(now.isoformat()), path)
         return now
 

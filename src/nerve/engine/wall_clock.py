@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
+from nerve.core.clock import Clock, ClockTimer
 from nerve.core.limits import limit_message
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
@@ -14,10 +14,11 @@ from nerve.errors import LimitReached
 class WallClock:
     """Measures the active time of one run against its limit."""
 
-    def __init__(self, run: WorkflowRun, active_s: float, fail_run: Callable[[Exception], None]) -> None:
-        self._run, self._fail_run = run, fail_run
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(
+        self, run: WorkflowRun, active_s: float, fail_run: Callable[[Exception], None], clock: Clock
+    ) -> None:
+        self._run, self._fail_run, self._clock = run, fail_run, clock
+        self._timer: ClockTimer | None = None
         self._active_s = active_s
         self._active_since: float | None = None
         self._is_closed = False
@@ -29,15 +30,15 @@ class WallClock:
         is_running = not self._is_closed and self._run.state is WorkflowState.RUNNING
         if is_running == (self._active_since is not None):
             return
-        # The loop's clock is monotonic: a change of the system time neither extends nor cuts the limit.
-        now = self._loop.time()
+        # Monotonic: a change of the system time neither extends nor cuts the limit.
+        now = self._clock.monotonic()
         if self._active_since is not None:
             self._active_s += now - self._active_since
         self._active_since = now if is_running else None
         if self._timer is not None:
             self._timer.cancel()
         if is_running:
-            self._timer = self._loop.call_later(max(0.0, wall_time - self._active_s), self._on_limit)
+            self._timer = self._clock.call_later(max(0.0, wall_time - self._active_s), self._on_limit)
 
     def close(self) -> None:
         self._is_closed = True
@@ -46,6 +47,6 @@ class WallClock:
 
     def _on_limit(self) -> None:
         since = self._active_since
-        active_s = self._active_s + (self._loop.time() - since if since is not None else 0.0)
+        active_s = self._active_s + (self._clock.monotonic() - since if since is not None else 0.0)
         limits, kind = self._run.run_state.limits, self._run.workflow.kind
         self._fail_run(LimitReached("wall_time", limit_message("wall_time", limits, "", active_s, kind)))

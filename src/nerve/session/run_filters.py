@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
@@ -44,9 +43,11 @@ class RunFilters:
     patch: str | None = None
     """Only open runs that may need the old branch of this patch."""
 
-    def find_newest(self, store: Store, session: str, before: RunRow | None, number: int) -> list[RunRow]:
+    def find_newest(
+        self, store: Store, session: str, before: RunRow | None, number: int, now: float
+    ) -> list[RunRow]:
         """Return that many matching runs of a session, newest first; InvalidFilter for a wrong value."""
-        since = None if self.since is None else parse_since(self.since)
+        since = None if self.since is None else parse_since(self.since, now)
         states = None if self.states is None else [parse_state(state) for state in self.states]
         if self.patch is not None:  # a run that has ended needs no branch
             states = [state for state in OPEN_STATE_VALUES if states is None or state in states]
@@ -91,15 +92,15 @@ def parse_state(name: str) -> str:
     return name
 
 
-def parse_since(since: str | datetime | timedelta) -> float:
+def parse_since(since: str | datetime | timedelta, now: float) -> float:
     """Return the time of a date, a time, or a period before now such as `2d`."""
     if isinstance(since, timedelta):
-        return time.time() - since.total_seconds()
+        return now - since.total_seconds()
     if isinstance(since, datetime):
         return since.timestamp()
     if isinstance(since, str):
         if period := _PERIOD.fullmatch(since):
-            return time.time() - int(period[1]) * SECONDS_BY_UNIT[period[2]]
+            return now - int(period[1]) * SECONDS_BY_UNIT[period[2]]
         try:
             return datetime.fromisoformat(since).timestamp()
         except (ValueError, OverflowError, OSError):

@@ -22,6 +22,7 @@ from typing import (
     overload,
 )
 
+from nerve.core.clock import SYSTEM_CLOCK, Clock
 from nerve.core.events import Sink
 from nerve.core.json_codec import check_safe_integers, encode_json
 from nerve.core.json_diagnostics import is_valid_unicode
@@ -116,7 +117,7 @@ class Session:
     `providers` execute the agents of workflow files; `project` is the directory with their prompts and
     agent files. `slots` is the maximum number of concurrent agents per provider, `budget` is what all runs
     together may spend per day: `tokens`, `cost`, `turns`, `agents`. `.nerve/config.json` of the project can
-    set both.
+    set both. `clock` is for tests; `nerve.testing` has one that skips time.
 
     Use a session with a file as an async context manager: closing it parks the open runs, and `recover()`
     resumes them.
@@ -131,6 +132,7 @@ class Session:
         project: str | os.PathLike[str] | None = None,
         slots: Mapping[str, int] | None = None,
         budget: Limits | Mapping[str, Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = require_name("a session", name)
         self.providers: dict[str, Provider] = dict(require_mapping("providers", providers or {}))
@@ -153,7 +155,7 @@ class Session:
         self._provider_slots: ProviderSlots | None = None
         self._agents: dict[str, Any] = {}
         self._dataspace: SessionDataspace | None = None
-        self._store = store
+        self._store, self._clock = store, clock
         self._engine: LocalEngine | None = None
 
     # -- names ---------------------------------------------------------------------------------
@@ -212,7 +214,7 @@ class Session:
             from nerve.agents.provider_slots import ProviderSlots
 
             limited = self._engine.provider_limits() if self._engine is not None else {}
-            self._provider_slots = ProviderSlots({**self.config.slots, **self._slots}, limited)
+            self._provider_slots = ProviderSlots({**self.config.slots, **self._slots}, limited, self._clock)
         return self._provider_slots
 
     def provider(self, name: str) -> Provider | None:
@@ -339,7 +341,7 @@ class Session:
             from nerve.engine.local_engine import LocalEngine
 
             self._load_budget()
-            self._engine = LocalEngine(open_store(self._store), self, self.name)
+            self._engine = LocalEngine(open_store(self._store), self, self.name, self._clock)
         return self._engine
 
     def _load_budget(self) -> None:
@@ -556,7 +558,8 @@ class Session:
         )
         store = self.engine.store
         previous = None if before is None else store.run(before.run_id)
-        rows = filters.find_newest(store, self.name, previous, require_int("limit", limit, 1))
+        number, now = require_int("limit", limit, 1), self._clock.time()
+        rows = filters.find_newest(store, self.name, previous, number, now)
         return [self.engine.run_handle(row) for row in rows]
 
     def list_workflow_runs(

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout
 from nerve.core.nodes.base import Node, node_role
 from nerve.core.policy import Policy
 from nerve.core.result import IMMUTABLE_TYPES, Result, deep_copy_json
@@ -31,43 +32,30 @@ class SupportsPause(Protocol):
 class AttemptTimer:
     """The total timeout and the idle timeout of an attempt."""
 
-    def __init__(self, total: asyncio.Timeout, idle: asyncio.Timeout, policy: Policy) -> None:
+    def __init__(self, total: ClockTimeout, idle: ClockTimeout, policy: Policy) -> None:
         self._total_timeout, self._idle_timeout, self._idle_seconds = total, idle, policy.idle_timeout
         self._remaining_seconds: float | None = None
         self._pause_count = 0
 
     def reset_idle(self) -> None:
         if self._idle_seconds is not None and not self._pause_count:
-            reschedule_timeout(self._idle_timeout, self._idle_seconds)
+            self._idle_timeout.restart(self._idle_seconds)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Pause both timeouts while the attempt waits for input, a budget or a rate limit."""
         self._pause_count += 1
         if self._pause_count == 1:
-            self._remaining_seconds = remaining_seconds(self._total_timeout)
-            reschedule_timeout(self._total_timeout, None)
-            reschedule_timeout(self._idle_timeout, None)
+            self._remaining_seconds = self._total_timeout.remaining_seconds
+            self._total_timeout.restart(None)
+            self._idle_timeout.restart(None)
         try:
             yield
         finally:
             self._pause_count -= 1
             if not self._pause_count:
-                reschedule_timeout(self._total_timeout, self._remaining_seconds)
+                self._total_timeout.restart(self._remaining_seconds)
                 self.reset_idle()
-
-
-def remaining_seconds(timeout: asyncio.Timeout) -> float | None:
-    when = timeout.when()
-    return None if when is None else when - asyncio.get_running_loop().time()
-
-
-def reschedule_timeout(timeout: asyncio.Timeout, seconds: float | None) -> None:
-    try:
-        now = asyncio.get_running_loop().time()
-        timeout.reschedule(None if seconds is None else now + seconds)
-    except RuntimeError:
-        pass  # the attempt has ended, and the event comes from a thread that still runs
 
 
 def timers_around(timers: Mapping[str, AttemptTimer], inner_path: str) -> list[AttemptTimer]:
@@ -99,6 +87,7 @@ async def run_attempt(
     context: ExecutionContext,
     policy: Policy,
     on_timer: Callable[[AttemptTimer], None] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Result:
     """Return the result of the node, also of a failure. `on_timer` receives its timer, if it has timeouts.
 
@@ -106,18 +95,17 @@ async def run_attempt(
     """
     if policy.timeout is None and policy.idle_timeout is None:
         return await execute_safely(node, context)
-    outer = asyncio.timeout(policy.timeout)
-    inner = asyncio.timeout(policy.idle_timeout)
+    outer, inner = ClockTimeout(clock, policy.timeout), ClockTimeout(clock, policy.idle_timeout)
     try:
         async with outer, inner:
             if on_timer is not None:
                 on_timer(AttemptTimer(outer, inner, policy))
             result = await execute_safely(node, context)
     except TimeoutError as error:
-        return timeout_result(policy, inner.expired(), error)
+        return timeout_result(policy, inner.is_expired, error)
     # A node can catch the cancellation of its timeout and fail with an error of its cleanup instead.
-    late = not result["success"] and (outer.expired() or inner.expired())
-    return timeout_result(policy, inner.expired(), result.cause) if late else result
+    late = not result["success"] and (outer.is_expired or inner.is_expired)
+    return timeout_result(policy, inner.is_expired, result.cause) if late else result
 
 
 CURRENT_WORKFLOW: ContextVar[Any] = ContextVar("CURRENT_WORKFLOW", default=None)

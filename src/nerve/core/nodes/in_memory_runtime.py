@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Awaitable, Mapping
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from random import random
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.agent_threads import AgentThreads
+from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout, sleep_on_clock, utc_now
 from nerve.core.events import Sink, WorkflowEvent, WorkflowEventType, deliver_event, log
 from nerve.core.gates import gate_id, gate_waiting_data
 from nerve.core.nodes.attempt import (
@@ -52,9 +53,14 @@ class InMemoryRuntime:
     _last_delivery: asyncio.Future[None] | None = None
 
     def __init__(
-        self, sink: Sink | None, workflow_id: str = "", run_id: str = "", home: RuntimeHome | None = None
+        self,
+        sink: Sink | None,
+        workflow_id: str = "",
+        run_id: str = "",
+        home: RuntimeHome | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._sink, self._workflow_id, self._run_id = sink, workflow_id, run_id
+        self._sink, self._workflow_id, self._run_id, self._clock = sink, workflow_id, run_id, clock
         self._home = home or current_home()
         self._timers: dict[str, AttemptTimer] = {}
         self._interrupted = InterruptedSteps()
@@ -117,7 +123,7 @@ class InMemoryRuntime:
         while True:
             number += 1
             try:
-                result = await run_attempt(call.node, context, call.policy, add_timer)
+                result = await run_attempt(call.node, context, call.policy, add_timer, self._clock)
             except asyncio.CancelledError:
                 self._note_interrupted(call)
                 raise
@@ -136,7 +142,7 @@ class InMemoryRuntime:
                 WorkflowEventType.NODE_RETRYING,
                 retry_event_data(call.node_id, number, retry, pause, result),
             )
-            await asyncio.sleep(pause)
+            await sleep_on_clock(self._clock, pause)
 
     def _note_interrupted(self, call: NodeCall) -> None:
         if call.policy.effect == "once" and node_role(call.node) == "leaf":
@@ -153,7 +159,7 @@ class InMemoryRuntime:
 
     async def wait(self, wait: Wait) -> Any:
         if isinstance(wait, TimerWait):
-            return await asyncio.sleep(wait.seconds)
+            return await sleep_on_clock(self._clock, wait.seconds)
         if isinstance(wait, SignalWait | MessageWait):
             raise RuntimeError("Waiting for a signal or a message requires a run")
         return await self._wait_for_gate(wait)
@@ -171,7 +177,8 @@ class InMemoryRuntime:
         elif gate.receivers is not None:
             gate.receivers.append(future)
         try:
-            answer = await asyncio.wait_for(future, gate.timeout)
+            async with ClockTimeout(self._clock, gate.timeout):
+                answer = await future
         except TimeoutError:
             self._deliver(gate.path, WorkflowEventType.GATE_TIMEOUT, {**gate_data, "timeout": gate.timeout})
             raise
@@ -211,7 +218,7 @@ class InMemoryRuntime:
             await asyncio.wait([self._last_delivery])
 
     def now(self, path: str) -> datetime:
-        return datetime.now(UTC)
+        return utc_now(self._clock)
 
     def random(self, path: str) -> float:
         return random()

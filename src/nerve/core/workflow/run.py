@@ -125,10 +125,10 @@ class RunState:
         """Drop the known gates; the next access reads them from the journal."""
         self.known_gates = None
 
-    def mark_started(self, input: Any, params: dict[str, Any]) -> None:
+    def mark_started(self, input: Any, params: dict[str, Any], now: datetime) -> None:
         """Set what the journal has as the start of the run."""
         self.input, self.params = input, params
-        self.status, self.started_at = WorkflowState.RUNNING, datetime.now(UTC)
+        self.status, self.started_at = WorkflowState.RUNNING, now
 
     def restore(self, status: WorkflowState, started: float, ended: float | None) -> None:
         """Set what the store has about a run that is not in memory."""
