@@ -329,3 +329,20 @@ async def test_the_card_closes_after_an_answer_and_the_next_gate_waits() -> None
         assert not screen.app.gate_card.display
         assert screen.app.prompt.has_focus
         assert "1 waiting" in screen.text
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 16), (100, 12)])
+@pytest.mark.parametrize("choices", [["yes", "no"], [f"option {number}" for number in range(12)]])
+async def test_an_open_gate_leaves_room_for_prompt_and_status_on_a_small_screen(
+    size: tuple[int, int], choices: list[str]
+) -> None:
+    state = make_state()
+    waiting(state, gate(choices=choices))
+    async with shown(state, size) as screen:
+        await screen.press("f3")
+        lines = screen.text.splitlines()
+        assert "waiting" in lines[-1]
+        assert any("ask ▸" in line for line in lines)
+        assert not screen.app.screen.show_vertical_scrollbar
+        await screen.press("end")
+        assert choices[0] in screen.text

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Vertical
+from textual.geometry import Region
 from textual.markup import escape
 from textual.message import Message
 from textual.widgets import Static
@@ -55,7 +56,8 @@ class GateCard(Vertical):
     """One open gate. The user answers in the prompt, so that no single key is an answer by accident."""
 
     DEFAULT_CSS = """
-    GateCard { height: auto; display: none; border: round $warning; padding: 0 1;
+    GateCard { height: auto; display: none; border: round $warning; padding: 0 1; overflow-y: auto;
+               scrollbar-size-vertical: 1;
                border-title-color: $warning; border-title-style: bold; border-subtitle-color: $text-muted; }
     GateCard:ansi { border-subtitle-color: ansi_default; }
     GateCard > #choices { height: auto; }
@@ -213,6 +215,8 @@ class GateCard(Vertical):
         self.marked_index = max(0, min(len(self.answers) - 1, self.marked_index + by)) if self.has_mark else 0
         self.has_mark = True
         self.redraw()
+        marked_line = self.choices.virtual_region.y + self.marked_index
+        self.scroll_to_region(Region(0, marked_line, 1, 1), animate=False, force=True)
         return True
 
     def submit_marked(self) -> bool:

@@ -56,8 +56,12 @@ FRAME_INTERVAL_S = 0.1
 """Minimum seconds between two frames."""
 FRAME_COST_FACTOR = 5
 """The interval between frames is at least this multiple of the time that a frame takes."""
-MIN_RUN_LIST_COLUMNS, MIN_RUN_LIST_ROWS = 90, 18
-"""Minimum screen size for the run list."""
+MIN_RUN_LIST_COLUMNS = 90
+"""Minimum columns for the run list beside the conversation."""
+MIN_RUN_LINE_ROWS = 12
+"""Minimum rows for the run line of a narrow screen; on a lower one a gate needs its row."""
+ROWS_BESIDE_GATE = 5
+"""Rows of the prompt with its frame, of the status bar, and one of the conversation."""
 FRAMES_PER_CLOCK_UPDATE = 5
 """Frames between two updates of elapsed times."""
 
@@ -79,6 +83,7 @@ class CommanderLayout(App[str]):
     #queue { height: auto; max-height: 4; padding: 0 1; color: $text-muted; display: none; }
     Screen.-narrow #runs { display: none; }
     Screen.-narrow #runline { display: block; }
+    Screen.-low #runline { display: none; }
     Screen.-narrow.-runs #runs { display: block; width: 1fr; border-right: none; }
     Screen.-narrow.-runs #right { display: none; }
     Screen.-narrow.-runs #runline { display: none; }
@@ -313,7 +318,10 @@ class CommanderLayout(App[str]):
 
     def apply_screen_size(self, width: int, height: int) -> None:
         self.screen.set_class(width < MIN_RUN_LIST_COLUMNS, "-narrow")
-        self.screen.set_class(height < MIN_RUN_LIST_ROWS, "-low")
+        self.screen.set_class(height < MIN_RUN_LINE_ROWS, "-low")
+        has_run_line = width < MIN_RUN_LIST_COLUMNS and height >= MIN_RUN_LINE_ROWS
+        # Answers that do not fit scroll within the card, so that prompt and status bar stay on the screen.
+        self.gate_card.styles.max_height = max(3, height - ROWS_BESIDE_GATE - has_run_line)
         if width >= MIN_RUN_LIST_COLUMNS:
             self.screen.remove_class("-runs")
         self.call_after_refresh(self.draw_runs)
