@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nerve.cli.demo_progress import DemoProgress
 from nerve.demo.scratch_project import ScratchProject
 from nerve.demo.workflow import register_demo
 from nerve.session import Session
+from nerve.ui.progress_tree import ProgressTree
+from nerve.ui.tree_panel import render_tree_panel
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -18,12 +19,13 @@ def steady(text: str) -> list[str]:
     """Without what differs from time to time and from Python to Python."""
     text = re.sub(r"SyntaxError.*", "SyntaxError", text)
     text = re.sub(r"\d+\.\ds", "0.0s", text)
+    text = re.sub(r"\([0-9a-f]{8}-[0-9a-f]{4}\)", "(00000000-0000)", text)
     return [re.sub(r"Process \d+", "Process 1", line).rstrip() for line in text.splitlines() if line]
 
 
-def drawn(progress: DemoProgress) -> str:
+def drawn(tree: ProgressTree) -> str:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(progress.panel(80))
+    console.print(render_tree_panel(tree, 80))
     return console.file.getvalue()
 
 
@@ -38,12 +40,14 @@ async def test_the_readme_screen_matches_a_real_run_that_settled_every_step_once
     assert len(settled) == len(set(settled)) == 9
     assert len(project.read_effect_keys()) == 10
     cut = next(index for index, event in enumerate(events) if event.event_type == "node_retrying")
-    progress = DemoProgress()
-    progress.apply_events(events[:cut])
-    before = drawn(progress)
-    progress.mark_reused()
-    progress.apply_events(events[cut:])
+    tree = ProgressTree()
+    for event in events[:cut]:
+        tree.apply_event("", event)
+    before = drawn(tree)
+    tree.reused_before = events[cut].timestamp
+    for event in events[cut:]:
+        tree.apply_event("", event)
     killed = next(index for index, line in enumerate(output) if "SIGKILL" in line)
-    screen = [before, *output[killed : killed + 2], drawn(progress), *output[-5:-1]]
+    screen = [before, *output[killed : killed + 2], drawn(tree), *output[-5:-1]]
     told = re.search(r"```text\n(╭.*?)```", README.read_text(), re.DOTALL)
     assert steady(told[1]) == steady("\n".join(screen))

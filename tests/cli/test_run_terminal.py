@@ -20,7 +20,7 @@ def clean(text: str) -> str:
 def test_the_user_is_prompted_again_and_can_answer_by_number(project) -> None:
     with Terminal("run", "ship", "hello", "--count=3", "--with", "nodes.py") as terminal:
         shown = clean(terminal.until(ASKED))
-        for line in ("Workflow Progress", "✓ build", "⏸ Waiting for Input: approve", "Ship it?", "1  yes"):
+        for line in ("Workflow Progress", "✓ build", "⏸ Waiting for Input: approve", "Ship it?", "1 yes"):
             assert line in shown
         assert "built 3" in shown.split("Waiting for Input: approve")[1]
         terminal.type("maybe")

@@ -8,14 +8,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich.panel import Panel
-from rich.text import Text
-
 from nerve.api.models import GateResponse
-from nerve.cli.run_display import print_sentence, read_terminal_line
-from nerve.ui.gate_names import gate_preview, resolve_typed_choice
-from nerve.ui.json_forms import form_field_lines, format_form_hint
-from nerve.ui.sanitize import sanitize_line, sanitize_text
+from nerve.cli.run_display import print_sentence
+from nerve.ui.async_input import read_terminal_line
+from nerve.ui.gate_names import resolve_typed_choice
+from nerve.ui.json_forms import format_form_hint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,23 +35,6 @@ def flush_typeahead() -> None:
         import termios
 
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-
-
-def print_gate(console: Console, gate: GateResponse, name: str) -> None:
-    """Print the prompt of a gate, its input preview and the possible answers."""
-    text = Text(sanitize_text(gate.prompt))
-    if gate.note:
-        text.append(f"\n{sanitize_text(gate.note)}", "dim")
-    if preview := gate_preview(gate.input_preview):
-        text.append(f"\n\n{sanitize_text(preview)}\n")
-    for number, choice in enumerate(gate.choices or [], start=1):
-        text.append(f"\n{number}  {sanitize_text(choice)}")
-    for field in form_field_lines(gate.form or {}):
-        text.append(f"\n{field}")
-    if not gate.choices and gate.options:
-        text.append(f"\nfor example: {sanitize_text(', '.join(gate.options))}", "dim")
-    title = Text(f"⏸ Waiting for Input: {sanitize_line(name)}")
-    console.print(Panel(text, title=title, border_style="yellow", expand=False))
 
 
 async def prompt_gate_answer(

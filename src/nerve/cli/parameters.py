@@ -82,8 +82,3 @@ def file_options(common: CommonOptions) -> list[str]:
     """Return the --with and --store options of a command."""
     options = [part for file in dict.fromkeys(common.modules) for part in ("--with", str(file))]
     return [*options, "--store", str(common.store)] if common.store is not None else options
-
-
-def count_noun(number: int, noun: str) -> str:
-    """Return a count with its noun, such as `1 run` or `2 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

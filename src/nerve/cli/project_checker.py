@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from nerve.agents import registry
-from nerve.cli.parameters import count_noun
 from nerve.cli.target_source import load_target_document
 from nerve.cli.targets import Project
 from nerve.core.slugs import slugify
@@ -29,6 +28,7 @@ from nerve.spec.checks.names import (
 from nerve.spec.validation import validate_document
 from nerve.spec.walk import walk_spec
 from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position, Problem, sort_problems
+from nerve.ui.formatting import count_noun
 
 INSTALLED_PROVIDERS = tuple(registry.installed_provider_names())
 """Providers of installed packages. Read at import, because finding them reads package metadata."""

@@ -13,8 +13,7 @@ from rich.panel import Panel
 
 from nerve.core.events import STEP_END_EVENTS, WorkflowEventType
 from nerve.core.step_output import StepStream
-from nerve.core.workflow import GateInfo, WorkflowEvent
-from nerve.ui.async_input import read_terminal_line
+from nerve.core.workflow import WorkflowEvent
 from nerve.ui.event_lines import (
     LogLines,
     format_event,
@@ -23,16 +22,6 @@ from nerve.ui.event_lines import (
     shorten_to_line,
 )
 from nerve.ui.sanitize import sanitize_text
-
-__all__ = [
-    "LineDisplay",
-    "LiveDisplay",
-    "RunDisplay",
-    "create_run_display",
-    "print_sentence",
-    "prompt_demo_answer",
-    "read_terminal_line",
-]
 
 PanelFactory = Callable[[int], Panel]
 """Renders a panel with the given width."""
@@ -125,19 +114,6 @@ class LineDisplay:
 def create_run_display(console: Console) -> RunDisplay:
     is_live = console.is_terminal and not console.is_dumb_terminal
     return LiveDisplay(console) if is_live else LineDisplay(console)
-
-
-async def prompt_demo_answer(console: Console, gate: GateInfo, rejection: str) -> str | None:
-    """Return the answer of the user, or None without a terminal. `rejection` explains the last refusal."""
-    if not (console.is_terminal and sys.stdin.isatty()):
-        return None
-    if rejection:
-        print_sentence(console, rejection)
-    else:
-        console.print(Panel(gate.prompt, title="⏸ Waiting for Input", border_style="yellow", expand=False))
-    choices = gate.choices or []
-    console.print(f"{' or '.join(choices)}? [dim](Enter: {choices[-1]})[/] ", end="")
-    return (await read_terminal_line()).strip().lower() or choices[-1]
 
 
 def print_sentence(console: Console, text: str) -> None:

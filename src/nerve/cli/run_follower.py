@@ -7,19 +7,14 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse, GateResponse
 from nerve.cli.context import CliContext, format_api_error, stderr_console
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
 from nerve.cli.gate_answers import PresetAnswers
-from nerve.cli.gate_prompt import (
-    TerminalClosed,
-    flush_typeahead,
-    is_interactive,
-    print_gate,
-    prompt_gate_answer,
-)
+from nerve.cli.gate_prompt import TerminalClosed, flush_typeahead, is_interactive, prompt_gate_answer
 from nerve.cli.outcome import (
     RunOutcome,
     gate_payloads,
@@ -36,7 +31,10 @@ from nerve.core.workflow import WorkflowEvent
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.gate_names import gate_display_name
 from nerve.ui.progress_tree import ProgressTree
-from nerve.ui.tree_panel import render_tree_panel
+from nerve.ui.tree_panel import render_gate_panel, render_tree_panel
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EVENT_POLL_S = 0.08
 """Seconds between two polls for new events."""
@@ -49,16 +47,17 @@ class RunFollower:
     """Follows one run on one display. Events up to `known_seq` are not printed again."""
 
     def __init__(
-        self, context: CliContext, run_id: str, answers: PresetAnswers | None = None, known_seq: int = 0
+        self,
+        context: CliContext,
+        run_id: str,
+        answers: PresetAnswers | None = None,
+        known_seq: int = 0,
+        console: Console | None = None,
     ) -> None:
-        self.context, self.run_id, self.answers, self.known_seq = (
-            context,
-            run_id,
-            answers or PresetAnswers(),
-            known_seq,
-        )
+        self.context, self.run_id, self.known_seq = context, run_id, known_seq
+        self.answers = answers or PresetAnswers()
         context.shown_run_id, context.read_outcome = run_id, lambda: self.interrupted_outcome().to_dict()
-        self.console = stderr_console(context.common)
+        self.console = console or stderr_console(context.common)
         self.display = create_run_display(self.console)
         self.tree = ProgressTree(shows_progress=True)
         self.is_interactive = is_interactive(self.console) and not (
@@ -76,10 +75,10 @@ class RunFollower:
             while not main.done() and idle_polls < MAX_IDLE_POLLS:
                 await asyncio.wait([main], timeout=EVENT_POLL_S)
                 self._raise_task_error()
-                has_news, answered = self._show_new_events(), await self._answer_next()
+                has_news, answered = self.show_new_events(), await self._answer_next()
                 idle_polls = idle_polls + 1 if self._is_idle(to_end) and not has_news and not answered else 0
             self._raise_task_error()
-            self._show_new_events()
+            self.show_new_events()
         finally:
             self.display.stop()
             await self._cancel_tasks()
@@ -90,7 +89,7 @@ class RunFollower:
         for event in events:
             self.tree.apply_event("", to_workflow_event(event))
             self._new_events.append(to_workflow_event(event))
-        self._show_new_events()
+        self.show_new_events()
         self.display.stop()
         outcome = await self.fetch_outcome()
         return replace(outcome, state=state_when_idle(outcome))
@@ -182,7 +181,7 @@ class RunFollower:
             else:
                 return
 
-    def _show_new_events(self) -> bool:
+    def show_new_events(self) -> bool:
         """Show new events; return whether there were any."""
         new_events, self._new_events = self._new_events, []
         if self.tree.branches and not self.context.common.quiet:
@@ -237,7 +236,8 @@ class RunFollower:
     async def _prompt_gate(self, gate: GateResponse) -> None:
         self.display.stop()
         flush_typeahead()
-        print_gate(self.console, gate, gate_display_name(gate))
+        name, numbered = gate_display_name(gate), bool(gate.choices)
+        self.console.print(render_gate_panel(gate.model_dump(), name, numbered))
         rejection = ""
         while self._is_open(gate):
             try:

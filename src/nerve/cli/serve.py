@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
-from nerve.cli.parameters import STORE_FILE, FileList, Flag, TextList, count_noun, require_store_file
+from nerve.cli.parameters import STORE_FILE, FileList, Flag, TextList, require_store_file
 from nerve.cli.session_setup import register_file
 from nerve.cli.trust import require_trust
 from nerve.errors import StoreError
+from nerve.ui.formatting import count_noun
 
 if TYPE_CHECKING:
     from nerve.server.serve import RunningServer

@@ -8,6 +8,7 @@ from nerve.core.run_view import RunView
 from nerve.core.workflow import WorkflowEvent
 from nerve.journal.run_view import fold_events
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.formatting import count_noun
 
 SETTLED_STATES = ("completed", "failed")
 
@@ -46,9 +47,9 @@ class CrashReport:
         cause = f", {', '.join(repeated)} again because it was interrupted" if repeated else ""
         verdict = "no settled step ran twice" if self.is_consistent else "A SETTLED STEP RAN TWICE"
         return [
-            f"reused   {format_step_count(len(self.reused_steps))} settled before, from the journal",
-            f"ran now  {format_step_count(len(self.executed_steps))}{cause}",
-            f"checked  {self.effect_count} lines in effects.log for {format_step_count(self.step_count)}: "
+            f"reused   {count_noun(len(self.reused_steps), 'step')} settled before, from the journal",
+            f"ran now  {count_noun(len(self.executed_steps), 'step')}{cause}",
+            f"checked  {self.effect_count} lines in effects.log for {count_noun(self.step_count, 'step')}: "
             f"{verdict}",
         ]
 
@@ -80,7 +81,3 @@ def interrupted_step_names(view: RunView) -> list[str]:
     return [
         node.name for node in view.nodes.values() if not node.is_control and node.state not in SETTLED_STATES
     ]
-
-
-def format_step_count(number: int) -> str:
-    return f"{number} step{'' if number == 1 else 's'}"

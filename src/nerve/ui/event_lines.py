@@ -27,6 +27,7 @@ STATE_SYMBOLS = {
     "paused": ("⏸", "blue"),
     "held": ("⏸", "red"),
     "stopping": ("✗", "yellow"),
+    "round": ("↻", "bold"),
 }
 BUILTIN_EVENT_TYPES = {event_type.value for event_type in WorkflowEventType}
 """Event types of the engine; all others are emitted by workflows."""
@@ -68,10 +69,15 @@ def is_user_event(event: WorkflowEvent) -> bool:
     return event.event_type not in BUILTIN_EVENT_TYPES
 
 
+def is_round_event(event: WorkflowEvent) -> bool:
+    """Return whether a workflow announces a round of its loop and how many there are at most."""
+    return event.event_type == "outer_round" and event.data.keys() >= {"round", "max"}
+
+
 def format_user_event(event: WorkflowEvent) -> str:
     """Format a user event on one line."""
     data = event.data
-    if event.event_type == "outer_round" and data.keys() >= {"round", "max"}:
+    if is_round_event(event):
         return f"[round] {data['round']}/{data['max']}"
     match list(data.values()):
         case [str() as text]:

@@ -79,11 +79,12 @@ def format_usage_today(usage_response: UsageResponse) -> str:
     if unknown := sum(
         int(model_usage.get("turns_without_cost", 0)) for model_usage in usage_response.models.values()
     ):
-        parts.append(f"{format_turn_count(unknown)} of unknown cost")
+        parts.append(f"{count_noun(unknown, 'turn')} of unknown cost")
     elif used.turns and not parts:
-        parts.append(f"{format_turn_count(used.turns)} at no cost")
+        parts.append(f"{count_noun(used.turns, 'turn')} at no cost")
     return " · ".join(parts) or "nothing spent"
 
 
-def format_turn_count(number: int) -> str:
-    return f"{number} turn{'' if number == 1 else 's'}"
+def count_noun(number: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 run` or `2 runs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,9 @@ from typing import Any
 
 from nerve.api.models import GateResponse
 from nerve.core.events import (
+    GATE_END_EVENTS,
     LONG_TEXT_EVENTS,
+    RUN_END_EVENTS,
     STEP_END_EVENTS,
     STEP_START_EVENTS,
     WorkflowEvent,
@@ -29,6 +31,7 @@ from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import (
     STATE_SYMBOLS,
     is_internal_call,
+    is_round_event,
     last_nonempty_line,
     summarize_result,
     summarize_tool_call,
@@ -36,6 +39,11 @@ from nerve.ui.event_lines import (
 from nerve.ui.formatting import format_elapsed, format_value
 from nerve.ui.sanitize import markdown_first_line, sanitize_text
 
+GATE_END_STATES: dict[str, str] = {
+    WorkflowEventType.GATE_ANSWERED: "completed",
+    WorkflowEventType.GATE_TIMEOUT: "failed",
+    WorkflowEventType.GATE_CANCELLED: "cancelled",
+}
 TAIL_CHARS = 400
 """Characters of a step's output kept to show its last line."""
 
@@ -52,6 +60,10 @@ class RunBranch:
     hidden_paths: set[str] = field(default_factory=set)
     """Paths of calls that are internal to the notation."""
     shows_progress: bool = False
+    shown_nodes: list[NodeView] = field(default_factory=list)
+    """The top level: the steps, below the rounds that the workflow announces, and the gates of its code."""
+    _own_gates: dict[str, NodeView] = field(default_factory=dict)
+    """The gates that no step has opened, by path."""
     _output_tails: dict[str, str] = field(default_factory=dict)
     """The end of the output of running steps, by path."""
 
@@ -64,9 +76,16 @@ class RunBranch:
         return any(gate_path.startswith(f"{path}/") for gate_path in self.view.gates)
 
     def apply_event(self, event: WorkflowEvent) -> None:
+        known_nodes = len(self.view.tree)
         self.view_builder.add_event(event)
+        for node in self.view.tree[known_nodes:]:
+            last = self.shown_nodes[-1] if self.shown_nodes else None
+            (last.children if last is not None and last.state == "round" else self.shown_nodes).append(node)
         type, path, data = event.event_type, event.path, event.data
-        if type in STEP_START_EVENTS:
+        if is_round_event(event):
+            title = f"round {data['round']}/{data['max']}"
+            self.shown_nodes.append(NodeView("", title, "round"))
+        elif type in STEP_START_EVENTS:
             if is_internal_call(data) and not data.get("control"):
                 self.hidden_paths.add(path)
         elif type in STEP_END_EVENTS:
@@ -74,10 +93,18 @@ class RunBranch:
             self.notes[path] = summarize_result(event)
         elif type == WorkflowEventType.GATE_WAITING:
             self.notes[gate_parent_path(path)] = str(data["prompt"])
-        elif type == WorkflowEventType.GATE_ANSWERED:
-            self.notes[gate_parent_path(path)] = (
-                f"{format_value(data['answer'])} ({self.notes.get(gate_parent_path(path), '')})"
-            )
+            if gate_parent_path(path) == path and not data.get("node_id"):
+                self._open_own_gate(path)
+        elif type in GATE_END_EVENTS:
+            if type == WorkflowEventType.GATE_ANSWERED:
+                self.notes[gate_parent_path(path)] = (
+                    f"{format_value(data['answer'])} ({self.notes.get(gate_parent_path(path), '')})"
+                )
+            if path in self._own_gates:
+                self._own_gates[path].state = GATE_END_STATES[type]
+        elif type in RUN_END_EVENTS:
+            for gate in self._own_gates.values():
+                gate.state = "cancelled" if gate.state == "waiting" else gate.state
         elif type in LONG_TEXT_EVENTS and self.shows_progress and path in self.view_builder.running_calls:
             self._note_progress(path, type, data)
         elif type == WorkflowEventType.LOG and path in self.view_builder.running_calls:
@@ -86,6 +113,12 @@ class RunBranch:
             self.notes[path] = str(data.get("message", ""))
         elif type == WorkflowEventType.PROVIDER_OPEN:
             self.notes.pop(path, None)
+
+    def _open_own_gate(self, path: str) -> None:
+        if path not in self._own_gates:
+            self._own_gates[path] = NodeView(path, path[1:])
+            self.shown_nodes.append(self._own_gates[path])
+        self._own_gates[path].state = "waiting"
 
     def _note_progress(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Note the activity of a running step: its last tool call, or the last line of its output."""
@@ -129,6 +162,8 @@ class ProgressTree:
     """Branches by call path; the root run has the empty path."""
     shows_progress: bool = False
     """Whether running steps show their activity; not needed on screens that show the output."""
+    reused_before: datetime | None = None
+    """Steps that ended before this time are marked as reused from the journal."""
 
     @property
     def root(self) -> RunBranch:
@@ -198,32 +233,34 @@ class ProgressTree:
 
     def rows(self, now: datetime, indent: str = "") -> Iterator[TreeRow]:
         """Yield a row for each visible step below the root, child runs below the calls that started them."""
-        return self._branch_rows(self.root, self.root.view.tree, indent, now)
+        return self._branch_rows(self.root, self.root.shown_nodes, indent, now)
 
     def _branch_rows(
         self, branch: RunBranch, nodes: list[NodeView], indent: str, now: datetime
     ) -> Iterator[TreeRow]:
         shown_nodes = list(visible_nodes(branch, nodes))
         for node in shown_nodes:
-            guide, inner_indent = guides_of_row(indent, is_last=node is shown_nodes[-1])
+            is_last = node is shown_nodes[-1]
+            inner_indent = indent + ("   " if is_last else "│  ")
             symbol, style = STATE_SYMBOLS.get(node.state, ("●", "yellow"))
+            is_reused = (
+                self.reused_before is not None
+                and node.ended_at is not None
+                and node.ended_at < self.reused_before
+            )
             yield TreeRow(
-                guide,
+                f"{indent}{'└─' if is_last else '├─'} ",
                 symbol,
                 style,
                 sanitize_text(format_step_name(node)),
                 markdown_first_line(branch.notes.get(node.path, "")),
-                format_elapsed(node.started_at, node.ended_at, now),
+                "reused" if is_reused else format_elapsed(node.started_at, node.ended_at, now),
+                "dim" if is_reused else "",
             )
             yield from self._branch_rows(branch, node.children, inner_indent, now)
             child_branch = self.branches.get(branch.prefix + node.path)
             if child_branch is not None and child_branch is not branch:
-                yield from self._branch_rows(child_branch, child_branch.view.tree, inner_indent, now)
-
-
-def guides_of_row(indent: str, is_last: bool) -> tuple[str, str]:
-    """Return the guide of a row, and the indent of the rows below it."""
-    return f"{indent}{'└─' if is_last else '├─'} ", indent + ("   " if is_last else "│  ")
+                yield from self._branch_rows(child_branch, child_branch.shown_nodes, inner_indent, now)
 
 
 def visible_nodes(branch: RunBranch, nodes: list[NodeView]) -> Iterator[NodeView]:

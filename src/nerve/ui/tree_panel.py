@@ -15,7 +15,7 @@ from nerve.ui.formatting import format_elapsed, format_tokens_and_cost
 from nerve.ui.gate_names import gate_preview
 from nerve.ui.json_forms import form_field_lines
 from nerve.ui.progress_tree import ProgressTree, TreeRow
-from nerve.ui.sanitize import sanitize_text
+from nerve.ui.sanitize import sanitize_line, sanitize_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,19 +64,13 @@ def render_root(workflow: str, state: str) -> Text:
     return Text(f"{symbol} {sanitize_text(workflow)}", f"bold {style}")
 
 
-def add_rows(
-    grid: Table,
-    rows: list[TreeRow],
-    max_rows: int | None = None,
-    more_text: str = "",
-    note_column: int = NOTE_COLUMN,
-) -> None:
+def add_rows(grid: Table, rows: list[TreeRow], max_rows: int | None, more_text: str) -> None:
     """Add the last rows to a grid, with the number of those above; None shows all."""
     hidden_count = max(0, len(rows) - max_rows) if max_rows is not None else 0
     if hidden_count:
         grid.add_row(Text(more_text.format(hidden_count), "dim"), "")
     for row in rows[hidden_count:]:
-        label = row.label.ljust(note_column - len(row.guide))
+        label = row.label.ljust(NOTE_COLUMN - len(row.guide))
         text = Text.assemble((row.guide, "dim"), (label, row.style), (f" {row.note}", row.note_style))
         grid.add_row(text, Text(row.time, "dim"))
 
@@ -102,7 +96,7 @@ def render_gate_panel(
     append_section(text, "Options:", answer_lines)
     if hint:
         text.append(f"\n\n{hint}", "dim")
-    title = "⏸ Waiting for Input" + (f": {sanitize_text(name)}" if name else "")
+    title = "⏸ Waiting for Input" + (f": {sanitize_line(name)}" if name else "")
     return Panel(text, title=Text(title, "bold yellow"), border_style="yellow", expand=False)
 
 

@@ -21,6 +21,7 @@ from nerve.commander.history_file import HISTORY_PATH, HistoryFile
 from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
 from nerve.commander.plain.printer import ConversationPrinter
 from nerve.commander.plain.stdin_lines import StdinLines
+from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -103,11 +104,9 @@ class PlainApp:
         state, summaries = self.state, []
         open_count = sum(not card.has_ended for card in state.runs.values())
         if state.is_connected:
-            summaries.append(
-                f"{len(state.workflows)} workflow{'' if len(state.workflows) == 1 else 's'}: /workflows"
-            )
+            summaries.append(f"{count_noun(len(state.workflows), 'workflow')}: /workflows")
         if open_count:
-            summaries.append(f"{open_count} run{'' if open_count == 1 else 's'} not ended: /runs")
+            summaries.append(f"{count_noun(open_count, 'run')} not ended: /runs")
         if state.gates:
             summaries.append(f"{len(state.gates)} waiting for you: /gates")
         if summaries:

@@ -17,7 +17,7 @@ from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_text_strip
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
-from nerve.ui.formatting import format_cost, format_short_duration
+from nerve.ui.formatting import count_noun, format_cost, format_short_duration
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def format_gate_count(card: RunCard) -> str:
     """Return the number of open gates; empty if the run is paused or held instead."""
     if not card.gates or card.state not in ("running", "waiting"):
         return ""
-    return f"{len(card.gates)} gate{'s' if len(card.gates) > 1 else ''}"
+    return count_noun(len(card.gates), "gate")
 
 
 class RunLine(Static):
