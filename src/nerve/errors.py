@@ -24,7 +24,10 @@ NerveError
     ├── StoreFull         the disk is full
     ├── StoreFailed       the disk or the file failed
     ├── Conflict          another writer appended first, or the path is already settled
+    ├── PayloadUnreadable a stored payload cannot be decoded
+    │   └── KeyMissing    the key that it was encrypted with is not in the key ring
     └── JournalBroken     a record of the journal fails its integrity check
+        └── JournalUnreadable  the codec of the session cannot decode a record
 
 Suspended (BaseException) the body is unloaded; `except Exception` of users does not catch it
 """
@@ -191,6 +194,23 @@ class JournalBroken(StoreError):
     def __init__(self, run: str, seq: int) -> None:
         super().__init__(f"Run {run}: event {seq} is damaged. Restore the file from a backup.")
         self.run, self.seq = run, seq
+
+
+class JournalUnreadable(JournalBroken):
+    """The codec of the session cannot decode a record of the journal; `reason` says why."""
+
+    def __init__(self, run: str, seq: int, reason: str) -> None:
+        super().__init__(run, seq)
+        self.args = (f"Run {run}: event {seq} cannot be decoded. {reason}",)
+        self.reason = reason
+
+
+class PayloadUnreadable(StoreError):
+    """A stored payload cannot be decoded; the message says why and what to do."""
+
+
+class KeyMissing(PayloadUnreadable):
+    """The key that a payload was encrypted with is not in the key ring."""
 
 
 class Suspended(BaseException):

@@ -74,6 +74,12 @@ SEQUENTIAL = [
             *(f"send offer for {item}" for item in ("sugar", "tea")),
         ),
     ),
+    Pattern(
+        "encryption",
+        (("gate_waiting", "/gate"), ("node_completed", "/prescribe")),
+        "Ada Lovelace has a cold and drinks green tea\n['consult']\n",
+        ("examine Ada Lovelace", "prescribe green tea"),
+    ),
 ]
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nerve.project.config import Config, WorkflowSettings, project_config, read_config
+from nerve.project.config import Config, Encryption, WorkflowSettings, project_config, read_config
 from nerve.text.source import InvalidDefinition
 
 SEED = """{
@@ -93,7 +93,8 @@ def test_every_problem_is_reported_with_its_position() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: Unknown key 'enable' in the configuration. Did you mean 'enabled'?"
-        " Valid keys: enabled, workflows_dir, workflows, providers, slots, budget, router, max_connections.",
+        " Valid keys: enabled, workflows_dir, workflows, providers, slots, budget, router, max_connections,"
+        " encryption.",
         "2:13: enabled must be true or false",
         "3:22: Unknown key 'visible' in workflow 'a'. Did you mean 'visible_to'?"
         " Valid keys: enabled, visible_to.",
@@ -125,3 +126,21 @@ def test_a_configuration_names_the_agent_that_routes() -> None:
             InvalidDefinition, match="1:12: router must be the name of an agent or a provider"
         ):
             read_config(f'{{"router": {wrong}}}')
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("3", "1:16: 'encryption' must be an object"),
+        ("{}", "1:16: 'encryption' must have either key_file or key_env"),
+        ('{"key_file": "a", "key_env": "B"}', "1:16: 'encryption' must have either key_file or key_env"),
+        ('{"key_file": 3}', "1:29: key_file of the encryption must be a non-empty string"),
+        ('{"keyfile": "a"}', "1:17: Unknown key 'keyfile' in 'encryption'. Did you mean 'key_file'?"),
+    ],
+)
+def test_encryption_names_one_source_of_keys(text: str, problem: str) -> None:
+    assert read_config('{"encryption": {"key_file": "a"}}').encryption == Encryption(key_file="a")
+    assert read_config('{"encryption": {"key_env": "B"}}').encryption == Encryption(key_env="B")
+    with pytest.raises(InvalidDefinition) as caught:
+        read_config(f'{{"encryption": {text}}}')
+    assert str(caught.value.problems[0]).removeprefix(".nerve/config.json:").startswith(problem)

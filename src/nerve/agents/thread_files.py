@@ -7,14 +7,16 @@ import re
 import tempfile
 from pathlib import Path
 
+from nerve.codec import Codec, decode_text, encode_text
+
 THREAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class ThreadFiles:
-    """A folder of files `<thread>.json`, readable only by their owner."""
+    """A folder of files `<thread>.json`, readable only by their owner, and encoded if there is a codec."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, codec: Codec | None = None) -> None:
+        self.folder, self.codec = folder, codec
 
     def path(self, thread: str) -> Path:
         if not THREAD_NAME.fullmatch(thread):
@@ -24,13 +26,18 @@ class ThreadFiles:
     def read(self, thread: str) -> bytes | None:
         """Return the stored data; None for a thread that does not exist."""
         try:
-            return self.path(thread).read_bytes()
+            data = self.path(thread).read_bytes()
         except FileNotFoundError:
             return None
+        if self.codec is not None:
+            data = decode_text(self.codec, data.decode(), "thread", thread).encode()
+        return data
 
     def write(self, thread: str, data: bytes) -> None:
         """Replace the file atomically: after a crash it has either the old or the new content."""
         path = self.path(thread)
+        if self.codec is not None:
+            data = encode_text(self.codec, data.decode(), "thread", thread).encode()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
         try:

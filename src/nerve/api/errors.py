@@ -8,6 +8,7 @@ from typing import Any
 from nerve.errors import (
     Conflict,
     JournalBroken,
+    JournalUnreadable,
     NerveError,
     NotJson,
     RunHeld,
@@ -112,6 +113,8 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError("busy", str(error), "Try again in a moment.")
         case Conflict() | RunHeld() | Lagged():
             return ApiError("conflict", str(error))
+        case JournalUnreadable():
+            return ApiError("internal", str(error))
         case JournalBroken():
             return ApiError("internal", str(error), "See the damage: nerve doctor --deep")
         case StoreError():

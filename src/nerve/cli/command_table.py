@@ -175,6 +175,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "Trust a folder from elsewhere, with its runs and configuration.",
         "nerve trust",
     ),
+    "keygen": CommandEntry(
+        "nerve.cli.keygen:keygen_command",
+        "Add a key to the key file of an encrypted project.",
+        "nerve keygen 2026-01",
+    ),
     "schema": CommandEntry(
         "nerve.cli.schema:schema_command",
         "Print a JSON Schema of workflows or of the API.",
@@ -194,7 +199,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),
-    "Project and server": ("serve", "server", "trust", "doctor", "version"),
+    "Project and server": ("serve", "server", "trust", "keygen", "doctor", "version"),
 }
 """Commands by task, in the order of the help."""
 SERVER_COMMANDS: dict[str, CommandEntry] = {

@@ -131,13 +131,12 @@ async def run_full_screen(
     controller: CommanderController, terminal: TypeaheadTerminal | None
 ) -> tuple[str, int]:
     """Run the full-screen mode; return the next mode and the exit code."""
-    from nerve.commander.core.history import InputHistory
-    from nerve.commander.history_file import HISTORY_PATH, HistoryFile
+    from nerve.commander.history_file import open_history
     from nerve.commander.tui.app import CommanderApp
 
     for name in ("COLUMNS", "LINES"):  # exported values may differ from the current window size
         os.environ.pop(name, None)
-    history = InputHistory(HistoryFile(Path(controller.state.project) / HISTORY_PATH))
+    history = open_history(Path(controller.state.project))
     app = CommanderApp(controller, history, typeahead=terminal.read_pending() if terminal else None)
     next_mode = await app.run_async()
     return next_mode or "quit", app.return_code or COMPLETED

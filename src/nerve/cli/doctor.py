@@ -8,7 +8,9 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -24,6 +26,7 @@ from nerve.cli.project_checker import known_provider_names, unknown_router_warni
 from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
+from nerve.crypto import NAME_PREFIX, AesGcmCodec, open_project_codec
 from nerve.errors import NerveError, StoreError
 from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
@@ -70,6 +73,7 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
         *diagnose_project(),
         *diagnose_trust(),
         *diagnose_store(deep),
+        *diagnose_encryption(),
         *diagnose_server(),
         *diagnose_providers(),
     ]
@@ -205,16 +209,80 @@ def find_store_losses() -> Iterator[DoctorFinding]:
 def check_store_in_depth() -> Iterator[DoctorFinding]:
     """Check every event in the store. A server may be running at the same time."""
     from nerve.journal.events import compare_run_row
+    from nerve.store.encoded_store import decode_event_row
     from nerve.store.inspection import StoreInspection
 
-    inspection, damaged = StoreInspection(STORE_FILE, compare_run_row), False
+    # Without the keys, the hash chain still shows whether the rows are what was written.
+    codec, damaged = open_codec(), False
+    decode = None if codec is None else partial(decode_event_row, codec)
+    inspection = StoreInspection(STORE_FILE, compare_run_row, decode)
     for damage in inspection.find_damage():
         damaged = True
         name = "store (deep check)" if damage.run is None else f"run {damage.run}"
         yield DoctorFinding(name, "wrong", damage.message, damage.fix)
     if not damaged:
         message = f"{inspection.run_count} runs with {inspection.event_count} events are intact"
+        if inspection.encoded_count:
+            message += f", {inspection.encoded_count} events could not be decrypted"
         yield DoctorFinding("store (deep check)", "ok", message)
+
+
+def diagnose_encryption() -> Iterator[DoctorFinding]:
+    """Yield whether the store is encrypted, with which keys, and whether the project has these keys."""
+    stored, codec = read_stored_key_names(), None
+    try:
+        configured = Project().config.encryption
+        if configured is not None:
+            codec = open_project_codec(Path(), configured)
+    except InvalidDefinition:
+        return  # reported with the configuration
+    except StoreError as error:
+        yield DoctorFinding("encryption", "wrong", str(error))
+        return
+    known = set() if codec is None else {f"{NAME_PREFIX}{id}" for id in codec.key_ids}
+    missing = [name for name in stored if name not in known]
+    if codec is not None:
+        message = f"new data is encrypted with key '{codec.key_ids[-1]}' of {codec.source}"
+        if len(codec.key_ids) > 1:
+            message += f", old data readable with {', '.join(codec.key_ids[:-1])}"
+        yield DoctorFinding("encryption", "ok", message)
+        for name in missing:
+            yield DoctorFinding(
+                "encryption", "wrong", f"the store has data of {name}", f"Add this key to {codec.source}."
+            )
+    elif missing:
+        fix = "Set `encryption` in .nerve/config.json."
+        yield DoctorFinding("encryption", "wrong", f"the store is encrypted ({', '.join(missing)})", fix)
+    else:
+        yield DoctorFinding("encryption", "missing", "payloads are stored readable")
+
+
+def open_codec() -> AesGcmCodec | None:
+    """Return the codec of the project; None without valid keys."""
+    try:
+        encryption = Project().config.encryption
+        return None if encryption is None else open_project_codec(Path(), encryption)
+    except (InvalidDefinition, StoreError):
+        return None
+
+
+def read_stored_key_names() -> list[str]:
+    """Return the names under which the store has encrypted data; none if it cannot be read."""
+    import apsw
+
+    from nerve.store.encoded_store import CODECS_PROPERTY
+    from nerve.store.statements import SQL
+
+    try:
+        db = apsw.Connection(str(STORE_FILE), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.Error:
+        return []
+    with closing(db):
+        try:
+            stored = db.execute(SQL["select_property"], (CODECS_PROPERTY,)).get
+        except apsw.Error:
+            stored = None  # damaged, or of an early version
+    return list(json_text.loads(stored or "{}"))
 
 
 def diagnose_server() -> Iterator[DoctorFinding]:

@@ -9,10 +9,21 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from nerve.commander.core.history import MAX_HISTORY_ENTRIES
+from nerve.commander.core.history import MAX_HISTORY_ENTRIES, InputHistory
+from nerve.project.config import project_config
 from nerve.project.paths import open_private_file
+from nerve.text.source import InvalidDefinition
 
 HISTORY_PATH = Path(".nerve/commander_history")
+
+
+def open_history(project: Path) -> InputHistory:
+    """Return the history of a project; of one with encryption, it is kept in memory only."""
+    try:
+        is_encrypted = project_config(project).encryption is not None
+    except InvalidDefinition:
+        is_encrypted = False
+    return InputHistory(None if is_encrypted else HistoryFile(project / HISTORY_PATH))
 
 
 class HistoryFile:

@@ -39,6 +39,10 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 TAIL_BYTES = 65536
 """Bytes at the end of a log that are searched for its last line."""
 
+PAYLOAD_FIELDS = frozenset({"content", "error", "tool_input"})
+HIDDEN = "[encrypted]"
+"""In place of inputs, outputs and errors of a run whose payloads are stored with a codec."""
+
 LogLine = dict[str, Any]
 
 
@@ -67,7 +71,7 @@ class JsonlLog:
 
     The file always holds a prefix of the log, without gaps. Errors are logged once and never affect the run;
     after an error or a restart, `catch_up` with the run's events writes what is missing. With a `project`,
-    nothing is written outside of it.
+    nothing is written outside of it. A log that `hides_payloads` has neither inputs nor outputs nor errors.
     """
 
     def __init__(
@@ -76,11 +80,12 @@ class JsonlLog:
         workflow_name: str | None = None,
         root: str = "",
         project: Path | None = None,
+        hides_payloads: bool = False,
     ) -> None:
         self.path = Path(path)
         self.is_behind = False
         """Whether a line could not be written and is still missing."""
-        self._formatter = LogFormatter(workflow_name, root)
+        self._formatter = LogFormatter(workflow_name, root, hides_payloads)
         self._file = LogFile(self.path, project)
         self._lock = threading.Lock()
         self._is_started = self._has_warned = False
@@ -143,8 +148,8 @@ class LoggedStep:
 class LogFormatter:
     """Formats events as lines; tracks which steps have started."""
 
-    def __init__(self, workflow_name: str | None, root: str) -> None:
-        self._workflow_name, self._root = workflow_name, root
+    def __init__(self, workflow_name: str | None, root: str, hides_payloads: bool = False) -> None:
+        self._workflow_name, self._root, self._hides_payloads = workflow_name, root, hides_payloads
         self._steps: dict[str, LoggedStep] = {}
         self._restored_steps: dict[str, LoggedStep] = {}
         self._next_index = 0
@@ -156,6 +161,8 @@ class LogFormatter:
             return None
         at = event.timestamp.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         present_fields = {name: value for name, value in fields.items() if value is not None}
+        if self._hides_payloads:
+            present_fields |= dict.fromkeys(PAYLOAD_FIELDS & present_fields.keys(), HIDDEN)
         return {
             "type": present_fields.pop("type"),
             "workflow_id": event.run_id,

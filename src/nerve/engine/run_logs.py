@@ -19,7 +19,12 @@ def attach_log(run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
     folder, names = run.workflow.logs, run.workflow.session
     if folder is None or names is None:
         return
-    log = JsonlLog(log_file_path(folder, run.run_id), run.workflow_id, project=names.project)
+    log = JsonlLog(
+        log_file_path(folder, run.run_id),
+        run.workflow_id,
+        project=names.project,
+        hides_payloads=names.codec is not None,
+    )
     if not run.is_complete and (events := [run.event_from_row(row) for row in rows]):
         log.catch_up(events)
     run.sinks.append(log)

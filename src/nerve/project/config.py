@@ -43,6 +43,14 @@ class LocatedName:
 
 
 @dataclass(frozen=True, slots=True)
+class Encryption:
+    """Where the keys are that encrypt the store: in a file, or in an environment variable."""
+
+    key_file: str | None = None
+    key_env: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The configuration of a project."""
 
@@ -60,6 +68,8 @@ class Config:
     """The agent or provider that routes messages to workflows; None routes by keywords."""
     max_connections: int = 4096
     """Maximum number of connections to the server; a sixteenth of them is reserved for the Unix socket."""
+    encryption: Encryption | None = None
+    """How the payloads of the store are encrypted; None stores them readable."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -156,6 +166,18 @@ class ConfigReader(Diagnostics):
             self.add(position, "max_connections must be an integer from 16 to 65536")
             return 16
         return value
+
+    def encryption(self, source: Any, position: Position) -> Encryption:
+        values: dict[str, str] = {}
+        for key, value, at in self.known_entries(source, "'encryption'", Encryption.__slots__, position):
+            if not isinstance(value, str) or not value.strip():
+                self.add(at, f"{key} of the encryption must be a non-empty string")
+            else:
+                values[key] = value.strip()
+        if isinstance(source, LocatedMap) and len(source) != 1:
+            fix = 'Write "encryption": {"key_file": "PATH"} or {"key_env": "VARIABLE"}.'
+            self.add(position, "'encryption' must have either key_file or key_env", fix)
+        return Encryption(**values)
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"

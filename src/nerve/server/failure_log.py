@@ -1,4 +1,7 @@
-"""The log of the server about failures: of attempts, steps and runs, with their tracebacks."""
+"""The log of the server about failures: of attempts, steps and runs, with their tracebacks.
+
+In a project with encryption it has their types and places only: messages may contain inputs and outputs.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,11 @@ def log_failures(run: WorkflowRun, rows: list[EventRow]) -> None:
 def log_failure(
     level: int, what: str, run: WorkflowRun, failure: CallSettled | NodeRetrying | RunFailed
 ) -> None:
-    reason = failure_text(failure.error, failure.error_type, failure.location)
+    names = run.workflow.session
+    # The log is a file that anyone who operates the server can read.
+    is_hidden = names is not None and names.codec is not None
+    error = None if is_hidden else failure.error
+    reason = failure_text(error, failure.error_type, failure.location)
     line = indent_lines(sanitize_text(f"run {run.run_id} of '{run.workflow_id}': {what}: {reason}"))
-    log.log(level, "%s", "\n".join([line, *traceback_lines(failure.traceback)]))
+    trace = [] if is_hidden else traceback_lines(failure.traceback)
+    log.log(level, "%s", "\n".join([line, *trace]))

@@ -224,7 +224,10 @@ def find_provider(session: Session, name: str) -> Provider | None:
         if (check := getattr(provider, "check", None)) is not None:
             check()
         session.providers[name] = provider
-    return session.providers[name]
+    provider = session.providers[name]
+    if session.codec is not None and (files := getattr(provider, "thread_files", None)) is not None:
+        files.codec = session.codec  # its conversations are payloads too
+    return provider
 
 
 def known_names(session: Session) -> KnownNames:

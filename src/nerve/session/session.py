@@ -22,6 +22,7 @@ from typing import (
     overload,
 )
 
+from nerve.codec import Codec, check_codec
 from nerve.core.clock import SYSTEM_CLOCK, Clock
 from nerve.core.events import Sink
 from nerve.core.json_codec import check_safe_integers, encode_json
@@ -116,8 +117,9 @@ class Session:
 
     `providers` execute the agents of workflow files; `project` is the directory with their prompts and
     agent files. `slots` is the maximum number of concurrent agents per provider, `budget` is what all runs
-    together may spend per day: `tokens`, `cost`, `turns`, `agents`. `.nerve/config.json` of the project can
-    set both. `clock` is for tests; `nerve.testing` has one that skips time.
+    together may spend per day: `tokens`, `cost`, `turns`, `agents`. `codec` transforms every stored payload,
+    such as `nerve.crypto.AesGcmCodec`. `.nerve/config.json` of the project can set all three. `clock` is for
+    tests; `nerve.testing` has one that skips time.
 
     Use a session with a file as an async context manager: closing it parks the open runs, and `recover()`
     resumes them.
@@ -132,6 +134,7 @@ class Session:
         project: str | os.PathLike[str] | None = None,
         slots: Mapping[str, int] | None = None,
         budget: Limits | Mapping[str, Any] | None = None,
+        codec: Codec | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = require_name("a session", name)
@@ -156,6 +159,7 @@ class Session:
         self._agents: dict[str, Any] = {}
         self._dataspace: SessionDataspace | None = None
         self._store, self._clock = store, clock
+        self._codec = None if codec is None else check_codec(codec)
         self._engine: LocalEngine | None = None
 
     # -- names ---------------------------------------------------------------------------------
@@ -341,8 +345,19 @@ class Session:
             from nerve.engine.local_engine import LocalEngine
 
             self._load_budget()
-            self._engine = LocalEngine(open_store(self._store), self, self.name, self._clock)
+            self._engine = LocalEngine(open_store(self._store, self.codec), self, self.name, self._clock)
         return self._engine
+
+    @cached_property
+    def codec(self) -> Codec | None:
+        """The codec of the stored payloads, given or configured; None if they are stored readable."""
+        if self._codec is not None or self._store is None or not (self.project / CONFIG_PATH).is_file():
+            return self._codec
+        if (encryption := self.config.encryption) is None:
+            return None
+        from nerve.crypto import open_project_codec
+
+        return open_project_codec(self.project, encryption)
 
     def _load_budget(self) -> None:
         """Use the budget of the project configuration, unless one was set explicitly."""
@@ -588,7 +603,22 @@ def parse_workflow_state(state: WorkflowState | str) -> WorkflowState:
     return WorkflowState(require_one_of("state", state, [member.value for member in WorkflowState]))
 
 
-def open_store(store: str | os.PathLike[str] | Store | None) -> Store:
+def open_store(store: str | os.PathLike[str] | Store | None, codec: Codec | None = None) -> Store:
+    """Return a store, around which a codec is put; StoreError if its data has another codec."""
+    from nerve.store.encoded_store import EncodedStore, refuse_encoded
+
+    opened = open_plain_store(store)
+    try:
+        if codec is not None:
+            return EncodedStore(opened, codec)
+        refuse_encoded(opened)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def open_plain_store(store: str | os.PathLike[str] | Store | None) -> Store:
     if store is None:
         from nerve.store.memory import MemoryStore
 

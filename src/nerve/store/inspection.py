@@ -9,7 +9,8 @@ from typing import NamedTuple, cast
 
 import apsw
 
-from nerve.errors import JournalBroken
+from nerve.codec import is_encoded
+from nerve.errors import JournalBroken, JournalUnreadable
 from nerve.store import hash_chain, migrations
 from nerve.store.port import EventRow, RunRow
 from nerve.store.sqlite_connection import open_reader
@@ -35,6 +36,9 @@ RUN_INDEXES = {
 CompareRow = Callable[[RunRow, EventRow, EventRow], Iterable[str]]
 """Finds problems in the row of a run, given the first and the last event of its journal."""
 
+DecodeEvent = Callable[[str, EventRow], EventRow]
+"""Returns an event of a run as it was before a codec encoded it; raises `JournalUnreadable`."""
+
 
 class StoreDamage(NamedTuple):
     """One problem of a store, and the run it affects."""
@@ -50,10 +54,10 @@ class StoreInspection:
     It holds one event in memory at a time, and reads each run in one snapshot.
     """
 
-    def __init__(self, file: Path, compare_row: CompareRow) -> None:
-        self.file, self._compare_row = file, compare_row
-        self.run_count = self.event_count = 0
-        """Number of runs and events checked so far."""
+    def __init__(self, file: Path, compare_row: CompareRow, decode_event: DecodeEvent | None = None) -> None:
+        self.file, self._compare_row, self._decode_event = file, compare_row, decode_event
+        self.run_count = self.event_count = self.encoded_count = 0
+        """Number of runs and events checked so far, and of events whose content could not be checked."""
 
     def find_damage(self) -> Iterator[StoreDamage]:
         with closing(open_reader(self.file, None)) as db:
@@ -97,6 +101,8 @@ class StoreInspection:
         """Report data that cannot be read as damage, which ends only this part of the check."""
         try:
             yield from damages
+        except JournalUnreadable as error:
+            yield StoreDamage(run, f"event {error.seq} cannot be decoded", error.reason)
         except JournalBroken as error:
             yield StoreDamage(run, f"event {error.seq} is not what was written", RESTORE_FIX)
         except (apsw.Error, UnicodeDecodeError) as error:
@@ -116,14 +122,16 @@ class StoreInspection:
         stored = db.execute(SQL["select_events"], (id, 0, 2**62))
         with closing(stored):
             rows = cast("Iterator[StoredRow]", stored)
-            for last in hash_chain.verify_rows(run, 0, rows, lambda hash: _read_blob(db, hash), reach or 0):
+            for event in hash_chain.verify_rows(run, 0, rows, lambda hash: _read_blob(db, hash), reach or 0):
+                last = event if self._decode_event is None else self._decode_event(run, event)
                 first = first or last
                 self.event_count += 1
+                self.encoded_count += is_encoded(last.data)
                 if last.settles is not None and settled_paths.setdefault(last.settles, last.seq) != last.seq:
                     settled_by = settled_paths[last.settles]
                     message = f"events {settled_by} and {last.seq} both settle {last.settles}"
                     yield StoreDamage(run, message, RESTORE_FIX)
-        if first is not None and last is not None:
+        if first is not None and last is not None and not is_encoded(first.data):
             for problem in self._compare_row(row, first, last):
                 yield StoreDamage(run, problem, RESTORE_FIX)
 

@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nerve.errors import Conflict, StoreError
 from nerve.store import refusal_messages
+from nerve.store.input_search import input_contains, lower_ascii
 from nerve.store.port import (
     EMPTIABLE_TYPE,
     EMPTIED_DATA,
-    MAX_SEARCHED_CHARS,
     MAX_SEARCHED_RUNS,
     PATCH_KIND,
     TAG_KIND,
@@ -53,6 +53,7 @@ class MemoryStore:
         self._resumes: dict[str, int] = {}
         self._tags: dict[str, dict[tuple[str, str], str]] = {}
         self._patches: dict[tuple[str, str, str], float] = {}
+        self._properties: dict[str, str] = {}
         self._message_lock = threading.Lock()
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
@@ -69,7 +70,7 @@ class MemoryStore:
         if part.row is not None:
             self._store_run_row(part.row)
         if part.definition is not None:
-            self._definitions.setdefault(part.definition.hash, part.definition)
+            self._definitions[part.definition.hash] = part.definition
         for fact in part.facts:
             self._apply_fact(fact)
         for reply in part.replies:
@@ -188,17 +189,15 @@ class MemoryStore:
 
     def _contains_text(self, row: RunRow, search: str) -> bool:
         first = self._journals.get(row.run, [])[:1]
-        inputs = [
-            json.loads(event.data).get("input") for event in first if len(event.data) <= MAX_SEARCHED_CHARS
-        ]
         own = self._tags.get(row.run, {})
         texts = [
             row.workflow,
             row.label or "",
             *(f"{name}={value}" for (kind, name), value in own.items() if kind == TAG_KIND),
-            *(value if isinstance(value, str) else _compact_json(value) for value in inputs),
         ]
-        return any(_lower_ascii(search) in _lower_ascii(text) for text in texts)
+        return any(lower_ascii(search) in lower_ascii(text) for text in texts) or any(
+            input_contains(event.data, search) for event in first
+        )
 
     def tag_names(self, session: str, kind: str) -> list[str]:
         runs = (own for run, own in self._tags.items() if self._runs[run].session == session)
@@ -318,21 +317,18 @@ class MemoryStore:
     def resume_counts(self) -> dict[str, int]:
         return dict(self._resumes)
 
+    def read_property(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+    def write_property(self, name: str, value: str) -> None:
+        self._properties[name] = value
+
     def close(self) -> None:
         pass
 
 
 def _wait_order(wait: WaitRow) -> tuple[float, str, str]:
     return wait.since, wait.run, wait.path
-
-
-def _compact_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _lower_ascii(text: str) -> str:
-    """Return a text with the letters that SQLite compares without regard to case in lower case."""
-    return "".join(char.lower() if char.isascii() else char for char in text)
 
 
 def fact_label(fact: FactRow) -> object:

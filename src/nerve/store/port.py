@@ -124,7 +124,7 @@ class MessageRow(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """The definition a run was started from, identified by its hash."""
+    """The definition a run was started from, identified by its hash; the last one that was stored stays."""
 
     hash: str
     workflow: str
@@ -289,12 +289,12 @@ class Store(Protocol):
         """Return the messages after the one numbered `after`, in order."""
 
     def journal_size(self, run: str) -> tuple[int, int]:
-        """Return the number of events of a journal and the bytes of their data; it may be damaged."""
+        """Return the number of events of a journal and the stored bytes of their data; it may be damaged."""
 
     def old_events(
         self, run: str, type: str, before: float, after: int = 0, limit: int = 1000
     ) -> list[tuple[int, int]]:
-        """Return numbers and sizes of events of a type before a time that are not emptied.
+        """Return numbers and stored sizes of events of a type before a time that are not emptied.
 
         Returns at most `limit`, after the one numbered `after`.
         """
@@ -320,5 +320,11 @@ class Store(Protocol):
 
     def resume_counts(self) -> dict[str, int]:
         """Return how often runs were about to be resumed without making progress."""
+
+    def read_property(self, name: str) -> str | None:
+        """Return a property of the store itself; None if it was not set."""
+
+    def write_property(self, name: str, value: str) -> None:
+        """Set a property of the store, in a synced transaction; callable from any thread."""
 
     def close(self) -> None: ...

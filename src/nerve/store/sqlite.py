@@ -379,6 +379,14 @@ class SqliteStore:
         with translate_sqlite_errors(self.file):
             return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
 
+    def read_property(self, name: str) -> str | None:
+        with translate_sqlite_errors(self.file):
+            return cast("str | None", self._reader.execute(SQL["select_property"], (name,)).get)
+
+    def write_property(self, name: str, value: str) -> None:
+        with self._write_lock, translate_sqlite_errors(self.file):
+            self._writer.execute("upsert_property", {"name": name, "value": value})
+
     def close(self) -> None:
         """Checkpoint the write-ahead log and release the file."""
         self._mark.remove()

@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from nerve.commander.core.command_table import find_command
-from nerve.commander.core.history import InputHistory
 from nerve.commander.core.input_parser import InputType, parse_input
-from nerve.commander.history_file import HISTORY_PATH, HistoryFile
+from nerve.commander.history_file import open_history
 from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
 from nerve.commander.plain.printer import ConversationPrinter
 from nerve.commander.plain.stdin_lines import StdinLines
@@ -166,7 +165,7 @@ class PlainApp:
         from nerve.commander.plain.key_bindings import PlainKeyActions
         from nerve.commander.plain.line_editor import LineEditor
 
-        history = InputHistory(HistoryFile(Path(self.state.project or ".") / HISTORY_PATH))
+        history = open_history(Path(self.state.project or "."))
         assert self.output_above is not None
         keys = PlainKeyActions(
             self.controller,

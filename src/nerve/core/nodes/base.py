@@ -11,6 +11,7 @@ from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.result import Result
 
 if TYPE_CHECKING:
+    from nerve.codec import Codec
     from nerve.core.nodes.context import ExecutionContext
 
 Role = Literal["leaf", "control", "workflow"]
@@ -24,6 +25,10 @@ class NodeRegistry(Protocol):
     workflows: dict[str, Any]
     project: Path
     """The directory for commands and relative paths."""
+
+    @property
+    def codec(self) -> Codec | None:
+        """The codec of stored payloads; with one, payloads must not be written to other files."""
 
     def validate_unique_id(self, entity_id: str, entity_type: str) -> None: ...
 

@@ -19,7 +19,9 @@ ON CONFLICT (id) DO UPDATE SET
     seq = excluded.seq;
 
 -- name: insert_definitions
-INSERT OR IGNORE INTO definitions (hash, workflow, notation, source, canonical) VALUES :rows;
+INSERT INTO definitions (hash, workflow, notation, source, canonical) VALUES :rows
+ON CONFLICT (hash) DO UPDATE SET source = excluded.source, canonical = excluded.canonical
+WHERE source <> excluded.source; -- the same text under another key
 
 -- name: run_columns
 run, runs.session, workflow, state, runs.started, ended, key, parent, wake, definition, conversation, label, summary

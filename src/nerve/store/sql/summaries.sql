@@ -34,3 +34,7 @@ ORDER BY day, model;
 
 -- name: select_property
 SELECT value FROM properties WHERE name = ?;
+
+-- name: upsert_property
+INSERT INTO properties (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
