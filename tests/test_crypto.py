@@ -77,6 +77,7 @@ SECRET = b64encode(os.urandom(31)).decode()
         (f"i/d {b64encode(bytes(32)).decode()}", "Line 1 of .*keys is not a key"),
         (f"{key_line('old')}\n{key_line('old')}", "Line 2 of .*keys repeats the key id 'old'"),
     ],
+    ids=["empty", "without an id", "short", "invalid id", "repeated id"],
 )
 def test_a_file_without_valid_keys_is_refused_and_not_shown(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "keys"
