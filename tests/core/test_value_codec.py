@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
 from nerve.core.json_codec import decode_json, encode_json
+from nerve.core.json_schema import find_schema_error, find_validation_error
 from nerve.core.value_codec import FunctionSignature, ValueCodec
 from nerve.errors import InvalidValue
 
@@ -184,3 +186,32 @@ def test_a_partial_a_builtin_and_a_callable_object_have_a_signature() -> None:
         assert signature.result.encode(Color.RED) == "red"
     [codec] = FunctionSignature([].append, "update 'add'").codecs.values()
     assert codec.decode({"any": 1}) == {"any": 1}
+
+
+@dataclass
+class Branch:
+    price: Decimal
+    lines: list[Line]
+    parts: list[Branch]
+
+
+def test_a_json_schema_has_no_references_except_recursive_ones() -> None:
+    schema = ValueCodec(Branch, "x").json_schema()
+    assert schema["properties"]["lines"]["items"]["properties"]["sku"] == {"type": "string"}
+    assert schema["properties"]["parts"]["items"] == {"$ref": "#/$defs/Branch"}
+    assert list(schema["$defs"]) == ["Branch"]
+
+
+def test_a_json_schema_accepts_a_decimal_as_text_or_number() -> None:
+    schema = ValueCodec(Decimal, "x").json_schema()
+    assert schema["format"] == "decimal"
+    assert find_schema_error(schema) == ""
+    assert [find_validation_error(value, schema) == "" for value in (1.5, "1.50", "one")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_type_without_a_schema_gives_an_empty_one() -> None:
+    assert ValueCodec(Callable[[], int], "x").json_schema() == {}

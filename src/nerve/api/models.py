@@ -394,6 +394,8 @@ class InputResponse(ApiResponse):
     default: Any = None
     description: str = ""
     choices: list[Any] | None = None
+    format: str = ""
+    """What a text stands for: `date-time`, `decimal`, `uuid` and the other formats of JSON Schema."""
 
 
 class WorkflowResponse(ApiResponse):
@@ -401,6 +403,13 @@ class WorkflowResponse(ApiResponse):
     kind: str
     description: str = ""
     inputs: list[InputResponse] = []
+    """The declared inputs. Those of a typed Python workflow include the fields of its input."""
+    input_schema: dict[str, Any] | None = None
+    """The JSON Schema of `input`; None if the workflow does not declare it."""
+    params_schema: dict[str, Any] | None = None
+    """The JSON Schema of `params`."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON Schema of the result."""
     steps: list[str] = []
     hash: str = ""
     created_at: datetime | None = None

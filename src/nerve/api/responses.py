@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
+from nerve.core.input_fields import DeclaredInputs
 from nerve.core.json_codec import MAX_JSON_DEPTH, is_too_deep, preview_value
 from nerve.core.run_view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowState
@@ -237,13 +239,18 @@ def workflow_response(
     workflow: Workflow, source: bool = False, enabled: bool = True
 ) -> models.WorkflowResponse:
     definition_hash, text, _ = workflow.definition()
-    spec: Any = getattr(workflow, "spec", None)
-    inputs = spec.inputs.items() if spec is not None else ()
+    try:
+        declared = workflow.declared_inputs
+    except TypeError:  # an annotation that cannot be resolved is the error of a start, not of a list
+        declared = DeclaredInputs(workflow.name)
     return models.WorkflowResponse(
         id=workflow.name,
         kind=workflow.kind,
         description=workflow.description,
-        inputs=[models.InputResponse(name=name, **declared.model_dump()) for name, declared in inputs],
+        inputs=[models.InputResponse(**asdict(declared_input)) for declared_input in declared.fields],
+        input_schema=declared.input_schema or None,
+        params_schema=declared.params_schema or None,
+        output_schema=declared.output_schema or None,
         steps=workflow.steps,
         hash=definition_hash,
         created_at=workflow.to_info().created_at,

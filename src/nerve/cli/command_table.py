@@ -17,14 +17,15 @@ class CommandEntry(NamedTuple):
 RUN_HELP = """Run a workflow in this process and follow it until it ends.
 
 TARGET is a workflow file, a workflow name or a unique prefix of it, or a Python file that defines
-register(session), as FILE.py or FILE.py:NAME. INPUT is the input text of the run. Each --name=value sets an
-input that the workflow declares. Put values that start with "-" after "--".
+register(session), as FILE.py or FILE.py:NAME. INPUT is the input text of the run, or JSON. Each --name value
+or --name=value sets an input that the workflow declares; TARGET --help lists them. Put values that start with
+"-" after "--".
 """
 START_HELP = """Start a run on the project server, print its id and return.
 
 Without a server, the run executes in this process until it ends or waits.
 
-TARGET, INPUT and --name=value have the same meaning as in `nerve run`.
+TARGET, INPUT and --name value have the same meaning as in `nerve run`.
 """
 CLI_COMMANDS: dict[str, CommandEntry] = {
     "run": CommandEntry(
@@ -243,6 +244,11 @@ WORKFLOW_COMMANDS: dict[str, CommandEntry] = {
         "nerve.cli.workflow:workflow_list_command",
         "List workflows and their open runs.",
         "nerve workflow list",
+    ),
+    "show": CommandEntry(
+        "nerve.cli.show:show_command",
+        "Show a workflow as a tree or a diagram.",
+        "nerve workflow show ship --mermaid",
     ),
     "reload": CommandEntry(
         "nerve.cli.workflow:workflow_reload_command",

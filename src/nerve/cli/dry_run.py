@@ -14,7 +14,7 @@ from nerve.cli.exit_codes import exit_code_for_state
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.session_setup import check_preset_answers, load_target_workflow
 from nerve.cli.targets import FileTarget, Project, PythonTarget
-from nerve.cli.workflow_inputs import ParsedArguments, parse_run_params
+from nerve.cli.workflow_inputs import RunArguments, bind_run_arguments
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
 from nerve.spec.defined_workflow import DefinedWorkflow
 from nerve.testing.trace import trace
@@ -22,7 +22,7 @@ from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 
 def execute_dry_run(
-    arguments: ParsedArguments, answers: Iterable[str], as_json: bool, quiet: bool = False
+    arguments: RunArguments, answers: Iterable[str], as_json: bool, quiet: bool = False
 ) -> int:
     """Simulate the run and print its trace: one line of JSON per entry, or one JSON object."""
     project = Project()
@@ -44,17 +44,18 @@ def execute_dry_run(
 
 
 async def trace_dry_run(
-    project: Project, target: FileTarget, arguments: ParsedArguments, dry_run: DryRun
+    project: Project, target: FileTarget, arguments: RunArguments, dry_run: DryRun
 ) -> tuple[WorkflowRun, list[dict[str, Any]]]:
     """Return the simulated run and its trace, with the traces of child runs in place."""
     async with DryRunSession(dry_run, project.folder) as session:
         workflow = load_target_workflow(session, project, target)
         check_preset_answers(session, workflow, dry_run.answers)
-        checked_params = workflow.check_params(parse_run_params(workflow_response(workflow), arguments.pairs))
+        input, params = bind_run_arguments(arguments, workflow_response(workflow))
+        checked_params = workflow.check_params(params)
         for definition in session.workflows.values():
             if isinstance(definition, DefinedWorkflow):
                 definition.builder_class, definition.has_log = DryRunBuilder, False
-        run = WorkflowRun(workflow, arguments.input, checked_params, run_id="dry-run")
+        run = WorkflowRun(workflow, input, checked_params, run_id="dry-run")
         await run.start()
         await asyncio.wait([asyncio.ensure_future(run.wait_until_ended())])
 

@@ -26,7 +26,7 @@ app = App(
     group_commands=Group("Options", sort_key=len(COMMAND_GROUPS)),
     version=__version__,
 )
-RUN_ARGUMENTS_USAGE = "TARGET [INPUT] [--name=value …] [OPTIONS]"
+RUN_ARGUMENTS_USAGE = "TARGET [INPUT] [--name value …] [OPTIONS]"
 
 HELP_GROUPS = {
     name: group
@@ -41,11 +41,14 @@ COMMAND_ORDER = list(HELP_GROUPS)
 def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "") -> None:
     """Add commands that are imported on first use."""
     for name, entry in entries.items():
-        usage = f"Usage: nerve {prefix}{name} {RUN_ARGUMENTS_USAGE}" if name in ("run", "start") else None
+        usage = None
+        group_options: dict[str, Any] = {}
+        if name in ("run", "start"):
+            usage = f"Usage: nerve {prefix}{name} {RUN_ARGUMENTS_USAGE}"
+            group_options["help_flags"] = ()  # their own --help also describes the workflow that they name
         example = f"Example: {entry.example}"
-        group_options: dict[str, Any] = (
-            {} if prefix else {"group": HELP_GROUPS[name], "sort_key": COMMAND_ORDER.index(name)}
-        )
+        if not prefix:
+            group_options |= {"group": HELP_GROUPS[name], "sort_key": COMMAND_ORDER.index(name)}
         group.command(
             entry.import_path,
             name=name,

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from nerve.cli.completion import WorkflowName
 from nerve.cli.errors import UsageError
 from nerve.cli.parameters import Flag
-from nerve.cli.target_source import load_target_document
+from nerve.cli.target_source import load_target, load_target_document
 from nerve.cli.targets import Project
+from nerve.cli.workflow_inputs import describe_workflow_lines
 from nerve.spec.checker import CheckedDocument, check_document
 from nerve.spec.models import WorkflowSpec
 from nerve.spec.outline import OutlineItem, build_outline, format_mermaid
 from nerve.spec.validation import plain_form, spec_hash
-from nerve.text.source import InvalidDefinition
+from nerve.text.source import Document, InvalidDefinition
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 
@@ -44,7 +45,12 @@ def show_command(
     """
     if tree + mermaid + json > 1:
         raise UsageError("--tree, --mermaid and --json cannot be used together.")
-    checked = load_checked_target(target)
+    document = load_target(Project(), target)
+    if not isinstance(document, Document):
+        lines = [document.id, *describe_workflow_lines(document)]
+        print(dump_safe_json(document.model_dump(mode="json")) if json else sanitize_text("\n".join(lines)))
+        return 0
+    checked = require_spec(check_document(document))
     spec = checked.spec
     assert spec is not None
     if json:
@@ -60,7 +66,10 @@ def show_command(
 
 def load_checked_target(target: str) -> CheckedDocument:
     """Return a checked workflow with a valid spec, or raise InvalidDefinition."""
-    checked = check_document(load_target_document(Project(), target))
+    return require_spec(check_document(load_target_document(Project(), target)))
+
+
+def require_spec(checked: CheckedDocument) -> CheckedDocument:
     if checked.spec is None:
         raise InvalidDefinition(checked.errors)
     return checked

@@ -13,12 +13,13 @@ from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
+from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.limit_options import parse_run_limit_options
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption
 from nerve.cli.session_setup import check_preset_answers, load_python_target
 from nerve.cli.targets import Project, PythonTarget
-from nerve.cli.workflow_inputs import parse_run_arguments, parse_run_params
+from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_lines, parse_run_arguments
 from nerve.core.tags import parse_tag
 from nerve.notations import SUFFIXES, definition_in
 
@@ -48,7 +49,7 @@ class StartOptions:
     answer
         GATE=TEXT answers a gate, or sends a signal that the run waits for. Repeatable.
     input
-        NAME=VALUE sets an input whose name is also an option of this command. Repeatable.
+        The input of the run as JSON, or NAME=VALUE for one whose name is also an option. Repeatable.
     limit
         NAME=NUMBER limits the run: tokens, cost, turns, agents, steps and others. Repeatable.
     label
@@ -70,8 +71,12 @@ class StartOptions:
 DEFAULT_START_OPTIONS = StartOptions()
 
 
+HelpOption = Annotated[Flag, Parameter(help="Show this help. After TARGET, show the inputs of the workflow.")]
+
+
 def run_workflow_command(
     *arguments: TargetArguments,
+    help: HelpOption = False,
     dry_run: Flag = False,
     options: StartOptions = DEFAULT_START_OPTIONS,
     common: CommonOptions = DEFAULT_OPTIONS,
@@ -83,6 +88,8 @@ def run_workflow_command(
     dry_run
         Simulate the workflow with stub answers. Nothing is executed or stored.
     """
+    if help or "-h" in arguments:
+        return print_start_help("run", arguments, common)
     if dry_run:
         from nerve.cli.dry_run import execute_dry_run
 
@@ -93,6 +100,7 @@ def run_workflow_command(
 
 def start_run_command(
     *arguments: TargetArguments,
+    help: HelpOption = False,
     branch: str | None = None,
     wait: WaitOption = False,
     options: StartOptions = DEFAULT_START_OPTIONS,
@@ -105,7 +113,32 @@ def start_run_command(
     branch
         Name of a branch, passed to the workflow.
     """
+    if help or "-h" in arguments:
+        return print_start_help("start", arguments, common)
     return start_run(arguments, options, common, wait, branch)
+
+
+def print_start_help(command: str, arguments: tuple[str, ...], common: CommonOptions) -> int:
+    """Print the help of a start command; with a target, the description and the inputs of the workflow."""
+    if not any(not argument.startswith("-") for argument in arguments):
+        from nerve.cli.parser import app
+
+        app.help_print([command])
+        return COMPLETED
+    parsed = parse_run_arguments(argument for argument in arguments if argument != "-h")
+
+    async def do(context: CliContext) -> int:
+        workflow, _ = await resolve_start_target(context, parsed.target)
+        lines = [
+            f"Usage: nerve {command} {parsed.target} [INPUT] [--name value …] [OPTIONS]",
+            *describe_workflow_lines(workflow),
+            "",
+            f"To see the options of the command: nerve {command} --help",
+        ]
+        context.print_result(workflow, lines)
+        return COMPLETED
+
+    return run_with_api(common, do)
 
 
 def start_run(
@@ -129,11 +162,12 @@ def start_run(
         workflow, is_defined = await resolve_start_target(context, parsed.target)
         if context.session is not None:
             check_preset_answers(context.session, context.session.get_workflow(workflow.id), answers)
+        input, params = bind_run_arguments(parsed, workflow)
         pinned = {"definition": workflow.hash} if is_defined else {}
         run = await context.client.start(
             workflow=workflow.id,
-            input=parsed.input,
-            params=parse_run_params(workflow, parsed.pairs),
+            input=input,
+            params=params,
             **pinned,
             **{name: value for name, value in fields.items() if value is not None},
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from nerve.api.models import WorkflowResponse
 from nerve.cli.context import open_context
 from nerve.cli.errors import NameNotFound, UsageError
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
@@ -17,7 +18,17 @@ from nerve.text.source import Document
 
 
 def load_target_document(project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS) -> Document:
-    """Return the definition of a target without executing it."""
+    """Return the definition of a target without executing it; UsageError for Python code."""
+    document = load_target(project, name, common)
+    if isinstance(document, Document):
+        return document
+    raise python_target_error(document.id)
+
+
+def load_target(
+    project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS
+) -> Document | WorkflowResponse:
+    """Return the definition of a target, or the description of Python code that the server knows."""
     try:
         target = project.resolve_target(name)
     except NameNotFound:
@@ -29,7 +40,9 @@ def load_target_document(project: Project, name: str, common: CommonOptions = DE
     return open_document(target.path, project.folder)[0]
 
 
-async def load_stored_definition(project: Project, name: str, common: CommonOptions) -> Document | None:
+async def load_stored_definition(
+    project: Project, name: str, common: CommonOptions
+) -> Document | WorkflowResponse | None:
     """Return the stored definition with this name or unique prefix, or None."""
     if not common.store_file.is_file() and find_server(Path()) is None:
         return None
@@ -47,7 +60,7 @@ async def load_stored_definition(project: Project, name: str, common: CommonOpti
     except StoreInUse:
         return None
     if response.kind not in NOTATIONS:
-        raise python_target_error(response.id)
+        return response
     document = read_source(response.source or "", f"<{response.id}>", response.kind)
     document.warnings += attach_prompts(document, project.folder, project.folder, response.prompts)
     return document
@@ -56,5 +69,5 @@ async def load_stored_definition(project: Project, name: str, common: CommonOpti
 def python_target_error(name: str) -> UsageError:
     return UsageError(
         f"Workflow {name} is Python code and has no definition file."
-        f" Run it with the file that registers it: nerve run {name} --with FILE."
+        f" To see its inputs: nerve run {name} --help, with --with FILE for the file that registers it."
     )

@@ -1,75 +1,141 @@
-"""Workflow inputs from the command line: `--name=value`, parsed as the declared types."""
+"""Workflow inputs from the command line: `--name value`, parsed as the declared types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+import re
+from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nerve.cli.errors import UsageError
 from nerve.lazy_dataclass import dataclass
-from nerve.ui.typed_options import InvalidOption, parse_workflow_options
+from nerve.ui.json_forms import describe_field_type, form_fields, format_example_answer
+from nerve.ui.typed_options import (
+    InvalidOption,
+    describe_option_lines,
+    parse_finite_json,
+    parse_workflow_options,
+)
 
 if TYPE_CHECKING:
     from nerve.api.models import WorkflowResponse
 
-RUN_OPTIONS = ("answer", "dry_run", "input", "json", "key", "label", "limit", "quiet", "store", "tag", "with")
+RUN_OPTIONS = (
+    "answer",
+    "dry_run",
+    "help",
+    "input",
+    "json",
+    "key",
+    "label",
+    "limit",
+    "quiet",
+    "store",
+    "tag",
+    "with",
+)
 """Options of `nerve run` and `nerve start`, offered as suggestions for unknown inputs."""
+NAMED_INPUT = re.compile(r"[^\W\d][\w-]*(=|$)")
+"""The beginning of `--input NAME=VALUE`; any other value of it is the input of the run as JSON."""
 LITERAL_MARK = "\0"
 """Prefix of arguments after `--`. Process arguments cannot contain NUL, so it is unambiguous."""
 
 
 @dataclass(slots=True)
-class ParsedArguments:
-    """The target, input and workflow inputs of a start command."""
+class RunArguments:
+    """The target of a start command, and the words after it: the input, and options with their values."""
 
     target: str
-    input: str | None = None
-    pairs: dict[str, str | bool] = field(default_factory=dict)
+    words: list[str]
+    named_inputs: list[str]
+    """The values of `--input`."""
 
 
-def parse_run_arguments(arguments: Iterable[str], named_pairs: Iterable[str] = ()) -> ParsedArguments:
-    """Parse target, input and `--name=value` pairs; `named_pairs` come from `--input name=value`."""
+def parse_run_arguments(arguments: Iterable[str], named_inputs: Iterable[str] = ()) -> RunArguments:
+    """Find the target in the arguments of a start command; the types of the workflow tell the rest."""
+    words, target = list(arguments), None
+    for word in words:
+        if word.startswith("--"):
+            split_option(word)
+        elif word[:1] == "-" and word[1:2].isalpha():
+            raise UsageError(f'Unknown option: {word}. Put values that start with "-" after "--".')
+        elif target is None:
+            target = word
+    check_input_text(words)
+    if target is None:
+        raise UsageError("Missing argument: a workflow or a file to run.")
+    words.remove(target)
+    return RunArguments(target.removeprefix(LITERAL_MARK), words, list(named_inputs))
+
+
+def bind_run_arguments(parsed: RunArguments, workflow: WorkflowResponse) -> tuple[Any, dict[str, Any]]:
+    """Return the input and the parameters of a run, in the types that the workflow declares."""
     texts: list[str] = []
     pairs: dict[str, str | bool] = {}
-    for argument in arguments:
-        if argument.startswith("--"):
-            add_input_pair(pairs, argument[2:], argument)
-        elif argument[:1] == "-" and argument[1:2].isalpha():
-            raise UsageError(f'Unknown option: {argument}. Put values that start with "-" after "--".')
+    words, types = deque(parsed.words), {declared.name: declared.type for declared in workflow.inputs}
+    while words:
+        word = words.popleft()
+        if not word.startswith("--"):
+            texts.append(word.removeprefix(LITERAL_MARK))
+            continue
+        name, value = split_option(word)
+        takes_value = types.get(name, "boolean") != "boolean"
+        if value is True and takes_value and words and not words[0].startswith(("--", LITERAL_MARK)):
+            value = words.popleft()
+        add_input_pair(pairs, name, value)
+    if len(texts) > 1:
+        raise UsageError(f"Unexpected argument: {texts[1]}. Quote an input that contains spaces.")
+    inputs: list[Any] = list(texts)
+    for named_input in parsed.named_inputs:
+        if NAMED_INPUT.match(named_input):
+            add_input_pair(pairs, *split_option(f"--{named_input}", f"--input {named_input}"))
         else:
-            texts.append(argument.removeprefix(LITERAL_MARK))
-    for pair in named_pairs:
-        add_input_pair(pairs, pair, f"--input {pair}")
-    check_input_text([*texts[1:], *pairs.values()])
-    if not texts:
-        raise UsageError("Missing argument: a workflow or a file to run.")
-    if len(texts) > 2:
-        raise UsageError(f"Unexpected argument: {texts[2]}. Quote an input that contains spaces.")
-    return ParsedArguments(texts[0], texts[1] if len(texts) == 2 else None, pairs)
+            inputs.append(parse_json_input(named_input))
+    if len(inputs) > 1:
+        raise UsageError("The input of the run is given twice. Use either INPUT or --input JSON.")
+    try:
+        params = parse_workflow_options(pairs, workflow, RUN_OPTIONS, has_input=bool(inputs))
+    except InvalidOption as error:
+        raise UsageError(str(error)) from None
+    return (inputs[0] if inputs else None), params
 
 
-def check_input_text(values: Iterable[str | bool]) -> None:
+def parse_json_input(text: str) -> Any:
+    try:
+        return parse_finite_json(text)
+    except ValueError:
+        raise UsageError(f"--input must be NAME=VALUE or JSON, got '{text}'.") from None
+
+
+def check_input_text(values: Iterable[str]) -> None:
     """Raise UsageError for surrogate escapes, which Python uses for bytes that are not UTF-8."""
     try:
-        "".join(map(str, values)).encode()
+        "".join(values).encode()
     except UnicodeEncodeError:
         raise UsageError("The input is not valid UTF-8.") from None
 
 
-def add_input_pair(pairs: dict[str, str | bool], pair: str, source: str) -> None:
-    name, equals, value = pair.partition("=")
+def split_option(option: str, source: str = "") -> tuple[str, str | bool]:
+    """Return the name and the value of `--name=value`; True without a value."""
+    name, equals, value = option[2:].partition("=")
     name = name.replace("-", "_")
     if not name.isidentifier():
-        raise UsageError(f"Invalid input option: {source}. Use --name=value.")
+        raise UsageError(f"Invalid input option: {source or option}. Use --name=value.")
+    return name, value if equals else True
+
+
+def add_input_pair(pairs: dict[str, str | bool], name: str, value: str | bool) -> None:
     if name in pairs:
         raise UsageError(f"Input '{name}' is given twice.")
-    pairs[name] = value if equals else True
+    pairs[name] = value
 
 
-def parse_run_params(workflow: WorkflowResponse, pairs: Mapping[str, str | bool]) -> dict[str, Any]:
-    """Return the parameters of a run, parsed as the types that the workflow declares, or raise UsageError."""
-    try:
-        return parse_workflow_options(pairs, workflow, RUN_OPTIONS)
-    except InvalidOption as error:
-        raise UsageError(str(error)) from None
+def describe_workflow_lines(workflow: WorkflowResponse) -> list[str]:
+    """Return the description of a workflow and its inputs, as lines of a help."""
+    lines = ["", *workflow.description.splitlines()] if workflow.description else []
+    if options := describe_option_lines(workflow, RUN_OPTIONS):
+        lines += ["", "Inputs:", *(f"  {line}" for line in options)]
+    if (schema := workflow.input_schema) is not None:
+        kind = "JSON" if form_fields(schema) else describe_field_type(schema)
+        lines += ["", f"INPUT: {kind}, such as {format_example_answer(schema)}"]
+    return lines

@@ -141,9 +141,11 @@ class CommanderController:
         await self._event_sync.wait_loaded()
         kind = parsed.type.value
         name, workflow = await self.resolve_target(kind, parsed.target)
-        params = parse_workflow_options(parsed.options, workflow) if workflow is not None else {}
-        has_no_input = workflow is not None and value == ""
-        await self.start_run(name, None if has_no_input else value, params)
+        has_input = workflow is None or value != ""
+        params = {}
+        if workflow is not None:
+            params = parse_workflow_options(parsed.options, workflow, has_input=has_input)
+        await self.start_run(name, value if has_input else None, params)
 
     async def _start_named(self, parsed: ParsedInput, gate: GateResponse | None) -> None:
         """Start the named workflow; with an open gate, an unknown name explains how to answer."""
@@ -204,7 +206,7 @@ class CommanderController:
                 run_id = await self._route_text(resolved_text)
             else:
                 name, workflow = await self.resolve_target(target.kind, target.name)
-                params = parse_workflow_options({}, workflow) if workflow is not None else {}
+                params = parse_workflow_options({}, workflow, has_input=True) if workflow is not None else {}
                 run_id = await self.start_run(name, value, params)
         finally:
             self._last_turn = (target, run_id) if run_id is not None else None

@@ -17,6 +17,15 @@ VALUE_KEYWORDS = ("const", "enum", "default", "examples")
 UNICODE_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
 """A Unicode escape of JSON and JavaScript, which RE2 does not support."""
 
+FORMAT_EXAMPLES = {
+    "date": "2026-01-31",
+    "date-time": "2026-01-31T12:00:00Z",
+    "decimal": "1.50",
+    "duration": "PT15M",
+    "time": "12:00:00",
+    "uuid": "4f9d0c1e-8a53-4c2b-9d8e-5b7a1f2c3d4e",
+}
+"""The formats of texts that are checked, with an example of each."""
 MAX_SCHEMA_MESSAGE_CHARS = 300
 """The maximum length of a message."""
 
@@ -38,6 +47,39 @@ def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
     first = errors[0]
     location = "".join(f"[{step!r}]" for step in first.path)
     return f"{first.message[:MAX_SCHEMA_MESSAGE_CHARS]}{' at ' + location if location else ''}"
+
+
+def matches_format(text: str, format: str) -> bool:
+    """Return whether a text has a format of JSON Schema; True for a format that is not checked."""
+    if format not in FORMAT_EXAMPLES:
+        return True
+    from pydantic import ValidationError
+
+    try:
+        format_adapter(format).validate_json(json.dumps(text), strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def format_adapter(format: str) -> Any:
+    """Return what reads texts of a format, the same as values of a typed function."""
+    from datetime import date, datetime, time, timedelta
+    from decimal import Decimal
+    from uuid import UUID
+
+    from pydantic import TypeAdapter
+
+    types: dict[str, Any] = {
+        "date": date,
+        "date-time": datetime,
+        "decimal": Decimal,
+        "duration": timedelta,
+        "time": time,
+        "uuid": UUID,
+    }
+    return TypeAdapter(types[format])
 
 
 class PatternError(ValueError):
@@ -161,6 +203,49 @@ def find_schema_error(schema: Mapping[str, Any]) -> str:
     if "patternProperties" in (text := str(schema)) and "unevaluatedProperties" in text:
         return "unevaluatedProperties cannot be used with patternProperties; use additionalProperties"
     return ""
+
+
+def inline_references(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a schema with its references to definitions replaced; recursive ones stay references."""
+    recursive: set[str] = set()
+    inlined = replace_references(schema, definitions, (), recursive)
+    if not recursive:
+        return inlined
+    kept = {name: replace_references(definitions[name], definitions, (name,), set()) for name in recursive}
+    return {**inlined, "$defs": kept}
+
+
+def replace_references(
+    schema: Any, definitions: Mapping[str, Any], enclosing: tuple[str, ...], recursive: set[str]
+) -> Any:
+    """Return a schema without references, except those to `enclosing` definitions, added to `recursive`."""
+    if isinstance(schema, list):
+        return [replace_references(part, definitions, enclosing, recursive) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if name in definitions:
+        if name in enclosing:
+            recursive.add(name)
+            return schema
+        target = replace_references(definitions[name], definitions, (*enclosing, name), recursive)
+        beside = {key: part for key, part in schema.items() if key != "$ref"}
+        return {**target, **beside}
+    return {
+        key: part if key in VALUE_KEYWORDS else replace_references(part, definitions, enclosing, recursive)
+        for key, part in schema.items()
+    }
+
+
+def reduce_field_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema without the alternative null, which a field has if it may be omitted."""
+    alternatives = schema.get("anyOf")
+    if not isinstance(alternatives, list):
+        return schema
+    others = [part for part in alternatives if isinstance(part, Mapping) and part.get("type") != "null"]
+    if len(others) != 1 or len(others) == len(alternatives):
+        return schema
+    return {**others[0], **{name: part for name, part in schema.items() if name != "anyOf"}}
 
 
 def parse_json_answer(text: str) -> tuple[Any, str]:

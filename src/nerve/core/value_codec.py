@@ -6,9 +6,10 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from nerve.core.json_codec import decode_json, encode_json
+from nerve.core.json_schema import inline_references
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import describe_value, require_mapping
 from nerve.errors import InvalidValue
@@ -95,14 +96,23 @@ class ValueCodec:
             return False
         return True
 
-    def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the encoded values."""
+    def json_schema(self, mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
+        """Return the JSON Schema of the data that `decode` accepts, or that `encode` returns.
+
+        References are replaced by what they refer to; a type without a schema gives {}.
+        """
         if self.annotation in UNTYPED:
             return {}
-        schema = self._adapter.json_schema(mode="serialization")
-        items: dict[str, Any] = schema.pop("items")
-        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-        return items | definitions
+        from pydantic.errors import PydanticInvalidForJsonSchema
+
+        from nerve.core.type_schemas import TypeSchemaGenerator
+
+        try:
+            schema = self._adapter.json_schema(mode=mode, schema_generator=TypeSchemaGenerator)
+        except PydanticInvalidForJsonSchema:
+            return {}
+        inlined: dict[str, Any] = inline_references(schema["items"], schema.get("$defs", {}))
+        return inlined
 
     @cached_property
     def _adapter(self) -> TypeAdapter[list[Any]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+from nerve.core.input_fields import DeclaredInputs, InputField, object_schema
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.nodes.inline import run_inline
@@ -89,6 +91,15 @@ class DefinedWorkflow(Workflow):
             if (name := called_name(spec_node.spec))
         ]
 
+    @cached_property
+    def declared_inputs(self) -> DeclaredInputs:
+        inputs = self.spec.inputs
+        fields = [InputField(name, **declared.model_dump()) for name, declared in inputs.items()]
+        schemas = {name: input_schema(declared) for name, declared in inputs.items()}
+        required = [name for name, declared in inputs.items() if declared.required]
+        params_schema = object_schema(schemas, required) if inputs else {}
+        return DeclaredInputs(f"workflow '{self.name}'", fields, params_schema=params_schema)
+
     def definition(self) -> tuple[str, str, str]:
         if self._definition is None:
             source = self.document.text if self.document else ""
@@ -155,6 +166,17 @@ class DefinedWorkflow(Workflow):
         call = NodeCall("", root, self.name, context.input, context=context.execution)
         result = await join_detached_prompts(scope, run_inline(call))
         return result_value(result, context.run_id)
+
+
+def input_schema(declared: models.InputSpec) -> dict[str, Any]:
+    """Return the JSON Schema of a declared input."""
+    parts = {
+        "type": declared.type if declared.type != "any" else None,
+        "description": declared.description or None,
+        "default": declared.default,
+        "enum": declared.choices,
+    }
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def raise_on_errors(problems: list[Problem]) -> None:

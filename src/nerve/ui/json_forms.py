@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from nerve.core.json_schema import FORMAT_EXAMPLES, reduce_field_schema
 from nerve.ui.formatting import format_value
 from nerve.ui.sanitize import sanitize_text
 
@@ -31,6 +32,7 @@ TYPE_EXAMPLES: dict[str, Any] = {
 
 def form_fields(form: JsonSchema) -> list[tuple[str, JsonSchema, bool]]:
     """Return name, schema and required flag of each field, in order."""
+    form = reduce_field_schema(form)
     properties = form.get("properties")
     required = set(form.get("required") or ())
     fields = properties.items() if isinstance(properties, Mapping) else ()
@@ -55,10 +57,13 @@ def form_field_lines(form: JsonSchema) -> list[str]:
 
 def describe_field_type(field: JsonSchema) -> str:
     """Describe the type of a field."""
+    field = reduce_field_schema(field)
     if "const" in field:
         return format_value(field["const"])
     if isinstance(choices := field.get("enum"), list) and choices:
         return " or ".join(map(format_value, choices))
+    if isinstance(format := field.get("format"), str) and format:
+        return format
     types = field.get("type")
     type_names = types if isinstance(types, list) else [types]
     return " or ".join(TYPE_LABELS.get(str(type_name), "any JSON") for type_name in type_names)
@@ -76,9 +81,12 @@ def format_example_answer(form: JsonSchema) -> str:
 
 
 def example_value(form: JsonSchema) -> Any:
+    form = reduce_field_schema(form)
     for name in ("const", "default"):
         if name in form:
             return form[name]
+    if (example := FORMAT_EXAMPLES.get(str(form.get("format")))) is not None:
+        return example
     if isinstance(choices := form.get("enum"), list) and choices:
         return choices[0]
     if fields := form_fields(form):

@@ -7,8 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from nerve.api.models import InputResponse, WorkflowResponse
+from nerve.core.json_schema import (
+    FORMAT_EXAMPLES,
+    find_validation_error,
+    matches_format,
+    reduce_field_schema,
+)
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.formatting import format_value
 
 BOOLEAN_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 TYPE_DESCRIPTIONS = {
@@ -22,16 +29,24 @@ TYPE_DESCRIPTIONS = {
 }
 
 
+CHECKED_KEYWORDS = {"type", "format", "enum", "const", "default", "description", "title"}
+"""Keywords of a schema that the conversion of an option from text checks, or that check nothing."""
+
+
 class InvalidOption(ValueError):
     """An unknown, missing or invalid option; the message says how to fix it."""
 
 
 def parse_workflow_options(
-    options: Mapping[str, Any], workflow: WorkflowResponse, command_options: Iterable[str] = ()
+    options: Mapping[str, Any],
+    workflow: WorkflowResponse,
+    command_options: Iterable[str] = (),
+    has_input: bool = False,
 ) -> dict[str, Any]:
     """Return the parameters of a run in their declared types; raise InvalidOption for an invalid option.
 
-    The message for an unknown option may suggest one of the options of the command.
+    The message for an unknown option may suggest one of the options of the command. With `has_input`, the
+    fields of the input may be missing.
     """
     declared = {workflow_input.name: workflow_input for workflow_input in workflow.inputs}
     if not declared and workflow.kind not in NOTATION_NAMES:
@@ -40,13 +55,40 @@ def parse_workflow_options(
         if name not in declared:
             raise InvalidOption(unknown_workflow_option_message(name, workflow, command_options))
     params = {name: parse_option_value(declared[name], value) for name, value in options.items()}
+    for name, value in params.items():
+        check_option_schema(name, value, find_option_schema(workflow, name))
     for name, workflow_input in declared.items():
-        if workflow_input.required and name not in params:
+        is_given = name in params or (has_input and is_part_of_input(workflow, name))
+        if workflow_input.required and not is_given:
             raise InvalidOption(
-                f"'{workflow.id}' requires --{format_option_name(name)} ({workflow_input.type}). "
-                f"{describe_options(workflow)}"
+                f"'{workflow.id}' requires {format_option(name, command_options)}"
+                f" ({workflow_input.format or workflow_input.type})."
+                f" {describe_options(workflow, command_options)}"
             )
     return params
+
+
+def is_part_of_input(workflow: WorkflowResponse, name: str) -> bool:
+    """Return whether an option is the input of the run, or a field of it, and not a parameter."""
+    return workflow.input_schema is not None and name not in (workflow.params_schema or {})["properties"]
+
+
+def find_option_schema(workflow: WorkflowResponse, name: str) -> Mapping[str, Any]:
+    """Return the JSON Schema of an option; {} if the workflow does not have one."""
+    if not is_part_of_input(workflow, name):
+        schema: Mapping[str, Any] = workflow.params_schema or {}
+    elif name not in (schema := reduce_field_schema(workflow.input_schema or {})).get("properties", {}):
+        return schema
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {**schema.get("properties", {}).get(name, {}), **definitions}
+
+
+def check_option_schema(name: str, value: Any, schema: Mapping[str, Any]) -> None:
+    """Raise InvalidOption if a value of the right JSON type breaks another rule of its schema."""
+    if set(schema) <= CHECKED_KEYWORDS:  # validation needs imports that take long
+        return
+    if problem := find_validation_error(value, schema):
+        raise InvalidOption(f"--{format_option_name(name)} is invalid: {problem}.")
 
 
 def unknown_workflow_option_message(
@@ -55,20 +97,44 @@ def unknown_workflow_option_message(
     known = [*(workflow_input.name for workflow_input in workflow.inputs), *command_options]
     close = did_you_mean_hint(name, known)
     period = "" if close.endswith("?") else "."
-    return f"'{workflow.id}' has no option '{name}'{close}{period} {describe_options(workflow)}"
+    return (
+        f"'{workflow.id}' has no option '{name}'{close}{period} {describe_options(workflow, command_options)}"
+    )
 
 
-def describe_options(workflow: WorkflowResponse) -> str:
+def describe_options(workflow: WorkflowResponse, command_options: Iterable[str] = ()) -> str:
     """Describe the declared inputs in one sentence."""
     descriptions = [
-        f"--{format_option_name(workflow_input.name)} ({describe_option_type(workflow_input)})"
+        f"{format_option(workflow_input.name, command_options)} ({describe_option_type(workflow_input)})"
         for workflow_input in workflow.inputs
     ]
     return f"Options: {', '.join(descriptions)}." if descriptions else "The workflow has no options."
 
 
 def describe_option_type(input: InputResponse) -> str:
-    return input.type + (", required" if input.required else "")
+    return (input.format or input.type) + (", required" if input.required else "")
+
+
+def describe_option_lines(workflow: WorkflowResponse, command_options: Iterable[str] = ()) -> list[str]:
+    """Return a line for each declared input: the option, its type, choices, default and description."""
+    names = [format_option(declared.name, command_options) for declared in workflow.inputs]
+    width = max(map(len, names), default=0)
+    return [
+        f"{name:<{width}}  {describe_option_type(declared)}{describe_option_details(declared)}"
+        for name, declared in zip(names, workflow.inputs, strict=True)
+    ]
+
+
+def describe_option_details(input: InputResponse) -> str:
+    choices = f", one of {', '.join(map(format_value, input.choices))}" if input.choices else ""
+    default = f", default {format_value(input.default)}" if input.default is not None else ""
+    description = " ".join(input.description.split())
+    return choices + default + (f": {description}" if description else "")
+
+
+def format_option(name: str, command_options: Iterable[str] = ()) -> str:
+    """Return how an option is written; one that the command has, too, goes through `--input`."""
+    return f"--input {name}=…" if name in command_options else f"--{format_option_name(name)}"
 
 
 def format_option_name(name: str) -> str:
@@ -91,10 +157,16 @@ def convert_option_value(input: InputResponse, value: Any) -> Any:
     if not isinstance(value, str | bool):
         value = json.dumps(value, ensure_ascii=False)
     try:
-        return OPTION_PARSERS[type](value) if isinstance(value, str) else value
+        parsed = OPTION_PARSERS[type](value) if isinstance(value, str) else value
+        if isinstance(parsed, str) and not matches_format(parsed, input.format):
+            raise ValueError(parsed)
     except ValueError:
         shortened = value if len(value) <= 60 else f"{value[:60]}…"
-        raise InvalidOption(f"--{name} must be {TYPE_DESCRIPTIONS[type]}, got '{shortened}'.") from None
+        expected = TYPE_DESCRIPTIONS[type]
+        if (example := FORMAT_EXAMPLES.get(input.format)) is not None:
+            expected = f"a {input.format} such as {example}"
+        raise InvalidOption(f"--{name} must be {expected}, got '{shortened}'.") from None
+    return parsed
 
 
 def parse_boolean_option(value: str) -> bool:

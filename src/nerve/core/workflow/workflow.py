@@ -7,10 +7,12 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from datetime import UTC, datetime
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from nerve.core.input_fields import DeclaredInputs, InputField, declare_inputs
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import Limits
 from nerve.core.nodes.attempt import CURRENT_WORKFLOW, execute_safely
@@ -159,9 +161,24 @@ class Workflow(Node):
         """Return the input and the parameters of a run, in which users may have typed JSON as text."""
         if self.signature is None:
             return input, dict(params)
-        names, codecs = list(self.signature.parameters), self.signature.codecs
+        name, codecs = next(iter(self.signature.parameters)), self.signature.codecs
+        input, params = self.declared_inputs.join_input(codecs[name].parse_text(input), params)
         parsed = {name: codecs[name].parse_text(value) for name, value in params.items() if name in codecs}
-        return codecs[names[0]].parse_text(input), {**params, **parsed}
+        return codecs[name].parse_text(input), {**params, **parsed}
+
+    @cached_property
+    def declared_inputs(self) -> DeclaredInputs:
+        """The inputs that the annotations of its function, or its `params`, declare, with their schemas."""
+        owner = f"workflow '{self.name}'"
+        if self.signature is not None:
+            return declare_inputs(self.signature, owner)
+        params = self._declared_params or {}
+        return DeclaredInputs(owner, [InputField(name, "any", default=params[name]) for name in params])
+
+    @property
+    def inputs(self) -> list[InputField]:
+        """The declared inputs, which are the options of `nerve run`."""
+        return self.declared_inputs.fields
 
     def decode_result(self, data: Any) -> Any:
         """Return the result of a run as the type that its function declares."""
