@@ -11,7 +11,7 @@ from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import sleep_on_clock
 from nerve.core.json_codec import encode_json, short_sha256
 from nerve.core.nodes.attempt import AttemptTimer, execute_safely, run_attempt
-from nerve.core.nodes.base import Role, node_role
+from nerve.core.nodes.base import Node, Role, node_role
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.in_memory_runtime import current_home, retry_event_data
 from nerve.core.nodes.inline import run_with_retries
@@ -75,12 +75,14 @@ class CallRunner:
         running_leaves: dict[str, LeafRuntime],
         check_limits: Callable[[str], bool],
         is_only_run: Callable[[], bool],
+        find_fake: Callable[[NodeCall], Node | None] | None,
     ) -> None:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
         self._waits, self._side_effects, self._children = waits, side_effects, children
         self._budget, self._timers, self._clock = budget, timers, timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
+        self._find_fake = find_fake
         self.running_leaves = running_leaves
         """The leaves that are executing, by path, with the runtime each of them sees."""
         self.in_backoff: set[str] = set()
@@ -303,7 +305,9 @@ class CallRunner:
     async def _run_leaf(self, call: NodeCall, recorded: RecordedCall | None) -> Result:
         """Run a leaf outside the body: tasks it starts and events it emits are not replayed."""
         assert call.context is not None
-        path = call.path
+        path, node = call.path, call.node
+        if self._find_fake is not None:
+            node = self._find_fake(call) or node
         runtime = self.running_leaves[path] = LeafRuntime(call, self._leaf_environment, recorded is not None)
         context = call.context.child(path, call.input, runtime)
         context.overrides = self._overrides.get(path, {})
@@ -314,11 +318,19 @@ class CallRunner:
         token = TASK_OWNER.set(None)
         try:
             if recorded is None and call.policy is NO_POLICY:
-                return await execute_safely(call.node, context)
-            return await self._run_attempts(call, context, runtime, recorded)
+                return await execute_safely(node, context)
+            return await self._run_attempts(call, node, context, runtime, recorded)
         finally:
             TASK_OWNER.reset(token)
             self._mark_leaf_idle(path)
+
+    @property
+    def is_executing(self) -> bool:
+        """Whether a leaf does something else than to wait for a person, a budget, a limit or the clock."""
+        return any(
+            not leaf.is_waiting and path not in self.pending_decisions
+            for path, leaf in self.running_leaves.items()
+        )
 
     def _mark_leaf_idle(self, path: str) -> None:
         """Mark a leaf as not executing; a requested pause takes effect when none executes."""
@@ -328,7 +340,7 @@ class CallRunner:
             self._state.notify_watchers()
 
     async def _run_attempts(
-        self, call: NodeCall, context: Any, runtime: LeafRuntime, recorded: RecordedCall | None
+        self, call: NodeCall, node: Node, context: Any, runtime: LeafRuntime, recorded: RecordedCall | None
     ) -> Result:
         retry = call.policy.retry or NO_RETRY
         number, delay = await self._previous_attempts(call, recorded) if recorded else (0, 0.0)
@@ -336,7 +348,7 @@ class CallRunner:
             if number:
                 await self._backoff(runtime, delay)
             number += 1
-            result = await run_attempt(call.node, context, call.policy, runtime.set_timer, self._clock)
+            result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
             self._raise_if_cancelled(result)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.

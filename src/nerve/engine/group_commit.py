@@ -66,6 +66,16 @@ class GroupCommitter:
         """Number of journals with pending writes."""
         return len(self._dirty_sources)
 
+    @property
+    def has_pending_writes(self) -> bool:
+        """Whether something is yet to be written."""
+        return bool(self._dirty_sources) or self._is_committing
+
+    def flush_all_soon(self) -> None:
+        """Write everything at the end of this turn of the loop."""
+        if self._dirty_sources:
+            self.flush_soon(next(iter(self._dirty_sources)))
+
     def flush_soon(self, source: CommitSource) -> None:
         """Write at the end of this turn of the loop."""
         self._dirty_sources[source] = None

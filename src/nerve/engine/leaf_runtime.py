@@ -50,10 +50,25 @@ class LeafRuntime(InMemoryRuntime):
         )
         self._call, self.path, self._environment = call, call.path, environment
         self.is_restarted = is_restarted
+        self._wait_count = 0
 
     @property
     def threads(self) -> AgentThreads:
         return self._environment.threads
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it only waits: for a person, a budget, a rate limit, or the clock."""
+        return self._wait_count > 0
+
+    @contextmanager
+    def marked_waiting(self) -> Iterator[None]:
+        """Note that the leaf only waits while the block runs."""
+        self._wait_count += 1
+        try:
+            yield
+        finally:
+            self._wait_count -= 1
 
     def set_timer(self, timer: AttemptTimer) -> None:
         self._timers[self.path] = timer
@@ -86,7 +101,7 @@ class LeafRuntime(InMemoryRuntime):
 
     async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
         limits, budget = self._call.policy.limits, self._environment.budget
-        with pause_timers(timers_around(self._timers, self.path)):
+        with self.marked_waiting(), pause_timers(timers_around(self._timers, self.path)):
             await self._environment.wait_for_budget(
                 self.path,
                 lambda include_reserved: budget.find_exhausted_for_turn(
@@ -102,8 +117,10 @@ class LeafRuntime(InMemoryRuntime):
 
     @contextmanager
     def timers_paused(self, path: str) -> Iterator[None]:
-        with pause_timers(timers_around(self._timers, path)), self._environment.timers.paused(path):
+        attempt_timers = pause_timers(timers_around(self._timers, path))
+        with self.marked_waiting(), attempt_timers, self._environment.timers.paused(path):
             yield
 
     async def ask(self, gate: GateWait) -> Any:
-        return await self._environment.waits.open_leaf_gate(gate)
+        with self.marked_waiting():
+            return await self._environment.waits.open_leaf_gate(gate)

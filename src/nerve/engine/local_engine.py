@@ -14,7 +14,8 @@ from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer, utc_now
 from nerve.core.events import GATE_EVENTS, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
-from nerve.core.nodes.base import NodeRegistry
+from nerve.core.nodes.base import Node, NodeRegistry
+from nerve.core.runtime import NodeCall
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.run import RunOperations, WorkflowRun
 from nerve.core.workflow.special_workflows import MissingWorkflow
@@ -154,6 +155,8 @@ class LocalEngine:
         self._dataspace: DurableDataspace | None = None
         self.unreadable_runs: dict[str, str] = {}
         """The runs whose journals were found damaged, with the problem."""
+        self.find_fake: Callable[[NodeCall], Node | None] | None = None
+        """Returns the node that a test executes instead of a leaf; set before the first run."""
         self.closed = False
         self.operations = RunOperations(
             start=self.start,
@@ -252,6 +255,7 @@ class LocalEngine:
             get_dataspace=lambda: self.dataspace,
             is_shutting_down=self.is_shutting_down,
             is_only_run=lambda: len(self.executors) == 1,
+            find_fake=self.find_fake,
             make_run_row=self.run_row,
             publish=self.publish,
             on_idle=self.on_idle,
@@ -325,6 +329,18 @@ class LocalEngine:
         """Whether the loop is cancelling everything; nothing that bodies do then affects their runs."""
         return self.closed or (
             self._shutdown_sentinel is not None and self._shutdown_sentinel.cancelling() > 0
+        )
+
+    def is_at_rest(self) -> bool:
+        """Whether runs continue only after a timer, an answer or a command, once the event loop is idle."""
+        if self._committer is not None and self._committer.has_pending_writes:
+            self._committer.flush_all_soon()  # not after the delay of writes that no task waits for
+            return False
+        is_opening = self.draining_tasks or self._starts_by_key or self._wake_tasks
+        return (
+            not is_opening
+            and not self._recovery.is_resuming
+            and all(executor.is_at_rest for executor in self.executors.values())
         )
 
     async def close(self) -> None:

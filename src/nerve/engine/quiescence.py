@@ -71,6 +71,11 @@ def active_owners(loop: asyncio.AbstractEventLoop) -> set[TaskOwner | None]:
     return {handle._context.get(TASK_OWNER) for handle in list(ready) if not handle._cancelled}
 
 
+def has_ready_callbacks(loop: asyncio.AbstractEventLoop, ignored: TaskOwner) -> bool:
+    """Return whether a loop has callbacks to run, except those of one owner; only for asyncio's own loops."""
+    return not active_owners(loop) <= {ignored}
+
+
 def track_callbacks(loop: asyncio.AbstractEventLoop) -> CallbackTracker:
     """Return the tracker that a loop without a visible queue schedules its callbacks through."""
     tracker = getattr(loop.call_soon, "__self__", None)

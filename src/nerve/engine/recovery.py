@@ -263,6 +263,12 @@ class RunRecovery:
         self._operations.store.clear_resuming([row.run])
         return run
 
+    @property
+    def is_resuming(self) -> bool:
+        """Whether runs are yet to be resumed."""
+        tasks = (self._suspects_task, self._rest_task)
+        return any(task is not None and not task.done() for task in tasks)
+
     # -- probation -----------------------------------------------------------------------------
 
     def mark_resuming(self, runs: Iterable[str]) -> None:

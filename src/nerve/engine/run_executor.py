@@ -14,6 +14,7 @@ from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
+from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
 from nerve.core.runtime import NodeCall, Wait
@@ -77,6 +78,8 @@ class ExecutorServices:
     is_shutting_down: Callable[[], bool]
     is_only_run: Callable[[], bool]
     """Whether no other run is active in the session."""
+    find_fake: Callable[[NodeCall], Node | None] | None
+    """Returns the node that a test executes instead of a leaf, if any."""
     make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float], RunRow]
     """Builds the stored row from the state, wake time and start of a run, after an event at a time."""
     publish: Callable[[WorkflowRun, list[EventRow]], None]
@@ -224,12 +227,18 @@ class RunExecutor:
             running_leaves,
             self._check_limits,
             services.is_only_run,
+            services.find_fake,
         )
 
     @property
     def has_optional_history(self) -> bool:
         """Whether child runs may exist that the code no longer requests."""
         return self._history.has_optional_records
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the run continues only after a timer, an answer or a command; its body is idle."""
+        return self.dispatcher.replay is None and not self.call_runner.is_executing
 
     # -- the runtime that the body sees --------------------------------------------------------------
 

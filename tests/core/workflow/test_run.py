@@ -148,6 +148,8 @@ def test_every_run_id_is_a_uuid_of_version_seven(session):
     ids = [new_run_id() for _ in range(2000)]
     assert {uuid.UUID(text).version for text in ids} == {7}
     assert {uuid.UUID(text).variant for text in ids} == {uuid.RFC_4122}
+    assert ids == sorted(ids)
+    assert len({text[19:] for text in ids}) == len(ids)
 
 
 @pytest.mark.requirement("S0-36")
