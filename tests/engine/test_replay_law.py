@@ -18,6 +18,7 @@ from nerve.journal.paths import is_within_step
 from nerve.journal.run_view import fold_events
 from nerve.store.memory import MemoryStore
 from nerve.store.port import EventRow
+from nerve.testing import assert_replays
 
 DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -126,6 +127,24 @@ async def check_cleanup_at_every_prefix(program: Any, delays: list[int], turns: 
         assert again.outcomes == world.outcomes, "the body was cancelled elsewhere"
 
 
+async def check_replay_of_prefixes(program: Any, delays: list[int], turns: int) -> None:
+    """Check the journal of a completed run, of a stopped one, and of every fifth prefix of the first."""
+    _, store, run_id, _ = await complete(program, delays)
+    rows = store.events(run_id)
+    for upto in sorted({*range(1, len(rows), 5), len(rows)}):
+        world = World(delays[::-1])
+        session = build(program, world, copied(store, run_id, upto))
+        run = session.get_workflow_run(run_id)
+        assert run is not None
+        await assert_replays(run)
+        assert not world.done
+        assert session.engine.store.events(run_id) == rows[:upto]
+    run = await build(program, World(delays), MemoryStore()).start("main")
+    await spin(turns)
+    await run.stop("enough")
+    await assert_replays(run)
+
+
 def tags_of(rows: list[EventRow]) -> dict[str, str]:
     return {name: value for change in tag_changes(rows) for name, value in change.items()}
 
@@ -191,6 +210,14 @@ def test_an_order_sensitive_body_is_rebuilt_after_any_event(program: Any, delays
 @given(programs(), DELAYS)
 def test_patches_can_be_added_after_any_event_and_keep_their_outcome(program: Any, delays: list[int]) -> None:
     asyncio.run(check_patches_added_at_every_prefix(program, delays, step=3))
+
+
+@QUICK
+@given(programs(), DELAYS, st.integers(0, 200))
+def test_the_replay_check_accepts_every_journal_of_the_same_code(
+    program: Any, delays: list[int], turns: int
+) -> None:
+    asyncio.run(check_replay_of_prefixes(program, delays, turns))
 
 
 @QUICK

@@ -50,7 +50,8 @@ class RecordedHistory:
         self.early_outcomes: dict[str, tuple[int, Any]] = {}
         """Outcomes of waits that replay has not reached, by path, with the sequence numbers of the events."""
         self._steps_in_doubt: list[str] = []
-        self._newly_requested_paths: list[str] = []
+        self._last_requested_path = ""
+        self.newly_requested_paths: list[str] = []
         """Paths that the body requests during replay and that are not in the journal."""
 
     @property
@@ -70,8 +71,10 @@ class RecordedHistory:
                 raise Suspended from None
             self._reset_path(source, path, str(mismatch))
             return None
-        if recorded is None and self._dispatcher.replay is not None:
-            self._newly_requested_paths.append(path)
+        if self._dispatcher.replay is not None:
+            self._last_requested_path = path
+            if recorded is None:
+                self.newly_requested_paths.append(path)
         # In optional history an abandoned call is not replayed as abandoned: the changed code may wait for
         # it.
         if recorded is not None and recorded.request.is_optional and recorded.is_abandoned:
@@ -212,15 +215,20 @@ class RecordedHistory:
 
     def hold_for_mismatch(self, obstacle: ReplayEntry, found_instead: str = "") -> None:
         """Hold the run because the body does not request what the journal has next."""
-        requested = ", ".join(self._newly_requested_paths)
-        found_instead = found_instead or (
-            f"the code now requests {requested}" if requested else "the code no longer requests it"
-        )
+        found_instead = found_instead or self._describe_requests(obstacle)
         key = obstacle.key
         request_name = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
         recorded = f"the journal has {obstacle.row.type} (event {obstacle.seq})"
         message = f"{request_name}: {recorded}, {found_instead}. {MISMATCH_HINT}"
         self._hold_run(RunOnHold("mismatch", message, obstacle.row.path))
+
+    def _describe_requests(self, obstacle: ReplayEntry) -> str:
+        """Return what the body requests instead of the record that is next."""
+        if self.newly_requested_paths:
+            return f"the code now requests {', '.join(self.newly_requested_paths)}"
+        source, path = self._source, self._last_requested_path
+        is_later = source is not None and path and source.recorded_call(path).request.seq > obstacle.seq
+        return f"the code now requests {path} before it" if is_later else "the code no longer requests it"
 
 
 def hold_in_doubt(path: str) -> RunOnHold:

@@ -437,7 +437,7 @@ class JournalIndex:
 class StoredJournal:
     """The events of a run as the store has them, each decoded once, and their index."""
 
-    def __init__(self, rows: Iterable[JournalRow]) -> None:
+    def __init__(self, rows: Iterable[JournalRow | RecordedEvent]) -> None:
         self.events = read_events(rows)
         self.index = JournalIndex(self.events)
 
