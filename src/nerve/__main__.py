@@ -15,7 +15,11 @@ def main() -> NoReturn:
     gc.set_threshold(GARBAGE_THRESHOLD)
     from nerve.cli import main
 
-    main()
+    try:
+        main()
+    finally:
+        # The interpreter searches for garbage several times as it ends; the system frees the memory anyway.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import apsw
 import pytest
+from rich.console import Console
 
 from nerve.api import OPERATIONS
 from nerve.cli.command_table import CLI_COMMANDS, COMMAND_GROUPS, SERVER_COMMANDS, WORKFLOW_COMMANDS
+from nerve.cli.general_help import CYAN, END, print_general_help
 from nerve.cli.parser import app, workflow_app
 from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
@@ -38,6 +40,20 @@ def test_the_help_lists_every_command_in_its_group(do) -> None:
     listed = re.findall(r"^│ ([a-z]+)  ", help, re.MULTILINE)
     assert sorted(listed) == sorted([*CLI_COMMANDS, "workflow", "server"])
     assert listed[0] == "run"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_general_help_looks_like_that_of_the_parser(width: int, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for option, value in (("FORCE_COLOR", "1"), ("TERM", "xterm")):
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.setenv(option, value)
+    print_general_help()
+    shown = capsys.readouterr().out
+    assert f"{CYAN}start    {END}" in shown
+    app.help_print([], console=Console(width=width, force_terminal=False))
+    expected = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert re.sub(r"\033\[\d+m", "", shown).splitlines() == expected
 
 
 @pytest.mark.parametrize("verb", [*CLI_COMMANDS, *(f"workflow {name}" for name in WORKFLOW_COMMANDS)])

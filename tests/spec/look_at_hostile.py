@@ -13,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # noqa: F401 - loaded before anybody looks
+
 from nerve.cli import check, convert, show
 from nerve.cli.errors import UsageError
 from nerve.cli.targets import Project
@@ -102,6 +104,16 @@ def to_lisp(path: str) -> None:
     convert.convert_command(path, to="lisp")
 
 
+def generate_methods() -> None:
+    """Generate the methods of all dataclasses, which their first calls would compile."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("nerve.")]:
+        for value in vars(module).values():
+            if isinstance(value, type) and "__dataclass_fields__" in vars(value):
+                for name in ("__init__", "__repr__", "__eq__", "__hash__"):
+                    with contextlib.suppress(Exception):
+                        getattr(value, name)(object.__new__(value))
+
+
 def misbehave() -> None:
     """Cause side effects that must be detected."""
     exec("1")  # noqa: S102
@@ -127,6 +139,7 @@ def main(seed: int, count: int, project: Path, *also: str) -> None:
         for round in (made[:200], made):  # the first round completes lazy imports and compilation
             read = sum(look_at(text, notation, project) for notation, text in round)
             look_at_files()
+            generate_methods()
             was, watch.on = watch.on, True
             if not was:
                 os.write(2, b"watching\n")

@@ -1,6 +1,7 @@
-"""Request and response models of the API."""
+"""Request and response models of the API.
 
-from __future__ import annotations
+Annotations are not strings, except recursive ones: pydantic compiles each string at import.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -35,7 +36,7 @@ class ApiRequest(BaseModel):
     _caller: Caller = PrivateAttr(default=LOCAL_CALLER)
     _reply: PendingReply | None = PrivateAttr(default=None)
 
-    def reply_maker(self, respond: Callable[[Any], ApiResponse]) -> Callable[[Any], ReplyRow] | None:
+    def reply_maker(self, respond: "Callable[[Any], ApiResponse]") -> Callable[[Any], ReplyRow] | None:
         """Return a function that makes the reply row of an effect, to store with it; None without a key."""
         reply = self._reply
         return None if reply is None else lambda effect: reply.completed_row(respond(effect))
@@ -333,7 +334,7 @@ class NodeResponse(ApiResponse):
     held: str | None = None
     """Why it is blocked although it runs: `held: claude limit until 14:30`."""
     usage: dict[str, float] = {}
-    parts: list[NodeResponse] = []
+    parts: "list[NodeResponse]" = []
 
 
 class RunDetailResponse(RunResponse):

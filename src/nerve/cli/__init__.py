@@ -47,14 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def execute_command_line(arguments: list[str]) -> int:
     """Run one command and return the exit code."""
-    if arguments in (["version"], ["--version"]):  # often called by scripts, and needs no parser
+    try:
+        arguments = arguments or default_arguments()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    # These need neither the parser nor the engine.
+    if arguments in (["version"], ["--version"]):
         print(__version__)
+        return COMPLETED
+    if arguments in ([], ["--help"], ["-h"]):
+        from nerve.cli.general_help import print_general_help
+
+        print_general_help()
         return COMPLETED
     try:
         from nerve.cli.parser import app
 
         function, bound_arguments, _ = app.parse_args(
-            protect_after_double_dash(arguments or default_arguments()),
+            protect_after_double_dash(arguments),
             exit_on_error=False,
             print_error=False,
         )

@@ -203,6 +203,11 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Project and server": ("serve", "server", "trust", "keygen", "doctor", "version"),
 }
 """Commands by task, in the order of the help."""
+NESTED_COMMANDS = {
+    "workflow": "Define, start, watch and list workflows.",
+    "server": "Show, stop or restart the project server, or sign in a browser.",
+}
+"""The help of the commands that have commands of their own."""
 SERVER_COMMANDS: dict[str, CommandEntry] = {
     "status": CommandEntry(
         "nerve.cli.server:server_status_command",

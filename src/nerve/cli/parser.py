@@ -10,15 +10,13 @@ from nerve import __version__
 from nerve.cli.command_table import (
     CLI_COMMANDS,
     COMMAND_GROUPS,
+    NESTED_COMMANDS,
     SERVER_COMMANDS,
     WORKFLOW_COMMANDS,
     CommandEntry,
 )
+from nerve.cli.general_help import APP_HELP
 
-APP_HELP = """Durable workflows of agents, shell commands and Python functions.
-
-[bold]nerve[/bold] without a command opens the Commander. To get started: nerve init my-project
-"""
 app = App(
     name="nerve",
     help=APP_HELP,
@@ -62,14 +60,14 @@ def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "")
 
 workflow_app = App(
     name="workflow",
-    help="Define, start, watch and list workflows.",
+    help=NESTED_COMMANDS["workflow"],
     version_flags=(),
     group=HELP_GROUPS["workflow"],
     sort_key=COMMAND_ORDER.index("workflow"),
 )
 server_app = App(
     name="server",
-    help="Show, stop or restart the project server, or sign in a browser.",
+    help=NESTED_COMMANDS["server"],
     version_flags=(),
     group=HELP_GROUPS["server"],
     sort_key=COMMAND_ORDER.index("server"),

@@ -1,6 +1,7 @@
-"""The models of the spec: plain data that JSON represents exactly."""
+"""The models of the spec: plain data that JSON represents exactly.
 
-from __future__ import annotations
+Only annotations with `Node`, which is defined last, are strings: pydantic compiles each of those at import.
+"""
 
 import warnings
 from typing import Annotated, Any, Literal, get_args
@@ -85,7 +86,7 @@ class NodeBase(SpecModel):
     retry: RetrySpec | None = None
     timeout: Seconds | None = None
     idle_timeout: Seconds | None = None
-    on_error: Literal["fail", "skip"] | Node | None = None
+    on_error: 'Literal["fail", "skip"] | Node | None' = None
     """What happens on failure: fail the enclosing node, skip this one, or run another node instead."""
     effect: Literal["repeat", "once"] | None = None
     expect: list[ExpectSpec] = []
@@ -194,15 +195,15 @@ class GraphSpec(NodeBase):
     """Steps that start when their dependencies are done."""
 
     kind: Literal["graph"]
-    steps: list[Node]
+    steps: "list[Node]"
 
 
 class SequenceSpec(NodeBase):
     """Steps in order; the output is that of the last step."""
 
     kind: Literal["sequence"]
-    steps: list[Node]
-    on_timeout: Literal["skip"] | Node | None = None
+    steps: "list[Node]"
+    on_timeout: 'Literal["skip"] | Node | None' = None
     """What to do after its own `timeout`; `on_error` handles all other failures."""
 
 
@@ -211,7 +212,7 @@ class WhileSpec(NodeBase):
 
     kind: Literal["while"]
     condition: Expr
-    body: Node
+    body: "Node"
     max_iterations: Count = 100
     on_max: Literal["fail", "return"] = "fail"
 
@@ -220,7 +221,7 @@ class LoopSpec(NodeBase):
     """Repeat the body a number of times, or until a condition holds."""
 
     kind: Literal["loop"]
-    body: Node
+    body: "Node"
     times: Annotated[int, Field(ge=0)] | Expr | None = None
     until: Expr | None = None
     max_iterations: Count = 100
@@ -233,8 +234,8 @@ class BranchSpec(NodeBase):
 
     kind: Literal["branch"]
     condition: Expr
-    then: Node
-    otherwise: Node | None = None
+    then: "Node"
+    otherwise: "Node | None" = None
 
 
 class SwitchSpec(NodeBase):
@@ -242,8 +243,8 @@ class SwitchSpec(NodeBase):
 
     kind: Literal["switch"]
     key: Expr
-    cases: dict[str, Node]
-    default: Node | None = None
+    cases: "dict[str, Node]"
+    default: "Node | None" = None
 
 
 class MapSpec(NodeBase):
@@ -251,7 +252,7 @@ class MapSpec(NodeBase):
 
     kind: Literal["map"]
     over: Expr = "given"
-    body: Node
+    body: "Node"
     max_parallel: Count = 5
     require: int | None = None
 
@@ -269,7 +270,7 @@ class ParallelSpec(NodeBase):
     """Parallel branches; a failure does not cancel the other branches."""
 
     kind: Literal["parallel"]
-    branches: list[Node]
+    branches: "list[Node]"
     require: Annotated[int, Field(ge=0)] | None = None
     outputs: Literal["object", "list"] = "object"
     """The output: an object with the output of each branch by id, or a list of branch outcomes."""
@@ -290,7 +291,7 @@ class StateSpec(SpecModel):
     """
 
     name: Name
-    body: Node | None = None
+    body: "Node | None" = None
     next: list[TransitionSpec] = []
     on_error: Name | None = None
     after_failure: Literal["fail", "go_on", "remember"] = "fail"
