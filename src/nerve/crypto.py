@@ -108,7 +108,7 @@ def open_project_codec(project: Path, encryption: Encryption) -> AesGcmCodec:
 
 def project_key_file(project: Path, encryption: Encryption) -> Path:
     """Return the path of the key file; a relative one belongs to the project folder."""
-    return project / Path(encryption.key_file or "").expanduser()
+    return Path(os.path.normpath(project / Path(encryption.key_file or "").expanduser()))
 
 
 def read_key_file(path: Path) -> str:

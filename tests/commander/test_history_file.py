@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nerve.commander.core.history import MAX_HISTORY_ENTRIES
-from nerve.commander.history_file import HISTORY_PATH, HistoryFile
+from nerve.commander.history_file import HISTORY_PATH, HistoryFile, open_history
 
 
 def test_the_history_file_is_private(tmp_path: Path) -> None:
@@ -54,3 +54,13 @@ def test_a_named_pipe_does_not_block(tmp_path: Path) -> None:
     file = HistoryFile(path)
     file.append("text")
     assert file.load() == []
+
+
+@pytest.mark.parametrize("config", ["{}", '{"encryption": {"key_env": "KEYS"}}', "not JSON"])
+def test_the_history_of_an_encrypted_project_is_not_written(tmp_path: Path, config: str) -> None:
+    (tmp_path / ".nerve").mkdir()
+    (tmp_path / ".nerve/config.json").write_text(config)
+    history = open_history(tmp_path)
+    history.add("a secret")
+    assert history.entries == ["a secret"]
+    assert (tmp_path / HISTORY_PATH).exists() == (config == "{}")

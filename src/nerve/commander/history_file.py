@@ -22,7 +22,7 @@ def open_history(project: Path) -> InputHistory:
     try:
         is_encrypted = project_config(project).encryption is not None
     except InvalidDefinition:
-        is_encrypted = False
+        is_encrypted = True  # it may be
     return InputHistory(None if is_encrypted else HistoryFile(project / HISTORY_PATH))
 
 
