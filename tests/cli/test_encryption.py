@@ -199,3 +199,19 @@ def test_a_server_that_is_killed_twice_continues_an_encrypted_run(
     assert (project / "effects").read_text() == "built\n"
     assert readable_files(project) == []
     assert os.listdir(project / ".nerve/logs")
+
+
+def test_a_plain_project_has_no_readable_rows_after_gc_and_vacuum(
+    do: Callable, project: Path, request: pytest.FixtureRequest
+) -> None:
+    assert do("run", "ship", CANARY, "--count=1", "--answer", "approve=yes", "--with", "nodes.py").code == 0
+    store = project / ".nerve/nerve.db"
+    assert len(readable_files(project)) == 2, "the store and the log of the run"
+    request.getfixturevalue("keys")
+    assert do("run", "ship", CANARY, "--count=1", "--answer", "approve=yes", "--with", "nodes.py").code == 0
+    change(store, "UPDATE runs SET started = 1, ended = 2 WHERE id = 1")
+    assert do("gc", "--yes").code == 0
+    change(store, "VACUUM")
+    assert readable_files(project) == []
+    assert len(do("runs", "--json").json) == 1
+    assert do("doctor", "--deep", "--quiet").out == "No problems found.\n"
