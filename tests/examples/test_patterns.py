@@ -80,6 +80,12 @@ SEQUENTIAL = [
         "Ada Lovelace has a cold and drinks green tea\n['consult']\n",
         ("examine Ada Lovelace", "prescribe green tea"),
     ),
+    Pattern(
+        "time_skipping",
+        (("timer_started", "/sleep"), ("node_completed", "/send_email[2]")),
+        "bob: no answer\n",
+        ("to bob: your trial has started", "to bob: your trial has ended"),
+    ),
 ]
 
 

@@ -239,6 +239,29 @@ async def test_the_timeout_of_a_step_that_hangs_for_real_fires_in_real_time() ->
         assert s.clock.elapsed == timedelta(seconds=0.05)
 
 
+async def test_a_jump_by_hand_lets_the_timeout_of_a_step_fire_that_hangs_for_real() -> None:
+    started = asyncio.Event()
+
+    async def hang(context: ExecutionContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def body(ctx: WorkflowContext) -> str:
+        try:
+            await ctx.run("hang", timeout=3600)
+        except TimeoutError:
+            return "timed out"
+        return "not timed out"
+
+    async with test_session(skip=False) as s:
+        FunctionNode("hang", s, hang)
+        s.workflow(body)
+        run = await s.start("body")
+        await started.wait()
+        s.clock.jump(hours=1)
+        assert await run.wait() == "timed out"
+
+
 async def test_a_gate_without_a_deadline_costs_nothing() -> None:
     checks: list[float] = []
 

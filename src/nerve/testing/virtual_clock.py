@@ -130,12 +130,9 @@ class VirtualClock:
     ) -> None:
         """Let time pass, timer by timer, and return when the sessions are at rest again.
 
-        Like a jump, each move waits until the sessions are at rest: a step that executes is waited for.
+        Each move waits until the sessions are at rest, so a step that executes is waited for.
         """
-        delta = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
-        if delta < 0:
-            raise ValueError(f"A clock cannot go back, got {delta:g} seconds")
-        end = self._time + delta
+        end = self._time + count_seconds(seconds, minutes, hours, days)
         while True:
             await self._wait_for_rest()
             deadline = self._next_deadline()
@@ -143,6 +140,10 @@ class VirtualClock:
                 break
             self._move_to(deadline)
         self._move_to(max(self._time, end))
+
+    def jump(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Move the time at once, although steps execute, so that their timeouts fire."""
+        self._move_to(self._time + count_seconds(seconds, minutes, hours, days))
 
     # -- moving --------------------------------------------------------------------------------
 
@@ -232,3 +233,11 @@ class VirtualClock:
 
         loop.call_soon(check, context=self._context)
         await rested
+
+
+def count_seconds(seconds: float, minutes: float, hours: float, days: float) -> float:
+    """Return a period in seconds; ValueError for a negative one."""
+    total = timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days).total_seconds()
+    if total < 0:
+        raise ValueError(f"A clock cannot go back, got {total:g} seconds")
+    return total

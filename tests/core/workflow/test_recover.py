@@ -11,15 +11,17 @@ import pytest
 
 from core.workflow.support import Latch, at_gate, copy_store, counted, data_of, types, until, within
 from nerve import FunctionNode, Graph, Node, Session
+from nerve.core.clock import SYSTEM_CLOCK
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import NodeFailed, RunHeld, WorkflowFailed
 from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
+from nerve.testing import VirtualClock
 
 
-def opened(file, body, *nodes, name="test"):
+def opened(file, body, *nodes, name="test", clock=SYSTEM_CLOCK):
     """Return a session with a body and its nodes, passed as (id, leaf)."""
-    session = Session(name, file)
+    session = Session(name, file, clock=clock)
     Workflow("body", session, body)
     for id, leaf in nodes:
         FunctionNode(id, session, leaf)
@@ -788,23 +790,24 @@ async def gives_up_twice(ctx):
 
 
 GIVING_UP = [
-    gives_up_a_leaf,
-    gives_up_a_child,
-    gives_up_parallel_leaves,
-    gives_up_a_graph,
-    gives_up_twice,
+    (gives_up_a_leaf, 1),
+    (gives_up_a_child, 1),
+    (gives_up_parallel_leaves, 2),
+    (gives_up_a_graph, 1),
+    (gives_up_twice, 1),
 ]
 
 
-@pytest.mark.parametrize("give_up", GIVING_UP)
-async def test_the_ends_of_cancelled_calls_are_replayed_in_the_same_order(file, give_up):
-    order = []
+@pytest.mark.parametrize(("give_up", "leaf_count"), GIVING_UP)
+async def test_the_ends_of_cancelled_calls_are_replayed_in_the_same_order(file, give_up, leaf_count):
+    order, started, clock = [], [], VirtualClock(skip=False)
 
     async def quick(context):
         await given_up.wait()
         return 1
 
     async def stubborn(context):
+        started.append(context.path)
         try:
             await asyncio.Event().wait()
         finally:
@@ -839,12 +842,15 @@ async def test_the_ends_of_cancelled_calls_are_replayed_in_the_same_order(file, 
     seen = []
     for part in ("start", "recover"):
         given_up = asyncio.Event()
-        async with opened(file, body, ("quick", quick), ("stubborn", stubborn)) as session:
+        async with opened(file, body, ("quick", quick), ("stubborn", stubborn), clock=clock) as session:
             Workflow("child", session, child)
             Graph("graph", session).add_step(session.get_node("stubborn"), "one")
             effects = counted(session, "effect")
             if part == "start":
-                await at_gate(await session.start("body"))
+                run = await session.start("body")
+                await until(lambda: len(started) == leaf_count)
+                clock.jump(1)
+                await at_gate(run)
             else:
                 (run,) = await session.recover()
                 await run.answer("yes")
