@@ -1,6 +1,7 @@
 """Gates with a form on the command line: their fields are told, and they are answered by JSON."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,29 @@ def test_open_gates_are_listed_with_their_input_preview(do, project: Path) -> No
     do("run", "judge", "the summary")
     assert do("gates").out.splitlines()[1:] == ["    the summary"]
     assert do("gates", "--json").json[0]["input_preview"] == "the summary"
+
+
+def test_a_typed_gate_is_answered_by_a_choice_and_by_json(do, project: Path) -> None:
+    (project / "shop.py").write_text(
+        """
+from dataclasses import dataclass
+from decimal import Decimal
+
+@dataclass
+class Offer:
+    price: Decimal
+
+def register(session):
+    @session.workflow
+    async def sell(ctx):
+        if await ctx.gate("Sell it?", type=bool):
+            return str((await ctx.gate("For how much?", type=Offer)).price + 1)
+"""
+    )
+    waiting = do("run", "shop.py", "--answer", "gate=yes")
+    assert "at gate 'gate': For how much?\n    price  decimal, required\n" in waiting.err
+    again = shlex.split(waiting.err.split("Resume with: nerve ")[1])
+    assert again[-1] == 'gate={"price": "1.50"}'
+    wrong = do(*again[:-1], 'gate={"price": "much"}')
+    assert "'much' is not a 'decimal' at ['price']" in wrong.err
+    assert do(*again).out == "2.50\n"

@@ -1,12 +1,16 @@
 """Gates with forms, and gates of runs outside the conversation, with a real in-process API."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commander.scene import Scene, scene
+from nerve import WorkflowContext
 
 FORM = {
     "type": "object",
@@ -81,3 +85,36 @@ async def test_a_question_of_the_router_suggests_the_command_to_start(at: Scene)
     assert at.last.text.endswith("Start it with `%hello hello?`")
     await at.enter("hello" + " you" * 20 + "?")
     assert at.last.text.endswith("Start it with `%hello …`")
+
+
+@dataclass
+class Decision:
+    price: Decimal
+    due: date | None = None
+
+
+async def test_a_typed_workflow_and_its_typed_gates_take_typed_text() -> None:
+    async with scene() as at:
+        assert at.api is not None
+
+        @at.api.session.workflow
+        async def sell(ctx: WorkflowContext, item: str, *, count: int = 1) -> str:
+            if await ctx.gate("Sell?", type=bool):
+                decision = await ctx.gate("For how much?", type=Decision)
+                return f"{count} {item} for {decision.price * count} on {decision.due}"
+            return "kept"
+
+        await at.controller.reload_workflows()
+        await at.enter("%sell --cont=3 tea")
+        assert "'sell' has no option 'cont'. Did you mean 'count'?" in at.errors[-1]
+        await at.enter("%sell --item=tea --count=3")
+        await at.until(lambda: at.state.gates)
+        await at.enter("/approve")
+        await at.until(lambda: at.state.gates and at.state.gates[0].form)
+        await at.enter("/gates")
+        assert "price  decimal, required" in at.last.text
+        await at.enter('/answer {"price": "1.50", "due": "soon"}')
+        assert "'soon' is not a 'date'" in at.errors[-1]
+        await at.enter('/answer {"price": "1.50", "due": "2026-01-31"}')
+        await at.ended()
+        assert at.runs[0].value == "3 tea for 4.50 on 2026-01-31"

@@ -1,7 +1,7 @@
 """What type checkers see of typed steps and workflows; `make check` runs mypy over this file."""
 
 from collections.abc import Awaitable
-from typing import assert_type
+from typing import Literal, assert_type
 
 from nerve import Session, WorkflowContext, WorkflowRun
 
@@ -28,6 +28,11 @@ def count(order: Order) -> int:
 async def fulfil(ctx: WorkflowContext, order: Order, times: int = 1) -> Receipt:
     assert_type(charge(order, amount=3), Awaitable[Receipt])
     assert_type(await count(order), int)
+    assert_type(await ctx.gate("Send it?", type=Receipt), Receipt)
+    assert_type(await ctx.gate("Send it?", 60, type=bool), bool)
+    choice: Literal["a", "b"] = await ctx.gate("Which?", type=Literal["a", "b"])
+    answer: str = await ctx.gate(f"{choice}?", choices=["yes", "no"])
+    answer.upper()
     charge("x")  # type: ignore[arg-type]
     charge(order, amounts=3)  # type: ignore[call-arg]
     return await charge(order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -10,7 +11,12 @@ from json import JSONDecodeError
 from typing import Any, Protocol, TypeVar
 
 from nerve.core.json_codec import find_unsafe_integer, parse_strict_json, unsafe_integer_message
-from nerve.core.json_schema import find_schema_error, find_validation_error
+from nerve.core.json_schema import (
+    FORMAT_EXAMPLES,
+    find_schema_error,
+    find_validation_error,
+    reduce_field_schema,
+)
 from nerve.core.runtime import GateWait
 from nerve.core.validation import describe_value, require_mapping, require_seconds, require_str_list
 
@@ -104,6 +110,7 @@ def gate_waiting_data(gate: GateWait, identity: str, deadline: float | None) -> 
         "form": dict(gate.form) if gate.form is not None else None,
         "timeout": gate.timeout,
         "deadline": deadline,
+        "typed": gate.typed or None,
     }
     return data | {name: value for name, value in optional.items() if value is not None}
 
@@ -134,6 +141,8 @@ def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> Non
 
 def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:
     """Return the accepted answer; ValueError says why it is invalid. A form accepts a JSON string, too."""
+    if choices and not isinstance(answer, str):
+        answer = choice_for_value(answer, choices)
     if choices and answer not in choices:
         raise ValueError(f"Invalid choice '{answer}'. Must be one of: {choices}")
     if form is None and not isinstance(answer, str):
@@ -143,7 +152,7 @@ def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, A
         )
     if (number := find_unsafe_integer(answer)) is not None:
         raise ValueError(f"Invalid answer: {unsafe_integer_message(number)}")
-    if form is None or not (problem := find_validation_error(answer, form)):
+    if form is None or not (problem := find_validation_error(answer, form, check_formats=True)):
         return answer
     if isinstance(answer, str):
         try:
@@ -152,16 +161,29 @@ def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, A
             raise ValueError(f"Invalid answer: {describe_expected(form)}") from None
         except ValueError as error:
             raise ValueError(f"Invalid answer: {error}") from None
-        problem = find_validation_error(answer, form)
+        problem = find_validation_error(answer, form, check_formats=True)
     if problem:
         raise ValueError(f"Invalid answer: {problem}")
     return answer
 
 
+def choice_for_value(value: Any, choices: list[str]) -> Any:
+    """Return the choice that stands for a boolean or a number; any other value as it is."""
+    words: tuple[str, ...] = ()
+    if isinstance(value, bool):
+        words = ("yes", "true") if value else ("no", "false")
+    elif isinstance(value, int | float):
+        words = (json.dumps(value),)
+    return next((word for word in words if word in choices), value)
+
+
 def describe_expected(form: Mapping[str, Any]) -> str:
     """Return what a form expects, as the end of a sentence."""
+    form = reduce_field_schema(form)
     fields = form.get("properties")
     if not isinstance(fields, Mapping) or not fields:
+        if (example := FORMAT_EXAMPLES.get(str(form.get("format")))) is not None:
+            return f"it must be a {form['format']} such as {example}"
         return "it must be JSON that matches the form of the gate"
     needed = set(form.get("required") or ())
     names = (name if name in needed else f"{name} (optional)" for name in fields)

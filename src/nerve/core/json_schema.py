@@ -30,23 +30,46 @@ MAX_SCHEMA_MESSAGE_CHARS = 300
 """The maximum length of a message."""
 
 
-def find_validation_error(value: Any, schema: Mapping[str, Any]) -> str:
-    """Return why a value does not match a schema, or "". References to other documents are not fetched."""
+def find_validation_error(value: Any, schema: Mapping[str, Any], check_formats: bool = False) -> str:
+    """Return why a value does not match a schema, or "". References to other documents are not fetched.
+
+    With `check_formats`, texts must have the formats that have an example in `FORMAT_EXAMPLES`.
+    """
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    validator = validator_class()(dict(schema), registry=Registry())
+    checker = format_checker() if check_formats else None
+    validator = validator_class()(dict(schema), registry=Registry(), format_checker=checker)
     try:
-        errors = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
+        errors = sorted(validator.iter_errors(value), key=rank_error)
     except PatternError as error:
         return str(error)[:MAX_SCHEMA_MESSAGE_CHARS]
     except Unresolvable as error:
         return f"the schema contains an unresolvable reference: {error}"[:MAX_SCHEMA_MESSAGE_CHARS]
     if not errors:
         return ""
-    first = errors[0]
-    location = "".join(f"[{step!r}]" for step in first.path)
+    first = find_cause(errors[0])
+    location = "".join(f"[{step!r}]" for step in first.absolute_path)
     return f"{first.message[:MAX_SCHEMA_MESSAGE_CHARS]}{' at ' + location if location else ''}"
+
+
+def rank_error(error: Any) -> tuple[list[str], bool]:
+    """Sort errors by their place; the format of a value says more than the failure of its alternatives."""
+    return list(map(str, error.path)), error.validator != "format"
+
+
+def find_cause(error: Any) -> Any:
+    """Return why a value that may be null has the wrong type, instead of the failure of both alternatives."""
+    while error.validator == "anyOf":
+        causes = [
+            cause
+            for cause in error.context or ()
+            if not (cause.validator == "type" and cause.validator_value == "null")
+        ]
+        if len(causes) != 1:
+            break
+        error = causes[0]
+    return error
 
 
 def matches_format(text: str, format: str) -> bool:
@@ -80,6 +103,19 @@ def format_adapter(format: str) -> Any:
         "uuid": UUID,
     }
     return TypeAdapter(types[format])
+
+
+@cache
+def format_checker() -> Any:
+    """Return the checker of formats for a validator; texts only, since a decimal may be a number."""
+    from jsonschema import FormatChecker
+
+    checker = FormatChecker(())
+    for name in FORMAT_EXAMPLES:
+        checker.checks(name)(
+            lambda value, format=name: not isinstance(value, str) or matches_format(value, format)
+        )
+    return checker
 
 
 class PatternError(ValueError):

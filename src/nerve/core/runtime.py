@@ -56,6 +56,8 @@ class GateWait:
     """The exact action to approve, with its hash; the answer applies to no other action."""
     form: Mapping[str, Any] | None = None
     """A JSON Schema that the answer must match."""
+    typed: bool = False
+    """Whether a type gives choices and form, which may then differ on replay if the answer still fits."""
 
 
 @dataclass(slots=True)

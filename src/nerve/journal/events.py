@@ -668,6 +668,8 @@ class GateWaiting(WaitOpened):
     timeout: float | None = None
     deadline: float | None = None
     hash: str = ""
+    typed: bool = False
+    """Whether choices and form come from the type of the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.widgets import Checkbox, Input, Label, Select
 
+from nerve.core.json_schema import reduce_field_schema
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_value
 from nerve.ui.sanitize import sanitize_text
@@ -59,18 +60,18 @@ class Form(VerticalScroll, can_focus=False):
 
     def __init__(self, schema: dict[str, Any]) -> None:
         super().__init__()
-        self.schema = schema
-        self.required = set(schema.get("required") or ())
-        self.properties: dict[str, dict[str, Any]] = {
-            str(name): field_schema if isinstance(field_schema, dict) else {}
-            for name, field_schema in schema["properties"].items()
+        self.schema = reduce_field_schema(schema)
+        self.required = set(self.schema.get("required") or ())
+        self.properties: dict[str, Mapping[str, Any]] = {
+            str(name): reduce_field_schema(field_schema) if isinstance(field_schema, dict) else {}
+            for name, field_schema in self.schema["properties"].items()
         }
 
     def compose(self) -> ComposeResult:
         for index, (name, field_schema) in enumerate(self.properties.items()):
             yield from self.compose_field(f"field-{index}", name, field_schema)
 
-    def compose_field(self, id: str, name: str, field_schema: dict[str, Any]) -> Iterator[Widget]:
+    def compose_field(self, id: str, name: str, field_schema: Mapping[str, Any]) -> Iterator[Widget]:
         title = sanitize_text(str(field_schema.get("title") or name))
         description = (
             f"  {sanitize_text(str(field_schema['description']))}" if field_schema.get("description") else ""
@@ -91,7 +92,7 @@ class Form(VerticalScroll, can_focus=False):
             yield Select(pairs, value=chosen, id=id, compact=True, prompt="choose")
             return
         kind: Any = NUMBER_INPUT_TYPES.get(str(field_schema.get("type")), "text")
-        hint = str(field_schema.get("type") or "text")
+        hint = str(field_schema.get("format") or field_schema.get("type") or "text")
         yield Input(
             "" if default is None else format_value(default),
             type=kind,
@@ -132,7 +133,7 @@ class Form(VerticalScroll, can_focus=False):
         else:
             self.action_send()
 
-    def read_field(self, field: Widget, name: str, field_schema: dict[str, Any]) -> Any:
+    def read_field(self, field: Widget, name: str, field_schema: Mapping[str, Any]) -> Any:
         """Return the value of a field; None for an empty one."""
         if isinstance(field, Checkbox):
             return field.value

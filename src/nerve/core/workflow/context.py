@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from nerve.core.events import validate_sink
 from nerve.core.gates import check_gate_settings
@@ -30,6 +30,7 @@ from nerve.core.validation import (
     require_seconds,
     require_str,
 )
+from nerve.core.workflow.answer_type import AnswerType, ask_typed
 from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
 from nerve.core.workflow.cleanup import Saga, cleanup_block
 from nerve.core.workflow.message_receiver import MessageReceiver
@@ -164,6 +165,12 @@ class WorkflowContext:
         call.params = child_params
         return await_child_value(call)
 
+    @overload
+    def gate(
+        self, prompt: str, timeout: float | None = None, *, options: list[str] | None = None, type: type[V]
+    ) -> Coroutine[Any, Any, V]: ...
+
+    @overload
     def gate(
         self,
         prompt: str,
@@ -172,16 +179,45 @@ class WorkflowContext:
         *,
         options: list[str] | None = None,
         form: Mapping[str, Any] | None = None,
+        type: Any = None,
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    def gate(
+        self,
+        prompt: str,
+        timeout: float | None = None,
+        choices: list[str] | None = None,
+        *,
+        options: list[str] | None = None,
+        form: Mapping[str, Any] | None = None,
+        type: Any = None,
     ) -> Coroutine[Any, Any, Any]:
         """Open a gate and return the answer of a person.
 
         `choices` are the only accepted answers, `options` are hints, `form` is a JSON Schema for the answer.
+        `type` gives the choices or the form, and the answer is returned as a value of it: a dataclass, a
+        pydantic model, an enum, a Literal, `bool`, `Decimal`, `datetime` and the other types of a step.
         """
         self._require_run()
         require_str("prompt of a gate", prompt)
         check_gate_settings("a gate", timeout, options, choices, form)
-        path = self.execution.next_path("gate")
-        return await_wait(self.execution, GateWait(path, prompt, choices, options, timeout, form=form))
+        if type is None:
+            path = self.execution.next_path("gate")
+            return await_wait(self.execution, GateWait(path, prompt, choices, options, timeout, form=form))
+        if choices is not None or form is not None:
+            name = "choices" if choices is not None else "form"
+            raise TypeError(f"ctx.gate takes either type or {name}: the type gives the choices or the form")
+        answer_type = AnswerType(type, prompt)
+        gate = GateWait(
+            self.execution.next_path("gate"),
+            prompt,
+            answer_type.choices,
+            options,
+            timeout,
+            form=answer_type.form,
+            typed=True,
+        )
+        return ask_typed(self.execution, gate, answer_type)
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Emit an event to subscribers, under any name."""

@@ -18,6 +18,7 @@ from nerve.core.nodes.base import node_role
 from nerve.core.run_view import RunView
 from nerve.core.tracebacks import NO_TRACE, FailureTrace
 from nerve.core.validation import require_name
+from nerve.core.value_codec import ValueCodec
 from nerve.core.workflow.body_handlers import BodyHandlers
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.state import FINAL_STATES, GateAnswer, GateInfo, WorkflowRunInfo, WorkflowState
@@ -633,6 +634,8 @@ def several_gates_message(gates: Iterable[OwnedGate]) -> str:
 
 def accept_answer(gate: GateInfo, answer: Any) -> Any:
     """Return the answer that a gate accepts; ValueError says why it accepts none."""
+    if answer is not None and not isinstance(answer, str | int | float | list | dict):
+        answer = ValueCodec(type(answer), "The answer{field}").normalize(answer)
     answer = validate_answer(answer, gate.choices, gate.form)
     encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
     return answer
