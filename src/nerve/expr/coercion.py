@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
 
 from nerve.expr import numbers, utf16
 from nerve.expr.errors import EvaluationRefused
@@ -141,12 +141,12 @@ def to_comparable_primitive(frame: Frame, value: Value) -> Value:
     return to_number(frame, value) if type(value) is bool else to_primitive(frame, value)
 
 
-def compare_values(frame: Frame, left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
+def compare_values(frame: Frame, left: Value, right: Value, compare: Callable[[Value, Value], bool]) -> bool:
     """Return the result of a comparison; strings are compared by UTF-16 units."""
     left, right = to_primitive(frame, left), to_primitive(frame, right)
     if type(left) is str and type(right) is str:
-        return apply_comparison(*comparable_strings(frame, left, right), operator)
-    return apply_comparison(to_number(frame, left), to_number(frame, right), operator)
+        return compare(*comparable_strings(frame, left, right))
+    return compare(to_number(frame, left), to_number(frame, right))
 
 
 def comparable_strings(frame: Frame, left: str, right: str) -> tuple[Value, Value]:
@@ -154,15 +154,3 @@ def comparable_strings(frame: Frame, left: str, right: str) -> tuple[Value, Valu
         frame.charge_scan(min(len(left), len(right)))
         return left, right
     return utf16.utf16_sort_key(frame, left), utf16.utf16_sort_key(frame, right)
-
-
-def apply_comparison(left: Value, right: Value, operator: Literal["<", ">", "<=", ">="]) -> bool:
-    match operator:
-        case "<":
-            return bool(left < right)
-        case ">":
-            return bool(left > right)
-        case "<=":
-            return bool(left <= right)
-        case ">=":
-            return bool(left >= right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -54,10 +55,10 @@ BINARY_OPERATORS: Final[dict[str, BinaryOperator]] = {
     "!==": lambda frame, left, right: not strict_equal(frame, left, right),
     "==": loosely_equal,
     "!=": lambda frame, left, right: not loosely_equal(frame, left, right),
-    "<": partial(compare_values, operator="<"),
-    ">": partial(compare_values, operator=">"),
-    "<=": partial(compare_values, operator="<="),
-    ">=": partial(compare_values, operator=">="),
+    "<": partial(compare_values, compare=operator.lt),
+    ">": partial(compare_values, compare=operator.gt),
+    "<=": partial(compare_values, compare=operator.le),
+    ">=": partial(compare_values, compare=operator.ge),
     "in": lambda frame, left, right: has_property(frame, right, left),
 }
 

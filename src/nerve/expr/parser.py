@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from nerve.expr import ast, reserved_names
 from nerve.expr.errors import ExprError, did_you_mean
 from nerve.expr.frame import EvaluationLimits
 from nerve.expr.lexer import Token
 from nerve.expr.library import CONSTANTS, FUNCTIONS, METHODS, NAMESPACES, LibraryFunction
+
+Item = TypeVar("Item")
 
 
 class TokenCursor:
@@ -76,6 +78,16 @@ class TokenCursor:
 
     def is_at_end(self) -> bool:
         return self.token.kind == "end"
+
+    def items_until(self, closing: str, parse_item: Callable[[int], Item]) -> tuple[Item, ...]:
+        """Parse items between commas and the closing bracket; `parse_item` gets the number of the item."""
+        items: list[Item] = []
+        while not self.is_operator(closing):
+            items.append(parse_item(len(items)))
+            if not self.accept(","):
+                break
+        self.expect(closing)
+        return tuple(items)
 
 
 PRECEDENCE = {
@@ -239,27 +251,25 @@ class Parser(TokenCursor):
 
     def arguments(self, entry: LibraryFunction, name: Token) -> tuple[ast.Argument, ...]:
         """Parse the arguments in parentheses, with an arrow function where the function takes one."""
+
+        def parse_argument(number: int) -> ast.Argument:
+            return self.callback(name) if entry.callback_position == number else self.spread_or(self.argument)
+
         self.expect("(")
-        arguments: list[ast.Argument] = []
-        while not self.is_operator(")"):
-            if entry.callback_position == len(arguments):
-                arguments.append(self.callback(name))
-            else:
-                arguments.append(self.spread() if self.is_operator("...") else self.argument())
-            if not self.accept(","):
-                break
-        self.expect(")")
+        arguments = self.items_until(")", parse_argument)
         if len(arguments) < entry.required_arguments:
             self.fail(f"`{name.text}` takes an arrow function, such as `x => x.name`", name)
-        return tuple(arguments)
+        return arguments
 
     def argument(self) -> ast.Node:
         if self.is_at_arrow():
             self.fail("An arrow function can only be passed to a method like `map` or `filter`")
         return self.expression()
 
-    def spread(self) -> ast.Spread:
-        offset = self.expect("...").offset
+    def spread_or(self, parse_item: Callable[[], Item]) -> Item | ast.Spread:
+        if not self.is_operator("..."):
+            return parse_item()
+        offset = self.advance().offset
         return ast.Spread(self.expression(), offset)
 
     def callback(self, name: Token) -> ast.Argument:
@@ -321,33 +331,21 @@ class Parser(TokenCursor):
         if self.token.kind == "name":
             return (self.bind_name(names),)
         self.expect("(")
-        parameters: list[ast.Parameter] = []
-        while not self.is_operator(")"):
-            parameters.append(self.parameter(names))
-            if not self.accept(","):
-                break
-        self.expect(")")
-        return tuple(parameters)
+        return self.items_until(")", lambda _: self.parameter(names))
 
     def parameter(self, names: set[str]) -> ast.Parameter:
         if self.accept("["):
-            return ast.Elements(tuple(slot for _, slot in self.bindings("]", names)))
+            return ast.Elements(self.items_until("]", lambda _: self.bind_name(names)))
         if self.accept("{"):
-            return ast.Fields(tuple(self.bindings("}", names)))
+            return ast.Fields(self.items_until("}", lambda _: self.field_binding(names)))
         return self.bind_name(names)
 
-    def bindings(self, closing: str, names: set[str]) -> list[tuple[str, int]]:
-        bindings = []
-        while not self.is_operator(closing):
-            key = self.token.text
-            if closing == "}" and self.peek(1).text == ":":
-                self.property_name()
-                self.expect(":")
-            bindings.append((key, self.bind_name(names)))
-            if not self.accept(","):
-                break
-        self.expect(closing)
-        return bindings
+    def field_binding(self, names: set[str]) -> tuple[str, int]:
+        key = self.token.text
+        if self.peek(1).text == ":":
+            self.property_name()
+            self.expect(":")
+        return key, self.bind_name(names)
 
     def bind_name(self, names: set[str]) -> int:
         """Parse a parameter name and return a new slot for it."""
@@ -396,12 +394,10 @@ class Parser(TokenCursor):
         return self.fail_unexpected()
 
     def template(self, token: Token) -> ast.Node:
-        parts: list[ast.Node] = []
-        for part in token.value:
-            if isinstance(part, str):
-                parts.append(ast.Literal(part, token.offset))
-            else:
-                parts.append(self.inner(part))
+        parts = (
+            ast.Literal(part, token.offset) if isinstance(part, str) else self.inner(part)
+            for part in token.value
+        )
         return ast.TemplateLiteral(tuple(parts), token.offset)
 
     def inner(self, tokens: list[Token]) -> ast.Node:
@@ -414,26 +410,17 @@ class Parser(TokenCursor):
         return node
 
     def array(self) -> ast.Node:
-        offset = self.advance().offset
-        items: list[ast.Node | ast.Spread] = []
-        while not self.is_operator("]"):
+        def parse_element(_: int) -> ast.Node | ast.Spread:
             if self.is_operator(","):
                 self.fail("Missing value between two commas; write `null` or `undefined`")
-            items.append(self.spread() if self.is_operator("...") else self.argument())
-            if not self.accept(","):
-                break
-        self.expect("]")
-        return ast.ArrayLiteral(tuple(items), offset)
+            return self.spread_or(self.argument)
+
+        offset = self.advance().offset
+        return ast.ArrayLiteral(self.items_until("]", parse_element), offset)
 
     def object(self) -> ast.Node:
         offset = self.advance().offset
-        entries: list[ast.ObjectEntry | ast.Spread] = []
-        while not self.is_operator("}"):
-            entries.append(self.spread() if self.is_operator("...") else self.entry())
-            if not self.accept(","):
-                break
-        self.expect("}")
-        return ast.ObjectLiteral(tuple(entries), offset)
+        return ast.ObjectLiteral(self.items_until("}", lambda _: self.spread_or(self.entry)), offset)
 
     def entry(self) -> ast.ObjectEntry:
         token = self.token

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from nerve.expr import numbers, reserved_names, utf16
-from nerve.expr.coercion import array_elements, to_string
+from nerve.expr.coercion import array_elements, to_integer, to_string
 from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
 from nerve.expr.values import (
@@ -132,3 +132,11 @@ def spread_elements(frame: Frame, base: Value) -> list[Value]:
 def clamp_index(position: numbers.Number, length: int) -> int:
     """Return an index within the length; a negative one counts from the end."""
     return int(max(length + position, 0)) if position < 0 else int(min(position, length))
+
+
+def slice_bounds(
+    frame: Frame, start: Value, end: Value, length: int, clamp: Callable[[numbers.Number, int], int]
+) -> tuple[int, int]:
+    """Return the first and the last index of a part; without an end, it goes up to the length."""
+    first = clamp(to_integer(frame, start), length)
+    return first, length if end is UNDEFINED else clamp(to_integer(frame, end), length)

@@ -12,7 +12,7 @@ from nerve.expr.coercion import array_elements, same_value, strict_equal, to_int
 from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
 from nerve.expr.library.table import Callback, new_function_table, new_method_table
-from nerve.expr.property_access import clamp_index, spread_elements
+from nerve.expr.property_access import clamp_index, slice_bounds, spread_elements
 from nerve.expr.values import (
     UNDEFINED,
     ArrayValue,
@@ -178,8 +178,7 @@ def array_to_reversed(frame: Frame, array: list[Value]) -> ArrayValue:
 def array_slice(
     frame: Frame, array: list[Value], start: Value = UNDEFINED, end: Value = UNDEFINED
 ) -> ArrayValue:
-    first = clamp_index(to_integer(frame, start), len(array))
-    last = len(array) if end is UNDEFINED else clamp_index(to_integer(frame, end), len(array))
+    first, last = slice_bounds(frame, start, end, len(array), clamp_index)
     frame.charge_items(max(0, last - first))
     return ArrayValue(array_elements(frame, array[first:last]))
 

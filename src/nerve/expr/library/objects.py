@@ -13,10 +13,12 @@ from nerve.expr.values import UNDEFINED, ArrayValue, ObjectValue, Value, value_k
 OBJECT_FUNCTIONS = new_function_table()
 
 
-def list_own_entries(frame: Frame, value: Value) -> list[tuple[str, Value]]:
+def list_own_entries(frame: Frame, value: Value, cost: int = 1) -> list[tuple[str, Value]]:
     if value is None or value is UNDEFINED:
         raise EvaluationRefused(f"{value_kind(value)} has no keys; write `?? {{}}` if it may be missing")
-    return list(own_entries(frame, value))
+    own_pairs = list(own_entries(frame, value))
+    frame.charge_items(cost * len(own_pairs))
+    return own_pairs
 
 
 def set_object_key(frame: Frame, target: ObjectValue, key: str, value: Value) -> None:
@@ -33,13 +35,6 @@ def object_assign(frame: Frame, target: ObjectValue, *sources: Value) -> ObjectV
         for key, value in own_entries(frame, source):
             set_object_key(frame, target, key, value)
     return target
-
-
-@OBJECT_FUNCTIONS.add("Object.entries")
-def object_entries(frame: Frame, value: Value = UNDEFINED) -> ArrayValue:
-    own_pairs = list_own_entries(frame, value)
-    frame.charge_items(4 * len(own_pairs))
-    return ArrayValue(ArrayValue(pair) for pair in own_pairs)
 
 
 @OBJECT_FUNCTIONS.add("Object.fromEntries")
@@ -61,15 +56,16 @@ def object_has_own(frame: Frame, value: Value = UNDEFINED, key: Value = UNDEFINE
     return has_own_property(frame, value, to_string(frame, key))
 
 
-@OBJECT_FUNCTIONS.add("Object.keys")
-def object_keys(frame: Frame, value: Value = UNDEFINED) -> ArrayValue:
-    own_pairs = list_own_entries(frame, value)
-    frame.charge_items(len(own_pairs))
-    return ArrayValue(key for key, _ in own_pairs)
-
-
-@OBJECT_FUNCTIONS.add("Object.values")
-def object_values(frame: Frame, value: Value = UNDEFINED) -> ArrayValue:
-    own_pairs = list_own_entries(frame, value)
-    frame.charge_items(len(own_pairs))
-    return ArrayValue(item for _, item in own_pairs)
+OBJECT_FUNCTIONS.add_all(
+    {
+        "Object.entries": lambda frame, value=UNDEFINED: ArrayValue(
+            map(ArrayValue, list_own_entries(frame, value, cost=4))
+        ),
+        "Object.keys": lambda frame, value=UNDEFINED: ArrayValue(
+            key for key, _ in list_own_entries(frame, value)
+        ),
+        "Object.values": lambda frame, value=UNDEFINED: ArrayValue(
+            item for _, item in list_own_entries(frame, value)
+        ),
+    }
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 from nerve.expr import utf16
 from nerve.expr.coercion import to_integer, to_number, to_string
@@ -11,7 +12,7 @@ from nerve.expr.errors import EvaluationRefused
 from nerve.expr.frame import Frame
 from nerve.expr.library.table import new_method_table
 from nerve.expr.numbers import NAN, WHITESPACE_CHARS, Number, integer_part
-from nerve.expr.property_access import clamp_index
+from nerve.expr.property_access import clamp_index, slice_bounds
 from nerve.expr.utf16 import join_surrogates, utf16_units
 from nerve.expr.values import UNDEFINED, ArrayValue, Value
 
@@ -38,41 +39,22 @@ def clamp_position(position: Number, length: int) -> int:
     return int(min(max(position, 0), length))
 
 
-@STRING_METHODS.add("at")
-def string_at(frame: Frame, text: str, index: Value = UNDEFINED) -> Value:
+def units_at(frame: Frame, text: str, index: Value, count: int = 1, from_end: bool = False) -> str:
+    """Return the UTF-16 units at an index; empty if there is none."""
     text = utf16_units(frame, text)
     position = to_integer(frame, index)
-    position = position + len(text) if position < 0 else position
-    return text[int(position)] if 0 <= position < len(text) else UNDEFINED
+    position = position + len(text) if position < 0 and from_end else position
+    return text[int(position) : int(position) + count] if 0 <= position < len(text) else ""
 
 
-@STRING_METHODS.add("charAt")
-def char_at(frame: Frame, text: str, index: Value = UNDEFINED) -> str:
-    text = utf16_units(frame, text)
-    position = to_integer(frame, index)
-    return text[int(position)] if 0 <= position < len(text) else ""
+def code_at(frame: Frame, text: str, index: Value, count: int, missing: Value) -> Value:
+    units = units_at(frame, text, index, count)
+    return ord(join_surrogates(units)[0]) if units else missing
 
 
-@STRING_METHODS.add("charCodeAt")
-def char_code_at(frame: Frame, text: str, index: Value = UNDEFINED) -> Number:
-    unit = char_at(frame, text, index)
-    return ord(unit) if unit else NAN
-
-
-@STRING_METHODS.add("codePointAt")
-def code_point_at(frame: Frame, text: str, index: Value = UNDEFINED) -> Value:
-    text = utf16_units(frame, text)
-    position = to_integer(frame, index)
-    return (
-        ord(join_surrogates(text[int(position) : int(position) + 2])[0])
-        if 0 <= position < len(text)
-        else UNDEFINED
-    )
-
-
-@STRING_METHODS.add("concat")
-def string_concat(frame: Frame, text: str, *others: Value) -> str:
-    return utf16.join_pieces(frame, [text, *(to_string(frame, other) for other in others)])
+def find_text(frame: Frame, text: str, search: Value, start: Value) -> int:
+    text, needle = search_units(frame, text, search)
+    return text.find(needle, clamp_position(to_integer(frame, start), len(text)))
 
 
 @STRING_METHODS.add("endsWith")
@@ -82,34 +64,12 @@ def ends_with(frame: Frame, text: str, search: Value = UNDEFINED, end: Value = U
     return text.endswith(needle, 0, stop)
 
 
-@STRING_METHODS.add("includes")
-def string_includes(frame: Frame, text: str, search: Value = UNDEFINED, start: Value = UNDEFINED) -> bool:
-    text, needle = search_units(frame, text, search)
-    return text.find(needle, clamp_position(to_integer(frame, start), len(text))) >= 0
-
-
-@STRING_METHODS.add("indexOf")
-def string_index_of(frame: Frame, text: str, search: Value = UNDEFINED, start: Value = UNDEFINED) -> int:
-    text, needle = search_units(frame, text, search)
-    return text.find(needle, clamp_position(to_integer(frame, start), len(text)))
-
-
 @STRING_METHODS.add("lastIndexOf")
 def string_last_index_of(frame: Frame, text: str, search: Value = UNDEFINED, start: Value = UNDEFINED) -> int:
     text, needle = search_units(frame, text, search)
     position = to_number(frame, start)
     last = len(text) if position != position else clamp_position(integer_part(position), len(text))
     return text.rfind(needle, 0, last + len(needle))
-
-
-@STRING_METHODS.add("padEnd")
-def pad_end(frame: Frame, text: str, width: Value = UNDEFINED, fill: Value = UNDEFINED) -> str:
-    return join_surrogates(text + make_padding(frame, text, width, fill))
-
-
-@STRING_METHODS.add("padStart")
-def pad_start(frame: Frame, text: str, width: Value = UNDEFINED, fill: Value = UNDEFINED) -> str:
-    return join_surrogates(make_padding(frame, text, width, fill) + text)
 
 
 def make_padding(frame: Frame, text: str, width: Value, fill: Value) -> str:
@@ -128,16 +88,6 @@ def string_repeat(frame: Frame, text: str, count: Value = UNDEFINED) -> str:
     if times < 0 or times > 2**53:
         raise EvaluationRefused("`repeat` takes a finite, non-negative count")
     return join_surrogates(utf16.repeat_text(frame, text, int(times))) if text else ""
-
-
-@STRING_METHODS.add("replace")
-def string_replace(frame: Frame, text: str, search: Value = UNDEFINED, by: Value = UNDEFINED) -> str:
-    return replace_matches(frame, text, search, by, 1)
-
-
-@STRING_METHODS.add("replaceAll")
-def string_replace_all(frame: Frame, text: str, search: Value = UNDEFINED, by: Value = UNDEFINED) -> str:
-    return replace_matches(frame, text, search, by, None)
 
 
 def replace_matches(frame: Frame, text: str, search: Value, by: Value, max_count: int | None) -> str:
@@ -171,9 +121,7 @@ def split_replacement(new: str) -> list[str]:
 @STRING_METHODS.add("slice")
 def string_slice(frame: Frame, text: str, start: Value = UNDEFINED, end: Value = UNDEFINED) -> str:
     text = utf16_units(frame, text)
-    first = clamp_index(to_integer(frame, start), len(text))
-    last = len(text) if end is UNDEFINED else clamp_index(to_integer(frame, end), len(text))
-    return join_units(frame, text[first:last])
+    return join_units(frame, text[slice(*slice_bounds(frame, start, end, len(text), clamp_index))])
 
 
 @STRING_METHODS.add("split")
@@ -207,38 +155,53 @@ def starts_with(frame: Frame, text: str, search: Value = UNDEFINED, start: Value
 @STRING_METHODS.add("substring")
 def string_substring(frame: Frame, text: str, start: Value = UNDEFINED, end: Value = UNDEFINED) -> str:
     text = utf16_units(frame, text)
-    first = clamp_position(to_integer(frame, start), len(text))
-    last = len(text) if end is UNDEFINED else clamp_position(to_integer(frame, end), len(text))
-    return join_units(frame, text[min(first, last) : max(first, last)])
+    bounds = slice_bounds(frame, start, end, len(text), clamp_position)
+    return join_units(frame, text[min(bounds) : max(bounds)])
 
 
-@STRING_METHODS.add("toLowerCase")
-def to_lower_case(frame: Frame, text: str) -> str:
-    check_letters(frame, text)
-    return text.lower()
-
-
-@STRING_METHODS.add("toUpperCase")
-def to_upper_case(frame: Frame, text: str) -> str:
-    check_letters(frame, text)
-    return text.upper()
-
-
-def check_letters(frame: Frame, text: str) -> None:
+def change_case(frame: Frame, text: str, change: Callable[[str], str]) -> str:
     """Reject characters that this Python does not know: a newer one may map their case."""
     frame.charge_text(len(text))
     if text.isascii():
-        return
+        return change(text)
     frame.charge(len(text))
     for character in text:
         if character > "\x7f" and (
             character in NEWLY_CASED_LETTERS or unicodedata.category(character) == "Cn"
         ):
             raise EvaluationRefused(f"The letter case of the character U+{ord(character):04X} is not known")
+    return change(text)
 
 
 STRING_METHODS.add_all(
     {
+        "at": lambda frame, text, index=UNDEFINED: units_at(frame, text, index, from_end=True) or UNDEFINED,
+        "charAt": lambda frame, text, index=UNDEFINED: units_at(frame, text, index),
+        "charCodeAt": lambda frame, text, index=UNDEFINED: code_at(frame, text, index, 1, NAN),
+        "codePointAt": lambda frame, text, index=UNDEFINED: code_at(frame, text, index, 2, UNDEFINED),
+        "concat": lambda frame, text, *others: utf16.join_pieces(
+            frame, [text, *(to_string(frame, other) for other in others)]
+        ),
+        "includes": lambda frame, text, search=UNDEFINED, start=UNDEFINED: (
+            find_text(frame, text, search, start) >= 0
+        ),
+        "indexOf": lambda frame, text, search=UNDEFINED, start=UNDEFINED: find_text(
+            frame, text, search, start
+        ),
+        "padEnd": lambda frame, text, width=UNDEFINED, fill=UNDEFINED: join_surrogates(
+            text + make_padding(frame, text, width, fill)
+        ),
+        "padStart": lambda frame, text, width=UNDEFINED, fill=UNDEFINED: join_surrogates(
+            make_padding(frame, text, width, fill) + text
+        ),
+        "replace": lambda frame, text, search=UNDEFINED, by=UNDEFINED: replace_matches(
+            frame, text, search, by, 1
+        ),
+        "replaceAll": lambda frame, text, search=UNDEFINED, by=UNDEFINED: replace_matches(
+            frame, text, search, by, None
+        ),
+        "toLowerCase": lambda frame, text: change_case(frame, text, str.lower),
+        "toUpperCase": lambda frame, text: change_case(frame, text, str.upper),
         "toString": lambda frame, text: text,
         "trim": lambda frame, text: join_units(frame, text.strip(WHITESPACE_CHARS)),
         "trimEnd": lambda frame, text: join_units(frame, text.rstrip(WHITESPACE_CHARS)),
