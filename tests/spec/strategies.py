@@ -150,4 +150,5 @@ def is_node(kind: Any) -> bool:
 
 
 def needs_node(model: type[models.SpecModel]) -> bool:
+    model.model_rebuild()
     return any(field.is_required() and is_node(field.annotation) for field in model.model_fields.values())

@@ -45,20 +45,16 @@ class AgentRequest:
     @classmethod
     def of(cls, value: Any) -> AgentRequest:
         """Build a request from a prompt, an object with only request keys, or any other value as text."""
-        if is_request(value):
+        if (
+            isinstance(value, dict)
+            and isinstance(value.get("prompt"), str)
+            and value.keys() <= REQUEST_KEYS
+            and all(isinstance(value.get(key), kind) for key, kind in TYPED_KEYS.items())
+        ):
             texts: Any = {key: as_text(value[key]) for key in TEXT_KEYS if value.get(key) is not None}
-            return cls(**texts, **{key: value.get(key) for key in TYPED_KEYS}, explicit=True)
+            settings: Any = {key: value.get(key) for key in TYPED_KEYS}
+            return cls(**texts, **settings, explicit=True)
         return cls(as_prompt(value))
-
-
-def is_request(value: Any) -> bool:
-    if (
-        not isinstance(value, dict)
-        or not isinstance(value.get("prompt"), str)
-        or not value.keys() <= REQUEST_KEYS
-    ):
-        return False
-    return all(isinstance(value.get(key), kind) for key, kind in TYPED_KEYS.items())
 
 
 def as_prompt(input_value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
 from nerve.agents.launch import agent_environment, translate_launch_errors
@@ -57,63 +57,45 @@ class CommandProvider:
                 f"Provider 'command' cannot enforce the permissions ({restrictions[0]}): "
                 f"'{self.argv[0]}' never asks for permission"
             )
-        return chunks_from_callback(CommandTurn(self, prompt, cwd, options).run)
+        return chunks_from_callback(lambda emit: self._run_turn(prompt, cwd, options, emit))
 
-
-class CommandTurn:
-    """One run of the command."""
-
-    def __init__(
-        self, provider: CommandProvider, prompt: str, cwd: str | None, options: QueryOptions
-    ) -> None:
-        self.provider, self.cwd, self.options = provider, cwd, options
-        self.input = f"{options.system}\n\n{prompt}" if options.system else prompt
-        self.thread = options.thread or str(uuid.uuid4())
-        self.remaining_chars = MAX_ANSWER_BYTES
-
-    async def run(self, emit: EmitChunk) -> None:
-        emit(ThreadStarted(self.thread))
+    async def _run_turn(self, prompt: str, cwd: str | None, options: QueryOptions, emit: EmitChunk) -> None:
+        """Run the command; a turn without output fails, and a failure may be a rate limit."""
+        thread, remaining_chars = options.thread or str(uuid.uuid4()), MAX_ANSWER_BYTES
+        emit(ThreadStarted(thread))
 
         def on_output(stream: str, text: str) -> None:
-            if stream == "stdout" and self.remaining_chars > 0:
-                emit(AssistantText(text[: self.remaining_chars], partial=True))
-                self.remaining_chars -= len(text)
+            nonlocal remaining_chars
+            if stream == "stdout" and remaining_chars > 0:
+                emit(AssistantText(text[:remaining_chars], partial=True))
+                remaining_chars -= len(text)
 
-        command_exit = await self.run_process(on_output)
+        command_input = f"{options.system}\n\n{prompt}" if options.system else prompt
+        with translate_launch_errors(self.argv[0], "install it, or correct the provider's argv"):
+            command_exit = await run_command(
+                self.argv,
+                cwd=cwd,
+                env=agent_environment(self.pass_env, self.env, options.env),
+                stdin=command_input.encode(errors="replace"),
+                on_output=on_output,
+                keep=MAX_ANSWER_BYTES,
+                grace=self.grace,
+            )
         if command_exit.stdout:
             emit(AssistantText(command_exit.stdout))
-        emit(self.finished_turn(command_exit))
-
-    def finished_turn(self, command_exit: Exit) -> TurnFinished:
-        """Return the outcome: a turn without output fails, and a failure may be a rate limit."""
-        if command_exit.code == 0 and command_exit.stdout.strip():
-            return TurnFinished(self.thread)
-        error = command_failure_text(self.provider.argv[0], command_exit)
-        if command_exit.code == 0:
-            return TurnFinished(self.thread, outcome="failed", error=error)
-        return failed_turn(self.thread, error, "command")
-
-    async def run_process(self, on_output_chunk: Callable[[str, str], None]) -> Exit:
-        provider = self.provider
-        with translate_launch_errors(provider.argv[0], "install it, or correct the provider's argv"):
-            return await run_command(
-                provider.argv,
-                cwd=self.cwd,
-                env=agent_environment(provider.pass_env, provider.env, self.options.env),
-                stdin=self.input.encode(errors="replace"),
-                on_output=on_output_chunk,
-                keep=MAX_ANSWER_BYTES,
-                grace=provider.grace,
-            )
+        error = command_failure_text(self.argv[0], command_exit)
+        if command_exit.code != 0:
+            emit(failed_turn(thread, error, "command"))
+        elif command_exit.stdout.strip():
+            emit(TurnFinished(thread))
+        else:
+            emit(TurnFinished(thread, outcome="failed", error=error))
 
 
 def command_failure_text(program: str, command_exit: Exit) -> str:
+    code = command_exit.code
     description = (
-        f"exit code {command_exit.code}"
-        if command_exit.code >= 0
-        else f"terminated by signal {-command_exit.code}"
+        f"exit code {code}" if code > 0 else f"terminated by signal {-code}" if code else "no output"
     )
-    if command_exit.code == 0:
-        description = "no output"
     output = (command_exit.stderr.strip() or command_exit.stdout.strip())[-MAX_ERROR_CHARS:]
     return f"{program}: {description}: {output}" if output else f"{program}: {description}"

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from nerve.agents.provider import Unavailable
 from nerve.process.environment import child_env
 
+CLIENT_INFO = {"name": "nerve", "title": "nerve", "version": "0"}
+"""How Nerve introduces itself to an agent."""
+
 
 def agent_environment(passed_names: Sequence[str], *extras: Mapping[str, str]) -> dict[str, str]:
     """Return the default variables of child processes, the named ones of this process, and `extras`."""

@@ -112,7 +112,9 @@ class LlmTurn:
             return emit(failed_turn(self.thread, problem, self._turn_usage(response, client)))
         await self._save_thread([*messages, response])
         usage = self._turn_usage(response, client)
-        return emit(TurnFinished(self.thread, usage, structured=self._structured_answer(response)))
+        # The answer as a value if it is valid JSON; the caller validates it against the schema.
+        answer = None if options.schema is None else parse_json_answer(response.text or "")[0]
+        return emit(TurnFinished(self.thread, usage, structured=answer))
 
     async def _load_messages(self) -> list[ModelMessage] | None:
         from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -189,12 +191,6 @@ class LlmTurn:
         return TurnUsage(
             request_usage.input_tokens - read - write, request_usage.output_tokens, read, write, model=model
         )
-
-    def _structured_answer(self, response: ModelResponse) -> Any:
-        """Return the answer as a value if it is valid JSON; the caller validates it against the schema."""
-        if self.options.schema is None:
-            return None
-        return parse_json_answer(response.text or "")[0]
 
 
 def chunks_of_stream_event(event: Any) -> list[Chunk]:

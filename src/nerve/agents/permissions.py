@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from nerve.agents.tool_patterns import ToolUse, encode_tool_input, pattern_allows, pattern_forbids
@@ -40,7 +40,13 @@ class Permissions:
 
     def __post_init__(self) -> None:
         for name in PATTERN_LISTS:
-            object.__setattr__(self, name, validate_patterns(name, getattr(self, name)))
+            value: Any = getattr(self, name)
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(item, str) and item.strip() for item in value
+            ):
+                expected = "a list of patterns, like [Read, 'Bash(git *)']"
+                raise ValueError(f"permissions.{name} must be {expected}, got {value!r}")
+            object.__setattr__(self, name, tuple(value))
         if self.otherwise is not None and self.otherwise not in PATTERN_LISTS:
             raise ValueError(f"permissions.otherwise must be allow, ask or deny, got {self.otherwise!r}")
 
@@ -83,23 +89,21 @@ class Permissions:
         return tuple(map(str, rules))
 
 
-def validate_patterns(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(item, str) and item.strip() for item in value
-    ):
-        raise ValueError(
-            f"permissions.{name} must be a list of patterns, like [Read, 'Bash(git *)'], got {value!r}"
-        )
-    return tuple(value)
-
-
 def format_permission_question(agent: str, use: ToolUse, reason: str = "") -> str:
-    """Format the question with the complete input of the tool."""
-    lines = [f"{agent} wants to use {summarize_use(use)}:", "", *format_input_fields(use.input)]
+    """Format the question with every field of the input in full."""
+
+    def field_line(label: str, text: str) -> str:
+        # Continuation lines are indented, so that none of them looks like a field.
+        return f"{label}{escape_control_characters(text)}".replace("\n", "\n        ")
+
+    lines = [f"{agent} wants to use {summarize_use(use)}:", ""]
+    for key, value in use.input.items():
+        text = value if isinstance(value, str) else encode_tool_input(value)
+        lines.append(field_line(f"    {escape_control_characters(key)}: ", text))
     if use.cwd and use.input.get("cwd") != use.cwd:
-        lines += ["", f"In the folder {escape_control_characters(use.cwd)}".replace("\n", "\n        ")]
+        lines += ["", field_line("In the folder ", use.cwd)]
     if reason and reason not in use.input.values():
-        lines += ["", f"The agent says: {escape_control_characters(reason)}".replace("\n", "\n        ")]
+        lines += ["", field_line("The agent says: ", reason)]
     return "\n".join(lines)
 
 
@@ -113,18 +117,6 @@ def summarize_use(use: ToolUse) -> str:
         if subject
         else use.tool
     )
-
-
-def format_input_fields(input: Mapping[str, Any]) -> Iterable[str]:
-    """Yield every field in full, with invisible and control characters escaped.
-
-    Continuation lines are indented, so that none of them looks like a field.
-    """
-    for key, value in input.items():
-        text = value if isinstance(value, str) else encode_tool_input(value)
-        yield f"    {escape_control_characters(key)}: {escape_control_characters(text)}".replace(
-            "\n", "\n        "
-        )
 
 
 def escape_control_characters(text: str) -> str:

@@ -23,7 +23,10 @@ class ProviderSlots:
         limited: Mapping[str, float] | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.slots = {name: validate_slot_count(name, number) for name, number in (slots or {}).items()}
+        self.slots = dict(slots or {})
+        for name, number in self.slots.items():
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise ValueError(f"slots of '{name}' must be an integer of at least 1, got {number!r}")
         self.rate_limits = RateLimits(limited, clock)
         self._semaphores: dict[str, asyncio.Semaphore] = {}
         self._thread_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -55,17 +58,14 @@ class ProviderSlots:
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return for each provider its slots, how many are busy, and until when it is rate limited."""
         names = {*self.slots, *self._semaphores, *self.rate_limits.limited}
-        return {name: self._provider_snapshot(name) for name in sorted(names)}
-
-    def _provider_snapshot(self, provider: str) -> dict[str, float]:
-        slots = self.slots.get(provider, DEFAULT_SLOTS)
-        semaphore = self._semaphores.get(provider)
-        snapshot: dict[str, float] = {
-            "slots": slots,
-            "busy": slots - semaphore._value if semaphore is not None else 0,
-        }
-        until = self.rate_limits.limited.get(provider)
-        return snapshot if until is None else snapshot | {"limited_until": until}
+        snapshot: dict[str, dict[str, float]] = {}
+        for name in sorted(names):
+            slots, semaphore = self.slots.get(name, DEFAULT_SLOTS), self._semaphores.get(name)
+            busy = slots - semaphore._value if semaphore is not None else 0
+            snapshot[name] = {"slots": slots, "busy": busy}
+            if (until := self.rate_limits.limited.get(name)) is not None:
+                snapshot[name]["limited_until"] = until
+        return snapshot
 
 
 class ProviderSlot:
@@ -99,9 +99,3 @@ class ProviderSlot:
             await self.acquire()
             raise
         await self.acquire()
-
-
-def validate_slot_count(provider: str, number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ValueError(f"slots of '{provider}' must be an integer of at least 1, got {number!r}")
-    return number

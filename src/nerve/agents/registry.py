@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 from nerve.agents.provider import Provider
@@ -36,7 +36,10 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
         raise UnknownProvider(
             f"Unknown provider '{kind}'{_suggest_name(kind, points) or '.'} Available: {names}"
         )
-    factory = _load_factory(points[kind])
+    try:
+        factory: Callable[..., Provider] = points[kind].load()
+    except (ImportError, AttributeError) as error:
+        raise UnknownProvider(f"Cannot load provider '{kind}' ({points[kind].value}): {error}") from error
     _check_provider_settings(kind, factory, arguments)
     try:
         provider: Provider = factory(**arguments)
@@ -45,14 +48,6 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
     if kind != name:
         provider.name = name
     return provider
-
-
-def _load_factory(point: EntryPoint) -> Callable[..., Provider]:
-    try:
-        factory: Callable[..., Provider] = point.load()
-    except (ImportError, AttributeError) as error:
-        raise UnknownProvider(f"Cannot load provider '{point.name}' ({point.value}): {error}") from error
-    return factory
 
 
 def _check_provider_settings(

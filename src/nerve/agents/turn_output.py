@@ -132,18 +132,13 @@ class TurnOutput:
     def was_refused(self) -> bool:
         """Whether the provider refused the turn before it started, so that it used nothing."""
         limited = self.done is not None and self.done.outcome == "limited"
-        amounts = known_amounts(self.usage)
+        usage = asdict(self.usage) if isinstance(self.usage, TurnUsage) else self.usage or {}
+        amounts = [value for name in (*TOKEN_FIELDS, "cost") if (value := usage.get(name)) is not None]
         return limited and not any(amounts) and bool(amounts or not self.has_output)
 
     @property
     def output(self) -> str:
         return "\n\n".join(self.messages)
-
-
-def known_amounts(usage: TurnUsage | Mapping[str, Any] | None) -> list[Any]:
-    """Return the known amounts of a turn's usage: possibly none, possibly zeros."""
-    fields = usage if isinstance(usage, Mapping) else asdict(usage) if usage is not None else {}
-    return [value for name in (*TOKEN_FIELDS, "cost") if (value := fields.get(name)) is not None]
 
 
 def bounded_text_data(text: str) -> dict[str, Any]:

@@ -11,12 +11,13 @@ from nerve.notations.lisp import read_document
 from nerve.notations.lisp.expressions import (
     Hole,
     escape_template,
-    fill_template,
+    fill_message_template,
     literal_form,
     render_template,
 )
+from nerve.notations.lisp.program import LispProgram
 from nerve.spec.prompt_variables import compile_prompt
-from nerve.text.sexpr import print_form
+from nerve.text.sexpr import String, print_form
 from notations.lisp.reading import refused_body, steps
 
 SCOPE = {"input": {"a": [1, 2], "b c": "x"}, "roles": {"planner": "ok"}, "run": {"label": "r1"}}
@@ -129,7 +130,8 @@ def test_texts_and_holes_never_run_together(given: list[str | Hole]) -> None:
 
 @given(st.lists(st.text(alphabet="{}\\ a$1", max_size=6), min_size=1, max_size=5))
 def test_a_tilde_template_is_filled_once_whatever_its_arguments_are(texts: list[str]) -> None:
-    found = fill_template("~a".join(texts), [Hole("x")] * (len(texts) - 1))
+    template = String("~a".join(texts))
+    found = fill_message_template(LispProgram("<text>"), template, [Hole("x")] * (len(texts) - 1))
     assert compile_template(found)({"x": "~a{{ x }}"}) == "~a{{ x }}".join(texts)
 
 

@@ -16,7 +16,7 @@ from nerve.agents.acp.client import AcpClient, JsonLines, model_to_json
 from nerve.agents.acp.cost import turn_cost
 from nerve.agents.acp.updates import JsonObject, acp_turn_usage
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
-from nerve.agents.launch import agent_environment, translate_launch_errors
+from nerve.agents.launch import CLIENT_INFO, agent_environment, translate_launch_errors
 from nerve.agents.provider import (
     Capabilities,
     Chunk,
@@ -44,7 +44,7 @@ INTERRUPT_TIMEOUT_S = 2.0
 """Seconds that an interrupted agent has to end its turn."""
 NOT_FOUND_CODE = -32002
 AUTH_REQUIRED_CODE = -32000
-MAX_ERROR_CHARS = 4_000
+MAX_ERROR_CHARS, MAX_STDERR_CHARS = 4_000, 2_000
 NO_SESSION_TEXT = re.compile(r"not found|no (such|previous) session|unknown session", re.IGNORECASE)
 OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
     "end_turn": ("completed", ""),
@@ -135,7 +135,10 @@ class AcpTurn:
                 try:
                     emit(await self._run_session(acp, connection, client, emit))
                 except ConnectionError:
-                    raise AgentGone(agent_exit_message(command[0], await program.wait_for_stderr())) from None
+                    output = (await program.wait_for_stderr()).strip()[-MAX_STDERR_CHARS:]
+                    raise AgentGone(
+                        f"'{command[0]}' ended during a turn" + (f": {output}" if output else "")
+                    ) from None
                 finally:
                     await client.answers.close()
                     await connection.close()
@@ -168,8 +171,12 @@ class AcpTurn:
         """Initialize the connection and open the session; return the model, if the agent reports it."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
+                capabilities = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
+                info = acp.schema.Implementation.model_validate(CLIENT_INFO)
                 hello = model_to_json(
-                    await connection.initialize(acp.PROTOCOL_VERSION, **acp_client_info(acp))
+                    await connection.initialize(
+                        acp.PROTOCOL_VERSION, client_capabilities=capabilities, client_info=info
+                    )
                 )
         except TimeoutError:
             raise UnsupportedAgent(
@@ -208,7 +215,10 @@ class AcpTurn:
             raise UnsupportedAgent("Agent can neither resume nor load a session")
         except acp.RequestError as error:
             # The thread to resume is also the one to start: a session lost in a crash starts again.
-            if self.options.thread != self.resumed_thread or not is_unknown_session(error):
+            is_unknown = error.code == NOT_FOUND_CODE or NO_SESSION_TEXT.search(
+                acp_error_text(str(error), error.data)
+            )
+            if self.options.thread != self.resumed_thread or not is_unknown:
                 raise
             return await self._start_session(connection)
 
@@ -248,12 +258,6 @@ async def import_acp() -> Any:
         raise Unavailable(message) from error
 
 
-def acp_client_info(acp: Any) -> dict[str, Any]:
-    capabilities = acp.schema.ClientCapabilities.model_validate({"fs": {}, "terminal": False})
-    info = acp.schema.Implementation.model_validate({"name": "nerve", "title": "nerve", "version": "0"})
-    return {"client_capabilities": capabilities, "client_info": info}
-
-
 def outcome_of_error(thread: str, error: Exception, methods: list[str]) -> TurnFinished:
     """Return the outcome of a turn that the agent ended with an error."""
     code, data = getattr(error, "code", None), getattr(error, "data", None)
@@ -268,15 +272,3 @@ def acp_error_text(message: str, data: Any) -> str:
         return message
     details = data.get("details") if isinstance(data, dict) else data
     return f"{message}: {details if isinstance(details, str) else json.dumps(data, ensure_ascii=False)}"
-
-
-def is_unknown_session(error: Any) -> bool:
-    """Return whether the agent reports an unknown session."""
-    return error.code == NOT_FOUND_CODE or bool(
-        NO_SESSION_TEXT.search(acp_error_text(str(error), error.data))
-    )
-
-
-def agent_exit_message(program: str, stderr: str) -> str:
-    error_output = stderr.strip()[-2000:]
-    return f"'{program}' ended during a turn" + (f": {error_output}" if error_output else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any
 
 from nerve.agents.provider import (
     AssistantText,
@@ -88,7 +88,8 @@ class UpdateReader:
                     yield Reasoning(text)
             case "tool_call" | "tool_call_update":
                 call = self._merge_call(update)
-                status = tool_status(update.get("status"))
+                reported = update.get("status")
+                status: Any = reported if reported in ("completed", "failed") else "running"
                 output = acp_tool_output(update)
                 if call.input or status != "running":
                     yield from self._emit_call(call)
@@ -150,13 +151,6 @@ def permission_request(call: ToolCallState, cwd: str) -> PermissionRequest:
     return PermissionRequest(call.kind, details, call.title, cwd, names)
 
 
-def tool_status(status: str | None) -> Literal["running", "completed", "failed"]:
-    match status:
-        case "completed" | "failed":
-            return status
-    return "running"
-
-
 def acp_tool_output(update: JsonObject) -> str:
     """Return the output of a tool: its content, or its raw output."""
     texts = []
@@ -194,16 +188,11 @@ def acp_turn_usage(answer: JsonObject, model: str | None) -> TurnUsage:
                 }
             }
         }:
-            return TurnUsage(input_tokens, output_tokens, model=gemini_model(more) or model)
+            match more:
+                case {"model_usage": [{"model": str(only_model)}]}:
+                    model = f"google:{only_model}"
+            return TurnUsage(input_tokens, output_tokens, model=model)
     return TurnUsage(model=model)
-
-
-def gemini_model(quota: Mapping[Any, Any]) -> str | None:
-    """Return the model of the turn, if it used exactly one."""
-    match quota:
-        case {"model_usage": [{"model": str(model)}]}:
-            return f"google:{model}"
-    return None
 
 
 def usage_from_tokens(tokens: JsonObject, model: str | None) -> TurnUsage:

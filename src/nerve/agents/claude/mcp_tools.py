@@ -38,7 +38,11 @@ class McpToolServer:
                 server = {"name": MCP_SERVER_NAME, "version": "1"}
                 result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
             case {"method": "tools/list"}:
-                result = {"tools": [mcp_tool_entry(name, tool) for name, tool in self._tools.items()]}
+                tools = [
+                    {"name": name, "description": tool.description, "inputSchema": dict(tool.schema)}
+                    for name, tool in self._tools.items()
+                ]
+                result = {"tools": tools}
             case {"method": "tools/call", "params": {"name": str(name)}} if name in self._tools:
                 output = await self._tools[name].call(message["params"].get("arguments") or {})
                 result = {"content": [{"type": "text", "text": output}]}
@@ -47,7 +51,3 @@ class McpToolServer:
             case _:
                 return response | {"error": {"code": -32601, "message": "unknown method or tool"}}
         return response | {"result": result}
-
-
-def mcp_tool_entry(name: str, tool: HostTool) -> dict[str, Any]:
-    return {"name": name, "description": tool.description, "inputSchema": dict(tool.schema)}

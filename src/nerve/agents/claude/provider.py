@@ -145,6 +145,7 @@ class ClaudeProvider:
         self, options: QueryOptions, thread: str, resume: str | None, tools: McpToolServer
     ) -> list[str]:
         """Return the arguments, each value joined to its option so that it cannot be read as an option."""
+        denied_tools = [pattern for pattern in options.permissions.deny if pattern.isidentifier()]
         arguments = [
             "--print",
             "--verbose",
@@ -156,7 +157,7 @@ class ClaudeProvider:
             f"--setting-sources={','.join(self._settings)}",
             "--strict-mcp-config",
             f"--mcp-config={json.dumps(tools.config)}",
-            f"--disallowedTools={','.join((*UNUSABLE_TOOLS, *fully_denied_tools(options.permissions.deny)))}",
+            f"--disallowedTools={','.join((*UNUSABLE_TOOLS, *denied_tools))}",
         ]
         if resume is not None:
             arguments.append(f"--resume={resume}")
@@ -183,11 +184,6 @@ def validate_thread_id(thread: str) -> str:
         return str(uuid.UUID(thread))
     except ValueError as error:
         raise ValueError(f"Thread of provider 'claude' must be a UUID, got {thread!r}") from error
-
-
-def fully_denied_tools(patterns: Sequence[str]) -> list[str]:
-    """Return the tools that are denied by name, regardless of their input."""
-    return [pattern for pattern in patterns if pattern.isidentifier()]
 
 
 def find_program() -> str | None:

@@ -24,6 +24,7 @@ LIMIT_STATUS_CODES = (429, 529)
 NO_CONVERSATION_TEXT = "No conversation found"
 ANSWER_TOOL = "StructuredOutput"
 """The tool that the program uses to return a structured answer; it has no effect."""
+STRUCTURED_ANSWER_TEXT = "Structured output provided successfully"
 USAGE_KEYS = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
@@ -54,8 +55,14 @@ class StreamJsonReader:
             case {"type": "system", "subtype": "init", "session_id": str(thread)}:
                 self._model = line.get("model")
                 yield ThreadStarted(thread)
-            case {"type": "stream_event", "event": dict(event)} if not line.get("parent_tool_use_id"):
-                yield from partial_text_chunks(event)
+            case {
+                "type": "stream_event",
+                "event": {
+                    "type": "content_block_delta",
+                    "delta": {"type": "text_delta", "text": str(text)},
+                },
+            } if text and not line.get("parent_tool_use_id"):
+                yield AssistantText(text, partial=True)
             case {"type": "assistant", "message": dict(message)} if not line.get("is_api_error_message"):
                 is_subagent = bool(line.get("parent_tool_use_id"))
                 for block in list_or_empty(message.get("content")):
@@ -77,7 +84,13 @@ class StreamJsonReader:
                         }
                         yield TurnUsage(**counts, model=self._model)
             case {"type": "user", "message": {"content": list(blocks)}}:
-                yield from tool_result_chunks(blocks)
+                for block in blocks:
+                    match block:
+                        case {"type": "tool_result", "tool_use_id": str(id), **result} if (
+                            result.get("content") != STRUCTURED_ANSWER_TEXT
+                        ):
+                            status: Any = "failed" if result.get("is_error") else "completed"
+                            yield ToolUpdate(id, status, claude_content_text(result.get("content")))
             case {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": int(at)}}:
                 self._resets_at = float(at)
             case {"type": "result", "session_id": str()}:
@@ -162,24 +175,6 @@ def has_grown_by(totals: Mapping[str, Any], before: Mapping[str, Any], by: Mappi
     return all(
         totals.get(name, 0) - before.get(name, 0) >= number_or_zero(by.get(name)) for name in USAGE_KEYS
     )
-
-
-def partial_text_chunks(event: Mapping[str, Any]) -> Iterator[Chunk]:
-    match event:
-        case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}} if text:
-            yield AssistantText(text, partial=True)
-
-
-def tool_result_chunks(blocks: list[Any]) -> Iterator[Chunk]:
-    for block in blocks:
-        match block:
-            case {"type": "tool_result", "tool_use_id": str(id)} if not is_structured_answer(block):
-                status: Any = "failed" if block.get("is_error") else "completed"
-                yield ToolUpdate(id, status, claude_content_text(block.get("content")))
-
-
-def is_structured_answer(block: Mapping[str, Any]) -> bool:
-    return block.get("content") == "Structured output provided successfully"
 
 
 def claude_content_text(content: Any) -> str:

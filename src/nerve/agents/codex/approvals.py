@@ -45,7 +45,8 @@ def read_approval_request(
             requested = params["permissions"]
             tool_input = {"permissions": requested, "cwd": params.get("cwd")}
             return ApprovalRequest(
-                codex_permission("request_permissions", tool_input, reason, cwd), grant_response(requested)
+                codex_permission("request_permissions", tool_input, reason, cwd),
+                lambda decision: {"permissions": requested if decision.allow else {}, "scope": "turn"},
             )
         case "mcpServer/elicitation/request":
             form = params.get("requestedSchema") or {}
@@ -73,10 +74,6 @@ def codex_permission(
 
 def approval_response(decision: PermissionDecision) -> dict[str, Any]:
     return {"decision": "accept" if decision.allow else "decline"}
-
-
-def grant_response(requested: Any) -> ApprovalResponder:
-    return lambda decision: {"permissions": requested if decision.allow else {}, "scope": "turn"}
 
 
 def parse_hook_call(call: Mapping[str, Any]) -> list[PermissionRequest]:

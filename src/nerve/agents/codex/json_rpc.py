@@ -69,8 +69,8 @@ class JsonRpcPeer:
     def respond(self, request_id: Any, result: RpcMessage) -> None:
         self._send({"id": request_id, "result": result})
 
-    def reject_unknown_method(self, request_id: Any, method: str) -> None:
-        self._send({"id": request_id, "error": {"code": -32601, "message": f"Unknown method: {method}"}})
+    def reject(self, request_id: Any, code: int, message: str) -> None:
+        self._send({"id": request_id, "error": {"code": code, "message": message}})
 
     def _send(self, message: RpcMessage) -> None:
         # ASCII only, so that no character of the prompt is read as a line break.

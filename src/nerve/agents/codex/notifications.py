@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from nerve.agents.provider import (
     TurnUsage,
 )
 from nerve.agents.rate_limits import parse_reset_time
+from nerve.core.json_schema import parse_json_answer
 
 LIMIT_ERRORS = ("usageLimitExceeded", "rateLimitExceeded")
 TOKEN_KEYS = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens")
@@ -44,7 +44,9 @@ class NotificationReader:
             self._limit_windows = {**self._limit_windows, **without_nulls(params["rateLimits"])}
         elif method == "item/started" and params["threadId"] != self.thread:
             self.items[params["item"]["id"]] = params["item"]  # of a sub-agent, which may request approval
-        elif params.get("threadId") == self.thread and turn_id_of(params) == self.turn:
+        elif params.get("threadId") == self.thread and self.turn == (
+            params.get("turnId") or (params.get("turn") or {}).get("id")
+        ):
             yield from self._read_turn_event(method, params)
 
     def _read_turn_event(self, method: str, params: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -56,7 +58,10 @@ class NotificationReader:
             case "item/mcpToolCall/progress":
                 yield ToolUpdate(params["itemId"], "running", params["message"])
             case "turn/plan/updated":
-                yield PlanUpdate([plan_entry(entry) for entry in params["plan"]])
+                plan = ((entry["step"], entry["status"]) for entry in params["plan"])
+                yield PlanUpdate(
+                    [{"content": step, "status": STATUS_NAMES.get(status, status)} for step, status in plan]
+                )
             case "item/started":
                 yield from self._read_started_item(params["item"])
             case "item/completed":
@@ -84,26 +89,27 @@ class NotificationReader:
             case _:
                 yield from self._read_started_item(item)
                 if item["id"] in self.items:
-                    yield tool_update_of_item(item)
+                    status = item.get("status", "completed")
+                    failed = status in ("failed", "declined") or item.get("success") is False
+                    output = "declined" if status == "declined" else codex_tool_output(item)
+                    yield ToolUpdate(item["id"], "failed" if failed else "completed", output)
 
     def _read_finished_turn(self, turn: Mapping[str, Any]) -> TurnFinished:
-        error = turn.get("error") or {}
-        outcome, message = "failed", str(error.get("message") or "")
+        error, status = turn.get("error") or {}, turn["status"]
+        message = str(error.get("message") or "")
+        outcome: TurnOutcome = status if status in ("completed", "interrupted") else "failed"
         reset_time = None
-        if turn["status"] == "failed" and is_limit_error(error):
+        if status == "failed" and is_limit_error(error):
             outcome, reset_time = "limited", codex_reset_time(self._limit_windows, message)
-        elif turn["status"] in ("completed", "interrupted"):
-            outcome = turn["status"]
-        else:
-            message = message or f"The turn ended with status {turn['status']}"
+        elif outcome == "failed":
+            message = message or f"The turn ended with status {status}"
+        has_answer = self._has_schema and outcome == "completed"
         return TurnFinished(
             self.thread,
             self._token_counter.usage(self._model),
-            outcome=parse_outcome(outcome),
+            outcome=outcome,
             error=" ".join(filter(None, (message, error.get("additionalDetails")))),
-            structured=parse_structured_answer(self._last_message)
-            if self._has_schema and outcome == "completed"
-            else None,
+            structured=parse_json_answer(self._last_message)[0] if has_answer else None,
             resets_at=reset_time,
             totals=self._token_counter.totals.get(self.thread, {}),
         )
@@ -168,27 +174,8 @@ def token_counts(totals: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(totals.get(name) or 0) for name in TOKEN_KEYS}
 
 
-def turn_id_of(params: Mapping[str, Any]) -> Any:
-    return params.get("turnId") or (params.get("turn") or {}).get("id")
-
-
 def without_nulls(mapping: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in mapping.items() if value is not None}
-
-
-def plan_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"content": entry["step"], "status": STATUS_NAMES.get(entry["status"], entry["status"])}
-
-
-def parse_outcome(word: str) -> TurnOutcome:
-    return next(outcome for outcome in ("completed", "interrupted", "limited", "failed") if word == outcome)
-
-
-def parse_structured_answer(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 # -- tools ---------------------------------------------------------------------------------------------
@@ -221,13 +208,6 @@ def tool_call_of_item(item: Mapping[str, Any]) -> ToolCall | None:
 
 def tool_arguments(arguments: Any) -> Mapping[str, Any]:
     return arguments if isinstance(arguments, dict) else {"arguments": arguments}
-
-
-def tool_update_of_item(item: Mapping[str, Any]) -> ToolUpdate:
-    status = item.get("status", "completed")
-    failed = status in ("failed", "declined") or item.get("success") is False
-    output = "declined" if status == "declined" else codex_tool_output(item)
-    return ToolUpdate(item["id"], "failed" if failed else "completed", output)
 
 
 def codex_tool_output(item: Mapping[str, Any]) -> str:

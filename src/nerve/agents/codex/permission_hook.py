@@ -85,14 +85,11 @@ class PermissionHook:
         trusted_hooks = {
             entry["key"]: {"trusted_hash": entry["currentHash"]}
             for entry in hooks
-            if self._is_own_hook(entry)
+            if entry.get("enabled") and self._socket_path in str(entry.get("command"))
         }
         if not trusted_hooks:
             raise Unavailable(HOOKS_UNSUPPORTED.format(self._policy.restrictions[0]))
         return {"config": {"hooks.state": trusted_hooks}}
-
-    def _is_own_hook(self, entry: Mapping[str, Any]) -> bool:
-        return bool(entry.get("enabled")) and self._socket_path in str(entry.get("command"))
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one call; without an answer the hook blocks it."""

@@ -22,7 +22,7 @@ from nerve.agents.codex.json_rpc import CodexEnded, JsonRpcPeer, RpcError, RpcMe
 from nerve.agents.codex.notifications import NotificationReader
 from nerve.agents.codex.permission_hook import PermissionHook
 from nerve.agents.codex.strict_schema import is_strict_schema
-from nerve.agents.launch import agent_environment
+from nerve.agents.launch import CLIENT_INFO, agent_environment
 from nerve.agents.provider import Capabilities, Chunk, QueryOptions, ThreadStarted, TurnFinished
 from nerve.process.line_process import open_line_process
 
@@ -34,7 +34,7 @@ START_RETRY_PAUSES_S = (0.2, 0.4, 0.8, None)
 """Backoff in seconds between starts: of several concurrent first starts in a home, all but one may fail."""
 THREAD_LOCK_TIMEOUT_S = 10.0
 """Seconds that a turn waits for another turn of the same thread."""
-CLIENT_INFO = {"name": "nerve", "title": "nerve", "version": "0"}
+SCHEMA_PROMPT = "Answer with JSON only. It must match this JSON Schema:\n"
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ApprovalPolicy = Literal["untrusted", "on-request", "never"]
@@ -193,7 +193,8 @@ class CodexTurn:
         if schema is not None and is_strict_schema(schema):
             params["outputSchema"] = schema
         elif schema is not None:
-            params["input"].append({"type": "text", "text": schema_prompt(schema)})
+            text = SCHEMA_PROMPT + json.dumps(schema, ensure_ascii=False)
+            params["input"].append({"type": "text", "text": text})
         answer = await self._peer.request("turn/start", params)
         self.reader = NotificationReader(thread, answer["turn"]["id"], self._model, schema is not None)
         if self._options.steering is not None:
@@ -226,7 +227,7 @@ class CodexTurn:
                     id = str(params.get("itemId"))
                     self._answers.start(self._ask_approval(message["id"], id, approval), message["id"])
                 case None:
-                    self._peer.reject_unknown_method(message["id"], method)
+                    self._peer.reject(message["id"], -32601, f"Unknown method: {method}")
                 case answer:
                     self._peer.respond(message["id"], answer)
             return []
@@ -278,7 +279,3 @@ def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[st
         server["env_key"] = env_key
     settings = {f"model_providers.nerve.{name}": value for name, value in server.items()}
     return {"model_provider": "nerve", **settings}
-
-
-def schema_prompt(schema: Mapping[str, Any]) -> str:
-    return "Answer with JSON only. It must match this JSON Schema:\n" + json.dumps(schema, ensure_ascii=False)

@@ -58,12 +58,8 @@ def lower_workflow(
     max_iterations = source.get("max_iterations", DEFAULT_MAX_ITERATIONS)
     limits.set_from("iterations", max_iterations, source, "max_iterations")
     limits.set_at("errors", MAX_FAILED_STEPS, None)
-    limits.set_from(
-        "wall_time",
-        seconds_from_ms(source.get("max_duration_ms", DEFAULT_MAX_DURATION_MS)),
-        source,
-        "max_duration_ms",
-    )
+    wall_time = source.get("max_duration_ms", DEFAULT_MAX_DURATION_MS) / 1000
+    limits.set_from("wall_time", wall_time, source, "max_duration_ms")
     spec.set_at("limits", limits, source.position)
     spec.copy_from(source, context="initial_context")
     steps = source["steps"]
@@ -126,8 +122,13 @@ def lower_state(step: StepSource, plan: LoweringPlan) -> LocatedMap:
     on_error = step.get("on_error")
     if on_error is not None and not plan.skips_on_error(step):
         state_map.set_from("on_error", plan.state_by_step.get(on_error, on_error), step.source, "on_error")
-    elif (after := choose_after_failure(step, plan)) != "fail":
-        state_map.set_at("after_failure", after, step.position)
+    elif step.type not in ("condition", "approval"):
+        # A condition after the step handles its failure; a parallel step continues and fails at the end.
+        following = plan.steps_by_id.get(step.get("next") or "")
+        if following is not None and following.type == "condition":
+            state_map.set_at("after_failure", "go_on", step.position)
+        elif step.type == "parallel":
+            state_map.set_at("after_failure", "remember", step.position)
     return state_map
 
 
@@ -147,16 +148,6 @@ def lower_group(group: StepGroup, plan: LoweringPlan) -> LocatedMap:
         group.position,
     )
     return state_map.set_at("next", lower_routes(last, plan), last.position)
-
-
-def choose_after_failure(step: StepSource, plan: LoweringPlan) -> str:
-    """Return the failure policy: a condition after the step handles it; a parallel step continues."""
-    if step.type in ("condition", "approval"):
-        return "fail"
-    following = plan.steps_by_id.get(step.get("next") or "")
-    if following is not None and following.type == "condition":
-        return "go_on"
-    return "remember" if step.type == "parallel" else "fail"
 
 
 def lower_routes(step: StepSource, plan: LoweringPlan) -> LocatedList:
@@ -199,48 +190,38 @@ def lower_step_body(step: StepSource, plan: LoweringPlan | None = None) -> Locat
     node.copy_from(step.source, "description")
     retries = step.get("max_retries", 1)
     if retries > 1:
-        delay = seconds_from_ms(step.get("retry_delay_ms", 0))
+        delay = step.get("retry_delay_ms", 0) / 1000
         retry = {"attempts": retries, "delay": delay, "factor": 2.0, "cap": MAX_RETRY_DELAY_S}
         node.set_from(
             "retry", locate_value(retry, step.position_of("max_retries")), step.source, "max_retries"
         )
     if "timeout_ms" in step.source:
-        node.set_from("timeout", seconds_from_ms(step.get("timeout_ms")), step.source, "timeout_ms")
+        node.set_from("timeout", step.get("timeout_ms") / 1000, step.source, "timeout_ms")
     elif uses_default_timeout(step):
-        node.set_at("timeout", seconds_from_ms(DEFAULT_TIMEOUT_MS), None)
+        node.set_at("timeout", DEFAULT_TIMEOUT_MS / 1000, None)
     if plan is not None and plan.skips_on_error(step):
         node.copy_from(step.source, "on_error")
     return node
 
 
 def lower_agent(step: StepSource) -> LocatedMap:
-    name: str = step.get("agent")
+    name, input_names = step.get("agent"), step.get("input")
+    results_by_name = {id: f"{{{{ results[{quote_step_id(id)}] }}}}" for id in input_step_ids(step)}
+    template: Any
     if name.startswith(WORKFLOW_PREFIX):
         node = LocatedMap({"kind": "workflow"}, step.position)
         node.set_from("workflow", name.removeprefix(WORKFLOW_PREFIX), step.source, "agent")
         node.copy_from(step.source, "limits", "params")
-        template = child_input_template(step)
+        # The requested results, else the input of this workflow.
+        single = results_by_name[input_names] if isinstance(input_names, str) else None
+        template = single or results_by_name or "{{ input }}"
     else:
         node = LocatedMap({"kind": "call"}, step.position)
         node.copy_from(step.source, target="agent", limits="limits", output_schema="output_schema")
-        results_by_name = result_templates(step)
-        context = dict(results_by_name) if isinstance(step.get("input"), list) else "{{ results }}"
+        context = dict(results_by_name) if isinstance(input_names, list) else "{{ results }}"
         template = {"input": "{{ input }}", "context": context, **results_by_name}
     position = step.position_of("input")
     return node.set_at("input", locate_value(template, position), position)
-
-
-def child_input_template(step: StepSource) -> Any:
-    """Return the input of a called workflow: the requested results, else the input of this workflow."""
-    results_by_name = result_templates(step)
-    if isinstance(step.get("input"), str):
-        return results_by_name[step.get("input")]
-    return results_by_name or "{{ input }}"
-
-
-def result_templates(step: StepSource) -> dict[str, str]:
-    """Return a template for the result of each step that `input` names."""
-    return {name: f"{{{{ results[{quote_step_id(name)}] }}}}" for name in input_step_ids(step)}
 
 
 def lower_approval(step: StepSource) -> LocatedMap:
@@ -289,10 +270,6 @@ def locate_value(value: Any, position: Position | None) -> Any:
     if isinstance(value, list):
         return LocatedList([locate_value(item, position) for item in value], position)
     return value
-
-
-def seconds_from_ms(milliseconds: float) -> float:
-    return milliseconds / 1000
 
 
 def quote_step_id(id: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import count
 
 from nerve.notations.json_steps.lowering import WORKFLOW_PREFIX, StepGroup
 from nerve.notations.json_steps.step_schema import ROUTE_KEYS, StepSource, input_step_ids
@@ -34,10 +35,11 @@ def group_parallel(
 ) -> list[StepSource | StepGroup]:
     """Return the steps with provably independent steps grouped, and add a note for each group."""
     used_names = set(ids)
+    numbered_names = (GROUP_NAME if number == 1 else f"{GROUP_NAME}-{number}" for number in count(1))
+    free_names = (name for name in numbered_names if name not in used_names)
     grouped: dict[str, StepGroup] = {}
     for members in independent_chains(steps):
-        group = StepGroup(next_group_name(used_names), tuple(members))
-        used_names.add(group.id)
+        group = StepGroup(next(free_names), tuple(members))
         grouped.update(dict.fromkeys((step.id for step in members), group))
         names = ", ".join(f"'{step.id}'" for step in members)
         diagnostics.add_note(
@@ -50,23 +52,11 @@ def group_parallel(
             "parallel is true, but no steps are provably independent: an agent without a list 'input' sees"
             " every result before it",
         )
-    return [grouped.get(step.id, step) for step in steps if is_group_leader(step, grouped)]
-
-
-def is_group_leader(step: StepSource, grouped: dict[str, StepGroup]) -> bool:
-    return step.id not in grouped or grouped[step.id].steps[0] is step
-
-
-def next_group_name(used_names: set[str]) -> str:
-    return next(name for name in candidate_group_names() if name not in used_names)
-
-
-def candidate_group_names() -> Iterable[str]:
-    yield GROUP_NAME
-    number = 2
-    while True:
-        yield f"{GROUP_NAME}-{number}"
-        number += 1
+    return [
+        grouped.get(step.id, step)
+        for step in steps
+        if step.id not in grouped or grouped[step.id].steps[0] is step
+    ]
 
 
 def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSource]]:
@@ -82,39 +72,31 @@ def independent_chains(steps: tuple[StepSource, ...]) -> Iterable[list[StepSourc
             step is not None
             and step.id not in used
             and len(group) < MAX_GROUP_STEPS
-            and can_join_group(step, group, known)
+            and step.get("on_error") is None
+            and (not group or entered[step.id] == 1)
         ):
-            if group and entered[step.id] > 1:
+            following = known.get(step.get("next") or "")
+            if following is not None and following.type == "condition":
+                break
+            if step.id in group or not is_independent(step, group):
                 break
             group[step.id] = step
-            step = known.get(step.get("next") or "")
+            step = following
         if len(group) > 1:
             used.update(group)
             yield list(group.values())
 
 
-def can_join_group(step: StepSource, group: dict[str, StepSource], known: dict[str, StepSource]) -> bool:
-    following = known.get(step.get("next") or "")
-    if step.id in group or step.get("on_error") is not None:
-        return False
-    before_condition = following is not None and following.type == "condition"
-    return not before_condition and is_independent(step, group)
-
-
 def is_independent(step: StepSource, others: Collection[str]) -> bool:
     """Whether a step provably reads none of the other results."""
     if step.type == "transform":
-        return reads_none_of(step.get("transform"), others)
+        expression: str = step.get("transform")
+        by_name = all(
+            NAMED_RESULT_PATTERN.match(expression, match.start())
+            for match in RESULTS_PATTERN.finditer(expression)
+        )
+        return by_name and "\\" not in expression and not any(id in expression for id in others)
     if step.type != "agent":
         return False
     closed = isinstance(step.get("input"), list) or step.get("agent").startswith(WORKFLOW_PREFIX)
     return closed and not any(id in others for id in input_step_ids(step))
-
-
-def reads_none_of(expression: str, ids: Collection[str]) -> bool:
-    """Whether an expression provably reads none of some results; False if it is not certain."""
-    by_name = all(
-        NAMED_RESULT_PATTERN.match(expression, match.start())
-        for match in RESULTS_PATTERN.finditer(expression)
-    )
-    return by_name and "\\" not in expression and not any(id in expression for id in ids)

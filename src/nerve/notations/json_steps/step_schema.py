@@ -151,7 +151,10 @@ VALUE_RULES = {
         lambda value: isinstance(value, dict), "an object", 'Write {"key": value}.', {"type": "object"}
     ),
     "inputs": ValueRule(
-        lambda value: isinstance(value, str) or (isinstance(value, list) and all_strings(value)),
+        lambda value: (
+            isinstance(value, str)
+            or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+        ),
         "the id of a step, or a list of ids",
         'Write "plan" or ["plan", "code"].',
         {
@@ -171,10 +174,6 @@ KEY_EXAMPLES = {
     "transform": '"transform": "input"',
 }
 """Examples of required keys."""
-
-
-def all_strings(values: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,13 @@ def write_steps(data: dict[str, Any]) -> tuple[str, list[str]]:
         return "", [f"the body is of kind {spec['body']['kind']}; only a machine can be written as steps"]
     cannot: list[str] = []
     text = write_document(build_step_file(spec, cannot))
-    return text, cannot or find_differences(spec, text)
+    if cannot:
+        return text, cannot
+    try:
+        again = normalize_spec(read_document(text).data)
+    except InvalidDefinition as error:
+        return text, [problem.message for problem in error.problems]
+    return text, list(islice(iter_differences(spec, again, ""), MAX_DIFFERENCES))
 
 
 def normalize_spec(data: dict[str, Any]) -> dict[str, Any]:
@@ -183,15 +189,6 @@ def ms_from_seconds(seconds: float) -> float:
 
 
 # -- differences -------------------------------------------------------------------------------
-
-
-def find_differences(spec: dict[str, Any], text: str) -> list[str]:
-    """Return where the spec of the written steps differs from the original."""
-    try:
-        again = normalize_spec(read_document(text).data)
-    except InvalidDefinition as error:
-        return [problem.message for problem in error.problems]
-    return list(islice(iter_differences(spec, again, ""), MAX_DIFFERENCES))
 
 
 def iter_differences(expected: Any, got: Any, where: str) -> Iterator[str]:

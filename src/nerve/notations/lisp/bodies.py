@@ -124,14 +124,10 @@ def add_value_step(program: LispProgram, form: Form, id: str, env: Env) -> str:
 
 
 def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
-    form_parts = program.split_form(form, ["max", "until", "times"])
-    steps = compile_body(program, form_parts.rest, env.names)
+    parts, options = program.split_form(form, ["max", "until", "times"])
+    steps = compile_body(program, parts, env.names)
     loop_node = make_node("loop", form.position)
-    until, times, max_iterations = (
-        form_parts.option("until"),
-        form_parts.option("times"),
-        form_parts.option("max"),
-    )
+    until, times = options.get("until"), options.get("times")
     if until is not None:
         loop_node.set_at(
             "until", compile_expression(program, until, Env(env.names, steps, True)), until.position
@@ -142,10 +138,15 @@ def compile_loop(program: LispProgram, form: ListForm, env: Env) -> None:
             program.add_warning(
                 loop_node, "This loop only ends by failing", "Add :until, :times or a (goto …)."
             )
-    if times is not None:
-        put_repetitions(program, loop_node, times, env)
-    if max_iterations is not None:
-        loop_node.set_at("max_iterations", program.require_count(max_iterations), max_iterations.position)
+    if isinstance(times, Number):
+        count = program.require_count(times, least=0)
+        loop_node.set_at("times", count, times.position)
+        if count > MAX_ITERATIONS:
+            loop_node.set_at("max_iterations", count, times.position)
+    elif times is not None:
+        loop_node.set_at("times", compile_expression(program, times, env), times.position)
+    if (limit := options.get("max")) is not None:
+        loop_node.set_at("max_iterations", program.require_count(limit), limit.position)
     env.add_step(loop_node.set_at("body", join_steps(steps, form.position), form.position))
 
 
@@ -154,17 +155,6 @@ def contains_goto(step: object) -> bool:
     if isinstance(step, LocatedMap):
         return step.get("kind") == "goto" or any(map(contains_goto, step.values()))
     return isinstance(step, LocatedList) and any(map(contains_goto, step))
-
-
-def put_repetitions(program: LispProgram, loop_node: LocatedMap, times: Form, env: Env) -> None:
-    """Set the number of iterations: a number or an expression."""
-    if not isinstance(times, Number):
-        loop_node.set_at("times", compile_expression(program, times, env), times.position)
-        return
-    count = program.require_count(times, least=0)
-    loop_node.set_at("times", count, times.position)
-    if count > MAX_ITERATIONS:
-        loop_node.set_at("max_iterations", count, times.position)
 
 
 def compile_branch(program: LispProgram, form: ListForm, env: Env) -> None:
@@ -191,7 +181,7 @@ def compile_branch(program: LispProgram, form: ListForm, env: Env) -> None:
 
 def compile_test(program: LispProgram, form: Form, env: Env) -> str:
     try:
-        return compile_expression(program, form, env.for_test())
+        return compile_expression(program, form, Env(env.names, env.steps, test=True))
     except FormRejected:
         return "false"
 
@@ -249,8 +239,12 @@ def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
             number += 1
             name = f"{str(label)[:100]}-{number}"
         conditions.append_at(condition_map.set_at("name", name, test.position), test.position)
-        names, rest = clause_names(program, forms, id, env)
-        cases[name] = compile_body_node(program, rest, names, forms[0].position)
+        names, body = env.names, forms[1:]
+        if len(body) > 1 and isinstance(body[0], Keyword) and body[0].name == "as":
+            # `:as NAME` binds the value of the condition.
+            names = names.new_child({program.require_symbol(body[1], "a name"): f"steps.{id}.output"})
+            body = body[2:]
+        cases[name] = compile_body_node(program, body, names, forms[0].position)
     wait.set_at("any", conditions, position)
     if late is not None:
         if len(late.items) < 2:
@@ -259,16 +253,6 @@ def compile_select(program: LispProgram, form: ListForm, env: Env) -> None:
         wait.set_at("on_timeout", TIMEOUT_CLAUSE, late.position)
         cases[TIMEOUT_CLAUSE] = compile_body_node(program, late.items[2:], env.names, late.position)
     env.add_step(switch_node(position, f"steps.{id}.attributes.which", cases))
-
-
-def clause_names(
-    program: LispProgram, forms: tuple[Form, ...], id: str, env: Env
-) -> tuple[Names, Sequence[Form]]:
-    """Return the names of a clause, with `:as NAME` bound to the value of its condition, and its body."""
-    if len(forms) < 3 or not isinstance(forms[1], Keyword) or forms[1].name != "as":
-        return env.names, forms[1:]
-    name = program.require_symbol(forms[2], "a name")
-    return env.names.new_child({name: f"steps.{id}.output"}), forms[3:]
 
 
 def compile_with_timeout(program: LispProgram, form: ListForm, env: Env) -> None:

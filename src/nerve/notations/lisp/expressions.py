@@ -11,7 +11,6 @@ from typing import Any, Final
 from nerve.lazy_dataclass import dataclass
 from nerve.notations.lisp.program import (
     Env,
-    LispDiagnostics,
     LispProgram,
     preview_form,
     suggest_form_names,
@@ -36,84 +35,65 @@ from nerve.text.source import LocatedList, LocatedMap
 # -- functions -----------------------------------------------------------------------------------
 
 
-Texts = Sequence[str]
-
-
 @dataclass(frozen=True, slots=True)
 class ExpressionFunction:
     """A function: its number of arguments, and the renderer of a call."""
 
     min_arguments: int
     max_arguments: int | None
-    render: Callable[[Texts], str]
+    render: Callable[..., str]
 
 
 def infix_operator(operator: str, least: int = 2, most: int | None = None) -> ExpressionFunction:
-    return ExpressionFunction(least, most, lambda arguments: f"({f' {operator} '.join(arguments)})")
+    return ExpressionFunction(least, most, lambda *values: f"({f' {operator} '.join(values)})")
 
 
 def method_call(name: str, count: int = 1) -> ExpressionFunction:
-    return ExpressionFunction(
-        count, count, lambda arguments: f"({arguments[0]}).{name}({', '.join(arguments[1:])})"
-    )
-
-
-def render_minus(arguments: Texts) -> str:
-    return f"(-{arguments[0]})" if len(arguments) == 1 else f"({' - '.join(arguments)})"
-
-
-def render_conditional(arguments: Texts) -> str:
-    return f"({arguments[0]} ? {arguments[1]} : {arguments[2] if len(arguments) > 2 else 'null'})"
-
-
-def render_get(arguments: Texts) -> str:
-    return f"({arguments[0]}?.[{arguments[1]}] ?? {arguments[2] if len(arguments) > 2 else 'null'})"
+    return ExpressionFunction(count, count, lambda value, *rest: f"({value}).{name}({', '.join(rest)})")
 
 
 def chain_operator(operator: str) -> ExpressionFunction:
     """Return a function that compares each argument with the next."""
 
-    def render(arguments: Texts) -> str:
-        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(arguments))})"
+    def render(*values: str) -> str:
+        return f"({' && '.join(f'{left} {operator} {right}' for left, right in pairwise(values))})"
 
     return ExpressionFunction(2, None, render)
 
 
-def join_texts(arguments: Texts) -> str:
-    """Concatenate values as `~a` formats them: nil as nothing, lists and objects as JSON."""
-    value_text = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
-    return f'[{", ".join(arguments)}].map((v) => {value_text}).join("")'
-
-
+VALUE_TEXT: Final = 'v !== null && typeof v === "object" ? JSON.stringify(v) : v'
+"""The text of a value `v` as `~a` formats it: nil as nothing, lists and objects as JSON."""
 FUNCTIONS: Final = {
-    "str": ExpressionFunction(0, None, join_texts),
+    "str": ExpressionFunction(
+        0, None, lambda *values: f'[{", ".join(values)}].map((v) => {VALUE_TEXT}).join("")'
+    ),
     "+": infix_operator("+", 1),
-    "-": ExpressionFunction(1, None, render_minus),
+    "-": ExpressionFunction(
+        1, None, lambda first, *rest: f"({' - '.join((first, *rest))})" if rest else f"(-{first})"
+    ),
     "*": infix_operator("*"),
     "/": infix_operator("/"),
-    "mod": ExpressionFunction(
-        2, 2, lambda args: f"((({args[0]}) % ({args[1]}) + ({args[1]})) % ({args[1]}))"
-    ),
+    "mod": ExpressionFunction(2, 2, lambda left, right: f"((({left}) % ({right}) + ({right})) % ({right}))"),
     "=": chain_operator("==="),
     "!=": infix_operator("!==", 2, 2),
     "<": chain_operator("<"),
     ">": chain_operator(">"),
     "<=": chain_operator("<="),
     ">=": chain_operator(">="),
-    "not": ExpressionFunction(1, 1, lambda args: f"(!{args[0]})"),
+    "not": ExpressionFunction(1, 1, lambda value: f"(!{value})"),
     "and": infix_operator("&&", 1),
     "or": infix_operator("||", 1),
-    "if": ExpressionFunction(2, 3, render_conditional),
-    "get": ExpressionFunction(2, 3, render_get),
-    "count": ExpressionFunction(1, 1, lambda args: f"Object.keys({args[0]}).length"),
-    "concat": ExpressionFunction(0, None, lambda args: f"[{', '.join(f'...{item}' for item in args)}]"),
+    "if": ExpressionFunction(2, 3, lambda test, then, other="null": f"({test} ? {then} : {other})"),
+    "get": ExpressionFunction(2, 3, lambda value, key, other="null": f"({value}?.[{key}] ?? {other})"),
+    "count": ExpressionFunction(1, 1, lambda value: f"Object.keys({value}).length"),
+    "concat": ExpressionFunction(0, None, lambda *lists: f"[{', '.join(f'...{item}' for item in lists)}]"),
     "join": method_call("join", 2),
     "contains": method_call("includes", 2),
     "lower": method_call("toLowerCase"),
     "upper": method_call("toUpperCase"),
     "trim": method_call("trim"),
-    "json": ExpressionFunction(1, 1, lambda args: f"JSON.stringify({args[0]})"),
-    "parse-json": ExpressionFunction(1, 1, lambda args: f"JSON.parse({args[0]})"),
+    "json": ExpressionFunction(1, 1, lambda value: f"JSON.stringify({value})"),
+    "parse-json": ExpressionFunction(1, 1, lambda value: f"JSON.parse({value})"),
 }
 
 
@@ -124,30 +104,14 @@ UNSAFE_BEFORE_HOLE: Final = re.compile(r"[\\{]{1,100}(?=[\\{]*\Z)")
 DIRECTIVE_PATTERN: Final = re.compile(r"~(.?)", re.DOTALL)
 
 
-class TemplateMismatch(ValueError):
-    """A template does not match its arguments."""
+class Hole(str):
+    """A piece of a template that is not plain text: the expression that fills a hole."""
 
-    def __init__(self, message: str, fix: str) -> None:
-        super().__init__(message)
-        self.message, self.fix = message, fix
-
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """A hole of a template that an expression fills."""
-
-    expression: str
-
-    def __str__(self) -> str:
-        return f"{{{{ {self.expression} }}}}"
-
-
-Piece = str | Hole
-"""Plain text or a hole."""
+    __slots__ = ()
 
 
 def render_hole(expression: str) -> str:
-    return str(Hole(expression))
+    return f"{{{{ {expression} }}}}"
 
 
 def quote_expression_string(text: str) -> str:
@@ -171,40 +135,37 @@ def escape_before_hole(text: str) -> str:
     )
 
 
-def render_template(pieces: Sequence[Piece]) -> str:
+def render_template(pieces: Sequence[str]) -> str:
     """Return the template of some pieces."""
     parts, text = [], ""
     for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-        else:
-            parts += [escape_before_hole(text), str(piece)]
+        if isinstance(piece, Hole):
+            parts += [escape_before_hole(text), render_hole(piece)]
             text = ""
+        else:
+            text += piece
     return "".join([*parts, escape_template(text)])
 
 
 def escape_prompt_variables(template: str) -> str:
     """Escape `$1` and `$ARGUMENTS` in a prompt template, so that they stay literal text."""
-    return VARIABLE_PATTERN.sub(lambda match: escape_variable(match) if match["name"] else match[0], template)
+    return VARIABLE_PATTERN.sub(
+        lambda match: f"{match['escape'] or ''}\\${match['name']}" if match["name"] else match[0], template
+    )
 
 
-def escape_variable(match: re.Match[str]) -> str:
-    return f"{match['escape'] or ''}\\${match['name']}"
-
-
-def fill_template(source: str, arguments: Sequence[Piece]) -> str:
-    """Fill a `~a` template with its arguments; `~~` is a tilde."""
-    texts = DIRECTIVE_PATTERN.split(source)
-    directives = texts[1::2]
+def fill_message_template(program: LispProgram, form: Form, arguments: Sequence[str]) -> str:
+    """Return a `~a` template filled with its arguments; `~~` is a tilde."""
+    pieces = DIRECTIVE_PATTERN.split(program.require_string(form, "a template"))
+    directives = pieces[1::2]
     for directive in directives:
         if directive not in ("a", "~"):
-            raise TemplateMismatch(
-                f"Unknown directive '~{directive}' in a template", "Write ~a for a value, ~~ for a tilde."
-            )
+            message = f"Unknown directive '~{directive}' in a template"
+            program.fail(form, message, "Write ~a for a value, ~~ for a tilde.")
     if (placeholder_count := directives.count("a")) != len(arguments):
         message = f"The template has {placeholder_count} ~a, got {len(arguments)} arguments"
-        raise TemplateMismatch(message, "Pass one argument for each ~a.")
-    rest, pieces = iter(arguments), list[Piece](texts)
+        program.fail(form, message, "Pass one argument for each ~a.")
+    rest = iter(arguments)
     pieces[1::2] = ["~" if directive == "~" else next(rest) for directive in directives]
     return render_template(pieces)
 
@@ -219,9 +180,7 @@ NameResolver = Callable[[Form], str | None]
 """Returns the template of a visible name or a call; None for another form."""
 
 
-def literal_value(
-    diagnostics: LispDiagnostics, form: Form, resolve_name: NameResolver = lambda form: None
-) -> Any:
+def literal_value(program: LispProgram, form: Form, resolve_name: NameResolver = lambda form: None) -> Any:
     """Return the JSON value of a literal, with positions."""
 
     def convert(form: Form) -> Any:
@@ -231,10 +190,10 @@ def literal_value(
             case String(value) | Number(value) | Constant(value):
                 return value
             case Symbol(name):
-                diagnostics.add(form, f"'{name}' is not a value", "Put strings in double quotes.")
+                program.add(form, f"'{name}' is not a value", "Put strings in double quotes.")
             case _:
                 fix = "Write a list as [a b c] and an object as {:key value}."
-                diagnostics.add(form, f"Expected a value, found {preview_form(form)}", fix)
+                program.add(form, f"Expected a value, found {preview_form(form)}", fix)
         return None
 
     return convert_literal(form, convert)
@@ -405,9 +364,8 @@ def compile_call(program: LispProgram, form: ListForm, env: Env) -> str:
     forms = list(form.items[1:])
     if form.head == "get" and len(forms) > 1 and isinstance(forms[1], Keyword):
         forms[1] = String(forms[1].name, forms[1].position)
-    numbered_arguments = enumerate(forms)
     return function.render(
-        [compile_expression_text(program, item, argument_env(env, name, n)) for n, item in numbered_arguments]
+        *(compile_expression_text(program, item, argument_env(env, name, n)) for n, item in enumerate(forms))
     )
 
 
@@ -418,21 +376,15 @@ def argument_env(env: Env, function: str, number: int) -> Env:
     return env.for_comparison(function not in ("not", "if"))
 
 
-@register_special_form("input")
-def compile_whole_input(program: LispProgram, form: ListForm, env: Env) -> str:
+@register_special_form("input", "iteration")
+def compile_scope_name(program: LispProgram, form: ListForm, env: Env) -> str:
     program.split_form(form, most=0)
-    return "input"
-
-
-@register_special_form("iteration")
-def compile_iteration(program: LispProgram, form: ListForm, env: Env) -> str:
-    program.split_form(form, most=0)
-    return "iteration"
+    return form.head
 
 
 @register_special_form("inputs")
 def compile_declared_input(program: LispProgram, form: ListForm, env: Env) -> str:
-    [name_form] = program.split_form(form, least=1, most=1).rest
+    [name_form], _ = program.split_form(form, least=1, most=1)
     name = program.require_name(name_form, "the name of an input")
     if name not in program.inputs:
         program.add_unknown_name(name_form, "input", name, program.inputs, f"Add (inputs ({name})).")
@@ -441,7 +393,7 @@ def compile_declared_input(program: LispProgram, form: ListForm, env: Env) -> st
 
 @register_special_form("artifact", "feedback")
 def compile_last_answer(program: LispProgram, form: ListForm, env: Env) -> str:
-    [role_form] = program.split_form(form, least=1, most=1).rest
+    [role_form], _ = program.split_form(form, least=1, most=1)
     return f"roles[{quote_expression_string(require_role(program, role_form))}]"
 
 
@@ -466,7 +418,7 @@ def compile_value(program: LispProgram, form: Form, env: Env) -> Any:
     return convert_literal(form, convert)
 
 
-def compile_piece(program: LispProgram, form: Form, env: Env) -> Piece:
+def compile_piece(program: LispProgram, form: Form, env: Env) -> str:
     """Return a piece of a template: a literal as text, another form as a hole."""
     if isinstance(form, String):
         return form.value

@@ -45,134 +45,8 @@ FOREIGN_NAMES: Final = {
 """Names in other Lisps, and their equivalents here."""
 
 
-@dataclass(slots=True)
-class FormParts:
-    """The positional parts and the options of a form."""
-
-    rest: list[Form] = field(default_factory=list)
-    options: dict[str, Form] = field(default_factory=dict)
-
-    def option(self, *names: str) -> Form | None:
-        return next((self.options[name] for name in names if name in self.options), None)
-
-
 class FormRejected(Exception):
     """Skips a form whose problem was recorded; compilation continues after it."""
-
-
-class LispDiagnostics(Diagnostics):
-    """Collects the problems of one text, and reads the parts of its forms."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(file, MAX_PROBLEMS)
-
-    def fail(self, at: Position | HasPosition | None, message: str, fix: str = "") -> NoReturn:
-        """Record a problem, and skip the form that has it."""
-        self.add(at, message, fix)
-        raise FormRejected
-
-    def fail_expected(self, form: Form, what: str, fix: str) -> NoReturn:
-        """Report a form in the place of something else."""
-        self.fail(form, f"Expected {what}, found {preview_form(form)}", fix)
-
-    def add_warning(self, at: LocatedMap, message: str, fix: str = "") -> None:
-        if len(self.notes) < MAX_PROBLEMS:
-            self.add_note(at, message, fix, "warning")
-
-    def add_unknown_name(
-        self, at: Form, what: str, name: str, known: Collection[str], none: str = ""
-    ) -> None:
-        """Report an unknown name; `none` is the fix if no names are known."""
-        self.add(
-            at, f"Unknown {what} '{truncate_name(name)}'", suggest_form_names(name, known) if known else none
-        )
-
-    def split_form(
-        self,
-        form: ListForm,
-        options: Collection[str] = (),
-        least: int = 0,
-        most: int | None = None,
-    ) -> FormParts:
-        """Split a form into parts; `least` to `most` positional parts must follow its head."""
-        form_parts = FormParts()
-        items = iter(form.items[1:])
-        for item in items:
-            if not isinstance(item, Keyword):
-                form_parts.rest.append(item)
-                continue
-            value = next(items, None)
-            if value is None or isinstance(value, Keyword):
-                self.fail(item, f":{item.name} has no value", f"Write (… :{item.name} VALUE).")
-            if item.name not in options:
-                self.add_unknown_name(
-                    item, f"option of ({form.head} …)", item.name, options, "It has no options."
-                )
-                if (word := closest_form_name(item.name, options)) is not None:
-                    form_parts.options.setdefault(word, value)
-            elif item.name in form_parts.options:
-                self.add(item, f":{item.name} is duplicated", "Remove one.")
-            else:
-                form_parts.options[item.name] = value
-        self.check_argument_count(form, len(form_parts.rest), least, most)
-        return form_parts
-
-    def check_argument_count(self, form: ListForm, count: int, least: int, most: int | None) -> None:
-        """Reject a form with too few or too many parts."""
-        if least <= count and (most is None or count <= most):
-            return
-        expected = (
-            f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
-        )
-        noun = "argument" if expected == "1" else "arguments"
-        fix = "Add the missing arguments." if count < least else "Remove the extra arguments."
-        self.fail(form, f"({form.head} …) takes {expected} {noun}, got {count}", fix)
-
-    def require_name(self, form: Form, what: str) -> str:
-        """Return a name, which is a symbol or a string."""
-        name = form.name if isinstance(form, Symbol) else form.value if isinstance(form, String) else None
-        if name is None:
-            self.fail_expected(form, what, "A name is a symbol or a string.")
-        if not 0 < len(name) <= MAX_NAME_CHARS:
-            message = f"Expected 1 to {MAX_NAME_CHARS} characters for {what}, got {len(name)}"
-            self.fail(form, message, "Give it another name.")
-        return name
-
-    def require_symbol(self, form: Form, what: str) -> str:
-        if not isinstance(form, Symbol):
-            self.fail_expected(form, what, "It must be a symbol.")
-        return self.require_name(form, what)
-
-    def require_string(self, form: Form, what: str) -> str:
-        if not isinstance(form, String):
-            self.fail_expected(form, what, "Put strings in double quotes.")
-        return form.value
-
-    def require_names(self, form: Form, what: str) -> list[tuple[str, Form]]:
-        """Return the names in a list or vector, each with its form."""
-        return [
-            (self.require_name(item, what), item) for item in self.require_items(form, f"a list of {what}")
-        ]
-
-    def require_items(self, form: Form, what: str) -> tuple[Form, ...]:
-        if not isinstance(form, ListForm | VectorForm):
-            self.fail_expected(form, what, "Put it in parentheses.")
-        return form.items
-
-    def require_seconds(self, form: Form) -> float:
-        if not isinstance(form, Number) or form.value < 0:
-            self.fail_expected(form, "seconds", "Write a number such as 30 or 1.5.")
-        return form.value
-
-    def require_count(self, form: Form, least: int = 1) -> int:
-        if not isinstance(form, Number) or not isinstance(form.value, int) or form.value < least:
-            self.fail_expected(form, f"an integer of at least {least}", "Write a number such as 3.")
-        return form.value
-
-    def require_map(self, form: Form) -> MapForm:
-        if not isinstance(form, MapForm):
-            self.fail_expected(form, "a map", "Write {:name value …}.")
-        return form
 
 
 def preview_form(form: Form) -> str:
@@ -241,9 +115,6 @@ class Env:
     test: bool = False
     compared: bool = False
 
-    def for_test(self) -> Env:
-        return Env(self.names, self.steps, True)
-
     def for_comparison(self, compared: bool = True) -> Env:
         return self if compared is self.compared else replace(self, compared=compared)
 
@@ -252,11 +123,11 @@ class Env:
             self.steps.append(node)
 
 
-class LispProgram(LispDiagnostics):
-    """The workflow being compiled, and the problems in it."""
+class LispProgram(Diagnostics):
+    """The workflow being compiled, the problems in it, and readers of the parts of its forms."""
 
     def __init__(self, file: str) -> None:
-        super().__init__(file)
+        super().__init__(file, MAX_PROBLEMS)
         self.roles: dict[str, Role] = {}
         self.inputs = LocatedMap()
         self.states: set[str] = set()
@@ -286,6 +157,109 @@ class LispProgram(LispDiagnostics):
         """Return a unique id; ids that start with an underscore are reserved for the compiler."""
         self.id_count += 1
         return f"_{re.sub(r'[^a-z0-9]+', '_', name.lower())[:40].strip('_')}_{self.id_count}"
+
+    def fail(self, at: Position | HasPosition | None, message: str, fix: str = "") -> NoReturn:
+        """Record a problem, and skip the form that has it."""
+        self.add(at, message, fix)
+        raise FormRejected
+
+    def fail_expected(self, form: Form, what: str, fix: str) -> NoReturn:
+        """Report a form in the place of something else."""
+        self.fail(form, f"Expected {what}, found {preview_form(form)}", fix)
+
+    def add_warning(self, at: LocatedMap, message: str, fix: str = "") -> None:
+        if len(self.notes) < MAX_PROBLEMS:
+            self.add_note(at, message, fix, "warning")
+
+    def add_unknown_name(
+        self, at: Form, what: str, name: str, known: Collection[str], none: str = ""
+    ) -> None:
+        """Report an unknown name; `none` is the fix if no names are known."""
+        self.add(
+            at, f"Unknown {what} '{truncate_name(name)}'", suggest_form_names(name, known) if known else none
+        )
+
+    def split_form(
+        self,
+        form: ListForm,
+        options: Collection[str] = (),
+        least: int = 0,
+        most: int | None = None,
+    ) -> tuple[list[Form], dict[str, Form]]:
+        """Return the parts and the options of a form; `least` to `most` parts must follow its head."""
+        parts: list[Form] = []
+        values: dict[str, Form] = {}
+        items = iter(form.items[1:])
+        for item in items:
+            if not isinstance(item, Keyword):
+                parts.append(item)
+                continue
+            value = next(items, None)
+            if value is None or isinstance(value, Keyword):
+                self.fail(item, f":{item.name} has no value", f"Write (… :{item.name} VALUE).")
+            if item.name not in options:
+                self.add_unknown_name(
+                    item, f"option of ({form.head} …)", item.name, options, "It has no options."
+                )
+                if (word := closest_form_name(item.name, options)) is not None:
+                    values.setdefault(word, value)
+            elif item.name in values:
+                self.add(item, f":{item.name} is duplicated", "Remove one.")
+            else:
+                values[item.name] = value
+        self.check_argument_count(form, len(parts), least, most)
+        return parts, values
+
+    def check_argument_count(self, form: ListForm, count: int, least: int, most: int | None) -> None:
+        """Reject a form with too few or too many parts."""
+        if least <= count and (most is None or count <= most):
+            return
+        expected = (
+            f"{least}" if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+        )
+        noun = "argument" if expected == "1" else "arguments"
+        fix = "Add the missing arguments." if count < least else "Remove the extra arguments."
+        self.fail(form, f"({form.head} …) takes {expected} {noun}, got {count}", fix)
+
+    def require_name(self, form: Form, what: str) -> str:
+        """Return a name, which is a symbol or a string."""
+        name = form.name if isinstance(form, Symbol) else form.value if isinstance(form, String) else None
+        if name is None:
+            self.fail_expected(form, what, "A name is a symbol or a string.")
+        if not 0 < len(name) <= MAX_NAME_CHARS:
+            message = f"Expected 1 to {MAX_NAME_CHARS} characters for {what}, got {len(name)}"
+            self.fail(form, message, "Give it another name.")
+        return name
+
+    def require_symbol(self, form: Form, what: str) -> str:
+        if not isinstance(form, Symbol):
+            self.fail_expected(form, what, "It must be a symbol.")
+        return self.require_name(form, what)
+
+    def require_string(self, form: Form, what: str) -> str:
+        if not isinstance(form, String):
+            self.fail_expected(form, what, "Put strings in double quotes.")
+        return form.value
+
+    def require_items(self, form: Form, what: str) -> tuple[Form, ...]:
+        if not isinstance(form, ListForm | VectorForm):
+            self.fail_expected(form, what, "Put it in parentheses.")
+        return form.items
+
+    def require_seconds(self, form: Form) -> float:
+        if not isinstance(form, Number) or form.value < 0:
+            self.fail_expected(form, "seconds", "Write a number such as 30 or 1.5.")
+        return form.value
+
+    def require_count(self, form: Form, least: int = 1) -> int:
+        if not isinstance(form, Number) or not isinstance(form.value, int) or form.value < least:
+            self.fail_expected(form, f"an integer of at least {least}", "Write a number such as 3.")
+        return form.value
+
+    def require_map(self, form: Form) -> MapForm:
+        if not isinstance(form, MapForm):
+            self.fail_expected(form, "a map", "Write {:name value …}.")
+        return form
 
 
 def make_node(kind: str, position: Position, **values: Any) -> LocatedMap:

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
+from nerve.dataspace.matchers import ANY, MORE, escape_pattern_text
 from nerve.lazy_dataclass import dataclass
 from nerve.notations.lisp.expressions import (
     WORKFLOW_ID_SYMBOL,
     Hole,
-    Piece,
-    TemplateMismatch,
     compile_expression,
     compile_piece,
     compile_text_value,
@@ -19,7 +18,7 @@ from nerve.notations.lisp.expressions import (
     convert_literal,
     escape_prompt_variables,
     escape_template,
-    fill_template,
+    fill_message_template,
     literal_value,
     register_special_form,
     render_hole,
@@ -38,7 +37,6 @@ from nerve.text.source import LocatedList, LocatedMap
 # -- conditions and records ----------------------------------------------------------------------
 
 
-WILDCARDS: Final = ("_", "...")
 SIGNAL_KEYS: Final = ("key", "scope")
 
 
@@ -81,7 +79,7 @@ def compile_await_value(program: LispProgram, form: ListForm, env: Env) -> str:
     """Compile `(await COND)` in an expression to the value of the condition."""
     if env.test:
         program.fail(form, "A test cannot wait", "Write only the condition.")
-    [inner] = program.split_form(form, least=1, most=1).rest
+    [inner], _ = program.split_form(form, least=1, most=1)
     return compile_condition_value(program, require_condition_form(program, inner), env)
 
 
@@ -95,10 +93,9 @@ def put_signal(
     program: LispProgram, target: LocatedMap, form: ListForm, env: Env, more_options: tuple[str, ...] = ()
 ) -> dict[str, Form]:
     """Set the label and the key of a signal, from :key or its synonym :scope; return all its options."""
-    form_parts = program.split_form(form, (*SIGNAL_KEYS, *more_options), least=1, most=1)
-    label = program.require_name(form_parts.rest[0], "the label of a signal")
-    target.set_at("signal", escape_template(label), form_parts.rest[0].position)
-    options = form_parts.options
+    [label], options = program.split_form(form, (*SIGNAL_KEYS, *more_options), least=1, most=1)
+    name = program.require_name(label, "the label of a signal")
+    target.set_at("signal", escape_template(name), label.position)
     key_forms = [options[name] for name in SIGNAL_KEYS if name in options]
     if len(key_forms) > 1:
         program.add(key_forms[1], ":key and :scope are synonyms", "Remove one.")
@@ -108,29 +105,23 @@ def put_signal(
 
 
 def compile_response(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    request_id = program.split_form(form, ["request-id"], most=0).option("request-id")
+    """Compile a response: to the prompt with its tag, else to the nearest untagged prompt above."""
+    request_id = program.split_form(form, ["request-id"], most=0)[1].get("request-id")
     if request_id is None:
         program.fail(form, ":request-id of (transcript-response …) is missing", "Name the prompt's :tag.")
     name = program.require_name(request_id, "a request id")
-    bind_response_prompt(program, name, request_id)
+    last = program.untagged_prompts[-1][0] if program.untagged_prompts else -1
+    if name not in program.tags and program.prompt_number_by_tag.get(name, -1) <= last:
+        if not program.untagged_prompts:
+            fix = f"Add :tag {name} to its send-prompt."
+            program.fail(request_id, f"No send-prompt above has the request id '{name}'", fix)
+        program.prompt_number_by_tag[name], prompt = program.untagged_prompts.pop()
+        prompt.set_at("tag", name, request_id.position)
     return LocatedMap((), form.position).set_at("response", name, request_id.position)
 
 
-def bind_response_prompt(program: LispProgram, name: str, form: Form) -> None:
-    """Find the prompt of a response: by tag, else the nearest untagged prompt above (or with this tag)."""
-    last = program.untagged_prompts[-1][0] if program.untagged_prompts else -1
-    if name in program.tags or program.prompt_number_by_tag.get(name, -1) > last:
-        return
-    if not program.untagged_prompts:
-        fix = f"Add :tag {name} to its send-prompt."
-        program.fail(form, f"No send-prompt above has the request id '{name}'", fix)
-    number, prompt = program.untagged_prompts.pop()
-    prompt.set_at("tag", name, form.position)
-    program.prompt_number_by_tag[name] = number
-
-
 def compile_fact(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    [pattern] = program.split_form(form, least=1, most=1).rest
+    [pattern], _ = program.split_form(form, least=1, most=1)
     fact_record = compile_record(program, pattern, env, pattern=True)
     return LocatedMap((), form.position).set_at("fact", fact_record, pattern.position)
 
@@ -150,14 +141,20 @@ def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = F
     label = form.items[0]
     name = program.require_name(label, "the label of a record")
     values = LocatedList((), form.position).append_at(
-        escape_template(escape_fact_pattern(name, pattern) if isinstance(label, String) else name),
+        escape_template(escape_pattern_text(name) if pattern and isinstance(label, String) else name),
         label.position,
     )
     named_fields = LocatedMap((), form.position)
     fields = iter(form.items[1:])
     for item in fields:
         if isinstance(item, Keyword):
-            add_named_field(program, named_fields, item, next(fields, None), env, pattern)
+            value = next(fields, None)
+            if value is None or isinstance(value, Keyword):
+                program.fail(item, f":{item.name} has no value", f"Write (… :{item.name} VALUE).")
+            if item.name in named_fields:
+                program.add(item, f":{item.name} is duplicated", "Remove one.")
+            named_fields.set_at(item.name, compile_field(program, value, env, pattern), value.position)
+            named_fields.key_positions[item.name] = item.position
         elif named_fields:
             program.add(item, "A positional field follows a named field", "Put it before the named fields.")
         else:
@@ -169,17 +166,6 @@ def compile_record(program: LispProgram, form: Form, env: Env, pattern: bool = F
     )
 
 
-def add_named_field(
-    program: LispProgram, named_fields: LocatedMap, key: Keyword, item: Form | None, env: Env, pattern: bool
-) -> None:
-    if item is None or isinstance(item, Keyword):
-        program.fail(key, f":{key.name} has no value", f"Write (… :{key.name} VALUE).")
-    if key.name in named_fields:
-        program.add(key, f":{key.name} is duplicated", "Remove one.")
-    named_fields.set_at(key.name, compile_field(program, item, env, pattern), item.position)
-    named_fields.key_positions[key.name] = key.position
-
-
 def compile_field(program: LispProgram, form: Form, env: Env, pattern: bool) -> Any:
     """Compile a field of a record. A symbol that is not a visible name is a string."""
 
@@ -187,32 +173,18 @@ def compile_field(program: LispProgram, form: Form, env: Env, pattern: bool) -> 
         match form:
             case Symbol(name) if name in env.names or name == WORKFLOW_ID_SYMBOL:
                 return render_hole(compile_expression(program, form, env))
-            case Symbol():
-                return compile_bare_symbol(program, form, pattern)
+            case Symbol(name) if name in (ANY, MORE) or name.startswith("?"):
+                if not pattern:
+                    fix = "Put it in double quotes for the literal text."
+                    program.add(form, f"'{name}' is only allowed in a pattern", fix)
+                return name
+            case Symbol(name):
+                return escape_template(name)
             case String(text):
-                return escape_template(escape_fact_pattern(text, pattern))
+                return escape_template(escape_pattern_text(text) if pattern else text)
         return compile_value(program, form, env)
 
     return convert_literal(form, convert)
-
-
-def compile_bare_symbol(program: LispProgram, form: Symbol, pattern: bool) -> str:
-    name = form.name
-    if name in WILDCARDS or name.startswith("?"):
-        if not pattern:
-            program.add(
-                form,
-                f"'{name}' is only allowed in a pattern",
-                "Put it in double quotes for the literal text.",
-            )
-        return name
-    return escape_template(name)
-
-
-def escape_fact_pattern(text: str, pattern: bool) -> str:
-    """Escape a string in a pattern so that it only matches itself."""
-    special = text in WILDCARDS or text.startswith(("?", "\\"))
-    return f"\\{text}" if pattern and special else text
 
 
 # -- steps ---------------------------------------------------------------------------------------
@@ -238,29 +210,27 @@ class StepForm:
     def __call__(self, program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
         takes_arguments = bool(self.key) and self.read is None
         least = 1 if self.key else 0
-        form_parts = program.split_form(form, self.options, least, None if takes_arguments else least)
+        parts, options = program.split_form(form, self.options, least, None if takes_arguments else least)
         node = make_node(self.kind, form.position)
         if self.key:
-            first = form_parts.rest[0]
-            value = (
-                self.read(program, first, env)
-                if self.read
-                else compile_message(program, form_parts.rest, env)
-            )
-            node.set_at(self.key, value, first.position)
-        for name, read in self.options.items():
-            if (option := form_parts.option(name)) is not None:
-                node.set_at(name, read(program, option, env), option.position)
+            read = self.read
+            value = read(program, parts[0], env) if read else compile_message(program, parts, env)
+            node.set_at(self.key, value, parts[0].position)
+        put_options(program, node, options, self.options, env)
         return node
 
 
-def fill_message_template(program: LispProgram, form: Form, arguments: Sequence[Piece]) -> str:
-    """Return a `~a` template filled with its arguments."""
-    template_text = program.require_string(form, "a template")
-    try:
-        return fill_template(template_text, arguments)
-    except TemplateMismatch as mismatch:
-        program.fail(form, mismatch.message, mismatch.fix)
+def put_options(
+    program: LispProgram,
+    node: LocatedMap,
+    options: Mapping[str, Form],
+    readers: Mapping[str, ValueReader],
+    env: Env,
+) -> None:
+    """Set the options that a form has; an option has the name of its key in the spec, with hyphens."""
+    for name, read in readers.items():
+        if name in options:
+            node.set_at(name.replace("-", "_"), read(program, options[name], env), options[name].position)
 
 
 def compile_message(program: LispProgram, forms: Sequence[Form], env: Env) -> str:
@@ -277,20 +247,16 @@ def name_reader(what: str) -> ValueReader:
 
 def names_reader(what: str) -> ValueReader:
     return lambda program, form, env: LocatedList.of(
-        ((name, item.position) for name, item in program.require_names(form, what)), form.position
+        (
+            (program.require_name(item, what), item.position)
+            for item in program.require_items(form, f"a list of {what}")
+        ),
+        form.position,
     )
-
-
-def read_seconds(program: LispProgram, form: Form, env: Env) -> float:
-    return program.require_seconds(form)
 
 
 def read_literal_map(program: LispProgram, form: Form, env: Env) -> Any:
     return literal_value(program, program.require_map(form))
-
-
-def read_command(program: LispProgram, form: Form, env: Env) -> str:
-    return escape_template(program.require_string(form, "a command"))
 
 
 def read_environment(program: LispProgram, form: Form, env: Env) -> LocatedMap:
@@ -298,10 +264,6 @@ def read_environment(program: LispProgram, form: Form, env: Env) -> LocatedMap:
     for key, item in program.require_map(form).items:
         variables.set_at(map_key_text(key), compile_text_value(program, item, env), item.position)
     return variables
-
-
-def read_params(program: LispProgram, form: Form, env: Env) -> Any:
-    return compile_value(program, program.require_map(form), env)
 
 
 def read_state(program: LispProgram, form: Form, env: Env) -> str:
@@ -320,69 +282,52 @@ def read_conditions(program: LispProgram, form: Form, env: Env) -> LocatedList:
 
 
 def compile_send_prompt(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    form_parts = program.split_form(form, ["agent", "template", "args", "tag", "limits"], most=0)
-    agent, text = form_parts.option("agent"), form_parts.option("template")
+    _, options = program.split_form(form, ["agent", "template", "args", "tag", "limits"], most=0)
+    agent, text = options.get("agent"), options.get("template")
     if agent is None or text is None:
         missing = ":agent" if agent is None else ":template"
         program.fail(form, f"{missing} of (send-prompt …) is missing", 'Write :agent ROLE :template "…".')
     name = require_role(program, agent)
-    args = compile_prompt_args(program, form_parts.option("args"), env)
+    args = LocatedMap()
+    if (args_form := options.get("args")) is not None:
+        args.position = args_form.position
+        for number, item in enumerate(program.require_items(args_form, "a list of arguments"), 1):
+            args.set_at(f"a{number}", compile_value(program, item, env), item.position)
     prompt_node = make_node("prompt", form.position, role=name)
     prompt_text = fill_message_template(program, text, [Hole(f"args.{key}") for key in args])
     prompt_node.set_at("text", escape_prompt_variables(prompt_text), text.position)
     if args:
         prompt_node.set_at("args", args, args.position)
-    put_recipient(program, prompt_node, name, agent)
-    if (limits := form_parts.option("limits")) is not None:
-        prompt_node.set_at("limits", read_literal_map(program, limits, env), limits.position)
-    tag = form_parts.option("tag")
+    if (role := program.roles.get(name)) is not None:
+        for key, value in (("thread", role.thread), ("agent", role.agent), ("model", role.model)):
+            if value is not None:
+                prompt_node.set_at(key, value, agent.position)
+        for key, option in role.prompt_options.items():
+            prompt_node.set_at(key, option, role.prompt_options.value_positions[key])
+    put_options(program, prompt_node, options, {"limits": read_literal_map}, env)
     program.prompt_count += 1
-    if tag is None:
+    if (tag := options.get("tag")) is None:
         program.untagged_prompts.append((program.prompt_count, prompt_node))
     else:
         prompt_node.set_at("tag", program.require_name(tag, "a tag"), tag.position)
     return prompt_node.set_at("detach", True, form.position)
 
 
-def compile_prompt_args(program: LispProgram, form: Form | None, env: Env) -> LocatedMap:
-    if form is None:
-        return LocatedMap()
-    args = LocatedMap((), form.position)
-    for number, item in enumerate(program.require_items(form, "a list of arguments"), 1):
-        args.set_at(f"a{number}", compile_value(program, item, env), item.position)
-    return args
-
-
-def put_recipient(program: LispProgram, prompt_node: LocatedMap, name: str, form: Form) -> None:
-    """Set the agent, thread and options of a prompt from its role."""
-    role = program.roles.get(name)
-    if role is None:
-        return
-    prompt_node.set_at("thread", role.thread, form.position)
-    if role.agent is not None:
-        prompt_node.set_at("agent", role.agent, form.position)
-    if role.model is not None:
-        prompt_node.set_at("model", role.model, form.position)
-    for key, option in role.prompt_options.items():
-        prompt_node.set_at(key, option, role.prompt_options.value_positions[key])
-
-
 def compile_fact_node(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
     """Compile an assert or retract of a fact or a signal."""
-    [fact_form] = program.split_form(form, least=1, most=1).rest
+    [fact_form], _ = program.split_form(form, least=1, most=1)
     fact_node = make_node(form.head, form.position)
     is_pattern = form.head == "retract"
     if not isinstance(fact_form, ListForm) or fact_form.head != "signal":
         fact_record = compile_record(program, fact_form, env, is_pattern)
         return fact_node.set_at("fact", fact_record, fact_form.position)
     options = put_signal(program, fact_node, fact_form, env, () if is_pattern else ("value",))
-    if (value_form := options.get("value")) is not None:
-        fact_node.set_at("value", compile_value(program, value_form, env), value_form.position)
+    put_options(program, fact_node, options, {"value": compile_value}, env)
     return fact_node
 
 
 def compile_log(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    forms = program.split_form(form, least=1).rest
+    forms, _ = program.split_form(form, least=1)
     message = compile_message(program, forms, env)
     data = LocatedMap((), form.position).set_at("message", message, forms[0].position)
     return make_node("emit", form.position, event="log", data=data)
@@ -390,7 +335,7 @@ def compile_log(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
 
 def compile_spec_node(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
     """Compile `(node {:kind …})`, a literal node of the spec with names and calls filled in."""
-    [map_form] = program.split_form(form, least=1, most=1).rest
+    [map_form], _ = program.split_form(form, least=1, most=1)
 
     def resolve(form: Form) -> str | None:
         is_computed = isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names)
@@ -412,10 +357,15 @@ VALUE_STEPS: Final[dict[str, StepCompiler]] = {
             "choices": names_reader("answers"),
             "reject": names_reader("answers"),
             "default": name_reader("an answer"),
-            "timeout": read_seconds,
+            "timeout": lambda program, form, env: program.require_seconds(form),
         },
     ),
-    "bash": StepForm("bash", "command", read_command, {"env": read_environment, "input": compile_value}),
+    "bash": StepForm(
+        "bash",
+        "command",
+        lambda program, form, env: escape_template(program.require_string(form, "a command")),
+        {"env": read_environment, "input": compile_value},
+    ),
     "call": StepForm(
         "call",
         "target",
@@ -426,7 +376,11 @@ VALUE_STEPS: Final[dict[str, StepCompiler]] = {
         "workflow",
         "workflow",
         name_reader("the name of a workflow"),
-        {"params": read_params, "limits": read_literal_map, "input": compile_value},
+        {
+            "params": lambda program, form, env: compile_value(program, program.require_map(form), env),
+            "limits": read_literal_map,
+            "input": compile_value,
+        },
     ),
     "node": compile_spec_node,
 }

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Sequence
-from typing import Any, Final, TypeGuard
+from contextlib import suppress
+from itertools import pairwise
+from typing import Final, TypeGuard
 
+from nerve.core.json_codec import is_too_deep
 from nerve.notations.lisp.bodies import BLOCK_FORMS, compile_body_node
 from nerve.notations.lisp.expressions import (
     FUNCTIONS,
@@ -23,7 +26,7 @@ from nerve.notations.lisp.program import (
     make_node,
     preview_form,
 )
-from nerve.notations.lisp.steps import STEPS, ValueReader, name_reader, names_reader
+from nerve.notations.lisp.steps import STEPS, ValueReader, name_reader, names_reader, put_options
 from nerve.spec.models import InputSpec, LimitsSpec
 from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm, read_forms
 from nerve.text.sexpr.forms import MAX_SEXPR_DEPTH, map_key_text
@@ -78,15 +81,12 @@ def compile_roles(program: LispProgram, form: ListForm, data: LocatedMap) -> Non
         if name in program.roles:
             program.add(item, f"The role '{name}' is duplicated", "Rename one.")
         program.roles[name] = Role(None, name, None)
-        options = program.split_form(item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0).options
+        _, options = program.split_form(item, (*ROLE_OPTIONS, *PROMPT_OPTIONS), most=0)
         role_options = {
             key: program.require_name(options[key], f"the {key}") for key in ROLE_OPTIONS if key in options
         }
         more = LocatedMap()
-        for key, read in PROMPT_OPTIONS.items():
-            if key in options:
-                value = read(program, options[key], Env(ChainMap(), None))
-                more.set_at(key.replace("-", "_"), value, options[key].position)
+        put_options(program, more, options, PROMPT_OPTIONS, Env(ChainMap(), None))
         program.roles[name] = Role(
             role_options.get("agent-kind"),
             role_options.get("handle-ref", name),
@@ -103,7 +103,7 @@ def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> No
         declared = LocatedMap((), item.position)
         program.inputs.set_at(name, declared, item.position)
         program.inputs.key_positions[name] = item.items[0].position
-        for key, value in program.split_form(item, INPUT_OPTIONS, most=0).options.items():
+        for key, value in program.split_form(item, INPUT_OPTIONS, most=0)[1].items():
             option_value = (
                 value.name if key == "type" and isinstance(value, Symbol) else literal_value(program, value)
             )
@@ -113,7 +113,7 @@ def compile_inputs(program: LispProgram, form: ListForm, data: LocatedMap) -> No
 
 def compile_limits(program: LispProgram, form: ListForm, data: LocatedMap) -> None:
     limit_map = LocatedMap((), form.position)
-    for key, value in program.split_form(form, LIMIT_OPTIONS, most=0).options.items():
+    for key, value in program.split_form(form, LIMIT_OPTIONS, most=0)[1].items():
         limit_map.set_at(LIMIT_OPTIONS[key], literal_value(program, value), value.position)
     data.set_at("limits", limit_map, form.position)
 
@@ -142,46 +142,22 @@ def compile_helper(program: LispProgram, form: ListForm) -> None:
     program.helpers[name] = Helper(len(names), text)
 
 
-def explicit_tags(forms: list[ListForm]) -> set[str]:
-    """Return every tag that a send-prompt sets with `:tag`."""
-    tag_names: set[str] = set()
-    rest: list[Form] = list(forms)
-    while rest:
-        form = rest.pop()
-        if not isinstance(form, ListForm):
-            continue
-        rest.extend(form.items)
-        if form.head == "send-prompt":
-            tag_names.update(prompt_tags(form))
-    return tag_names
-
-
-def explicit_ids(forms: Sequence[Form]) -> set[str]:
-    """Return every id in the map of a node."""
-    ids: set[str] = set()
+def collect_explicit_names(program: LispProgram, forms: Sequence[Form]) -> None:
+    """Record every tag that a send-prompt sets with `:tag`, and every id in the map of a node."""
     rest = list(forms)
     while rest:
         form = rest.pop()
         if isinstance(form, ListForm | VectorForm):
             rest.extend(form.items)
+            if isinstance(form, ListForm) and form.head == "send-prompt":
+                for key, value in pairwise(form.items):
+                    if isinstance(key, Keyword) and key.name == "tag" and isinstance(value, Symbol | String):
+                        program.tags.add(value.name if isinstance(value, Symbol) else value.value)
         elif isinstance(form, MapForm):
-            rest.extend(value for _, value in form.items)
-            ids |= {
-                value.value
-                for key, value in form.items
-                if map_key_text(key) == "id" and isinstance(value, String)
-            }
-    return ids
-
-
-def prompt_tags(form: ListForm) -> list[str]:
-    following = zip(form.items, form.items[1:], strict=False)
-    tag_forms = (value for key, value in following if isinstance(key, Keyword) and key.name == "tag")
-    return [
-        value.name if isinstance(value, Symbol) else value.value
-        for value in tag_forms
-        if isinstance(value, Symbol | String)
-    ]
+            for key, value in form.items:
+                rest.append(value)
+                if map_key_text(key) == "id" and isinstance(value, String):
+                    program.used_ids.add(value.value)
 
 
 SECTIONS: Final = {
@@ -209,26 +185,19 @@ def compile_workflow(program: LispProgram, form: ListForm, helpers: Sequence[Lis
         form.items[1].position,
     )
     forms = group_sections(program, form)
-    for section in SECTIONS:
-        compile_section(program, forms[section], data)
+    for section, compile_section in SECTIONS.items():
+        for item in forms[section][1:]:
+            program.add(item, f"({item.head} …) is duplicated", "Merge them into one.")
+        for item in forms[section][:1]:
+            with suppress(FormRejected):
+                compile_section(program, item, data)
     for item in [*helpers, *forms["defn"]]:
-        try:
+        with suppress(FormRejected):
             compile_helper(program, item)
-        except FormRejected:
-            continue
     data.set_at("body", compile_machine(program, form, forms["state"]), form.position)
-    # Reject a workflow that is nested too deeply for the full form.
-    rest: list[tuple[Any, int]] = [(data, 1)]
-    while rest:
-        value, depth = rest.pop()
-        if depth > MAX_SEXPR_DEPTH:
-            program.fail(
-                form, f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels", "Use states instead."
-            )
-        if isinstance(value, LocatedMap):
-            rest.extend((item, depth + 1) for item in value.values() if isinstance(item, dict | list))
-        else:
-            rest.extend((item, depth + 1) for item in value if isinstance(item, dict | list))
+    if is_too_deep(data, MAX_SEXPR_DEPTH):  # for the full form
+        message = f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels"
+        program.fail(form, message, "Use states instead.")
     return data
 
 
@@ -249,23 +218,12 @@ def group_sections(program: LispProgram, form: ListForm) -> dict[str, list[ListF
     return forms_by_head
 
 
-def compile_section(program: LispProgram, forms: Sequence[ListForm], data: LocatedMap) -> None:
-    for item in forms[1:]:
-        program.add(item, f"({item.head} …) is duplicated", "Merge them into one.")
-    for item in forms[:1]:
-        try:
-            SECTIONS[item.head](program, item, data)
-        except FormRejected:
-            continue
-
-
 def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListForm]) -> LocatedMap:
     """Compile the machine; a state is followed by the next in the text, unless a goto leaves it."""
     if not forms and not program.problems:
         program.add(form, "A workflow must have at least one state", "Add (state NAME BODY …).")
     state_forms = named_states(program, forms)
-    program.tags = explicit_tags([item for _, item in state_forms])
-    program.used_ids = explicit_ids([item for _, item in state_forms])
+    collect_explicit_names(program, [item for _, item in state_forms])
     states = LocatedList((), form.position)
     for number, (name, item) in enumerate(state_forms):
         following = state_forms[number + 1][0] if number + 1 < len(state_forms) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import count
 from typing import Any
 
 from nerve.core.suggest import did_you_mean_hint
@@ -222,22 +223,19 @@ class YamlForms(Diagnostics):
         self.check_keys(item, STEP_KEYS, KEY_HINTS)
         name = self.read_prompt_name(item, "step") if "step" in item or "prompt" not in item else None
         if name is not None:
-            prompt_node.set_from("id", self.unique_step_id(step_slug(name)), item, "step")
+            slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
+            id = first = slug if slug[:1].isalpha() else f"step-{slug}".rstrip("-")
+            numbers = count(2)
+            while id in self.used_ids:
+                id = f"{first}-{next(numbers)}"
+            self.used_ids.add(id)
+            prompt_node.set_from("id", id, item, "step")
             prompt_node.set_from("file", name, item, "step")
         prompt_node.copy_from(item, "id", *AGENT_KEYS)
         self.put_thread(item, prompt_node)
         self.put_policies(item, prompt_node)
         self.put_on_error(item, prompt_node, self.read_step)
         return prompt_node
-
-    def unique_step_id(self, name: str) -> str:
-        """Return the name, with a number appended if it is already used."""
-        candidate, number = name, 1
-        while candidate in self.used_ids:
-            number += 1
-            candidate = f"{name}-{number}"
-        self.used_ids.add(candidate)
-        return candidate
 
     def read_prompt_name(self, item: LocatedMap, key: str) -> str | None:
         """Return the name of a prompt file; report a name that is not a plain file name."""
@@ -296,20 +294,15 @@ class YamlForms(Diagnostics):
         return node_map
 
     def read_prompt_action(self, item: LocatedMap, node_map: LocatedMap, key: str) -> None:
+        """Read a prompt or its file. Nodes may run in parallel, so each has its own conversation."""
         node_map["kind"] = "prompt"
-        text = self.require_text(item, key, "Write the prompt, or 'command: name' for a file.")
-        if text is not None:
-            node_map.set_from("text", text, item, key)
-        self.put_agent_options(item, node_map)
-
-    def read_command_action(self, item: LocatedMap, node_map: LocatedMap, key: str) -> None:
-        node_map["kind"] = "prompt"
-        if (name := self.read_prompt_name(item, key)) is not None:
-            node_map.set_from("file", name, item, key)
-        self.put_agent_options(item, node_map)
-
-    def put_agent_options(self, item: LocatedMap, node_map: LocatedMap) -> None:
-        """Set the agent options. Nodes may run in parallel, so each has its own conversation by default."""
+        if key == "command":
+            target, value = "file", self.read_prompt_name(item, key)
+        else:
+            fix = "Write the prompt, or 'command: name' for a file."
+            target, value = "text", self.require_text(item, key, fix)
+        if value is not None:
+            node_map.set_from(target, value, item, key)
         node_map.copy_from(item, *AGENT_KEYS)
         context = item.get("context", "fresh")
         if context not in ("fresh", "shared"):
@@ -398,12 +391,6 @@ def explain_outside_path(name: str) -> str:
     return ""
 
 
-def step_slug(name: str) -> str:
-    """Return a name as an id: letters, digits, '_' and '-', starting with a letter."""
-    result = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")
-    return result if result[:1].isalpha() else f"step-{result}".rstrip("-")
-
-
 def present_forms(source: LocatedMap) -> list[str]:
     return [form for form in FORMS if form in source]
 
@@ -422,7 +409,7 @@ def node_keys(actions: list[str]) -> list[str]:
 ActionReader = Callable[[YamlForms, LocatedMap, LocatedMap, str], None]
 ACTIONS: dict[str, tuple[ActionReader, tuple[str, ...]]] = {
     "prompt": (YamlForms.read_prompt_action, ("context", *AGENT_KEYS)),
-    "command": (YamlForms.read_command_action, ("context", *AGENT_KEYS)),
+    "command": (YamlForms.read_prompt_action, ("context", *AGENT_KEYS)),
     "bash": (YamlForms.read_bash_action, BASH_KEYS),
     "gate": (YamlForms.read_gate_action, ()),
     "approval": (YamlForms.read_approval_action, ("on_reject",)),

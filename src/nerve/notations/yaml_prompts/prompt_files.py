@@ -89,7 +89,12 @@ class PromptLoader:
     def find(self, name: str, position: Position) -> PromptFile | None:
         """Return the prompt, or None after adding a problem."""
         try:
-            prompt = self.load(name)
+            stored = self.stored_texts.get(name)
+            prompt = (
+                find_prompt(self.folder, name, self.project)
+                if stored is None
+                else PromptFile(name, Path(f"{name}.md"), stored)
+            )
         except FileRefused as error:
             self.add_problem(position, f"Step prompt not found: {name[:200]}.md: {error}")
         except OSError as error:
@@ -100,14 +105,12 @@ class PromptLoader:
         else:
             if prompt is None:
                 self.add_problem(position, *self.not_found_problem(name))
-            elif self.is_valid(prompt):
+                return None
+            problems = list(prompt_problems(prompt, self.inputs, self.ids))
+            self.problems.extend(problems)
+            if not any(problem.severity == "error" for problem in problems):
                 return prompt
         return None
-
-    def load(self, name: str) -> PromptFile | None:
-        if (text := self.stored_texts.get(name)) is not None:
-            return PromptFile(name, Path(f"{name}.md"), text)
-        return find_prompt(self.folder, name, self.project)
 
     def not_found_problem(self, name: str) -> tuple[str, str]:
         """Return the message about a missing prompt, and the fix."""
@@ -120,14 +123,9 @@ class PromptLoader:
     def add_problem(self, position: Position, message: str, fix: str = "") -> None:
         self.problems.append(Problem(self.document.file, position, message, fix))
 
-    def is_valid(self, prompt: PromptFile) -> bool:
-        """Whether a prompt is a valid template; problems are reported with positions in the prompt file."""
-        problems = list(prompt_problems(prompt, self.inputs, self.ids))
-        self.problems.extend(problems)
-        return not any(problem.severity == "error" for problem in problems)
-
 
 def prompt_problems(prompt: PromptFile, inputs: Iterable[str], ids: Iterable[str]) -> Iterator[Problem]:
+    """Yield the problems of a prompt as a template, with positions in the prompt file."""
     file = str(prompt.path)
     if not prompt.text.strip():
         yield Problem(file, Position(), "The prompt is empty", "Write what the agent should do.")

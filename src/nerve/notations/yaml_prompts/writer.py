@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -63,10 +64,8 @@ def key_node(key: object) -> yaml.Node:
 
 def format_atom(value: Any) -> str:
     match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
+        case None | bool():
+            return json.dumps(value)
         case int() if abs(value) <= MAX_INTEGER:
             return str(value)
         case float() if math.isfinite(value):
