@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import field
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.core.nodes.base import Node
@@ -20,7 +20,7 @@ from nerve.spec.builder import (
     kind_of_spec,
 )
 from nerve.spec.checks.names import DEFAULT_PROVIDER
-from nerve.spec.dataspace_nodes import prepare_assert, prepare_retract
+from nerve.spec.dataspace_nodes import asserted_fact, retracted_pattern
 from nerve.spec.defined_workflow import DefinedWorkflow
 from nerve.spec.inline_nodes import ComputeNode, PreparedCall, ScopedStep
 from nerve.spec.prompt_nodes import answer_recorder, render_prompt
@@ -111,16 +111,13 @@ class DryRunStep(ScopedStep):
 class DryRunBuilder(NodeBuilder):
     """Builds a workflow for a dry run."""
 
-    kinds: ClassVar = dict(NodeBuilder.kinds)
-
     @property
     def dry_run(self) -> DryRun:
         return cast("DryRunSession", self.names).dry_run
 
     def step(self, spec: models.NodeBase) -> ScopedStep:
-        kind = kind_of_spec(spec)
-        name = spec.id or kind
-        return DryRunStep(self.dry_run, name, self.scope, self.kinds[kind](self, spec, name), spec)
+        name = spec.id or kind_of_spec(spec)
+        return DryRunStep(self.dry_run, name, self.scope, self.preparer(spec, name), spec)
 
     # -- values --------------------------------------------------------------------------------
 
@@ -180,19 +177,13 @@ class DryRunBuilder(NodeBuilder):
         return make
 
     def assertion(self, spec: models.AssertSpec, name: str) -> EntryFactory:
-        def fact(sight: ScopeView) -> Any:
-            return prepare_assert(spec, name, sight, self.names).input
-
         return lambda sight: PreparedCall(
-            PassThroughNode(name), self.evaluate(name, lambda: fact(sight), None)
+            PassThroughNode(name), self.evaluate(name, lambda: asserted_fact(spec, sight), None)
         )
 
     def retraction(self, spec: models.RetractSpec, name: str) -> EntryFactory:
-        def fact(sight: ScopeView) -> Any:
-            return prepare_retract(spec, name, sight, self.names).input
-
         return lambda sight: PreparedCall(
-            PassThroughNode(name), self.evaluate(name, lambda: fact(sight), None)
+            PassThroughNode(name), self.evaluate(name, lambda: retracted_pattern(spec, sight), None)
         )
 
     # -- control -------------------------------------------------------------------------------
@@ -232,14 +223,3 @@ class DryRunBuilder(NodeBuilder):
             return next_state
 
         return following_once
-
-
-DRY_RUN_KINDS: Iterable[tuple[str, Any]] = (
-    ("prompt", DryRunBuilder.prompt),
-    ("bash", DryRunBuilder.bash),
-    ("wait", DryRunBuilder.wait),
-    ("assert", DryRunBuilder.assertion),
-    ("retract", DryRunBuilder.retraction),
-    ("machine", DryRunBuilder.machine),
-)
-DryRunBuilder.kinds = {**NodeBuilder.kinds, **dict(DRY_RUN_KINDS)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from nerve.dataspace.canonical_json import Json, encode_canonical
 from nerve.dataspace.errors import NotAPattern
@@ -17,25 +16,22 @@ NO_LITERAL = object()
 """The literal value of a matcher that matches several values."""
 
 
-class Matcher(Protocol):
+class Matcher:
+    """Matches any value."""
+
+    __slots__ = ()
+
     def matches(self, value: Json, captures: dict[str, Json]) -> bool:
         """Whether the value matches; adds captures to `captures`."""
-
-    def literal_value(self) -> Json:
-        """Return the only value that matches, or NO_LITERAL."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnyMatcher:
-    def matches(self, value: Json, captures: dict[str, Json]) -> bool:
         return True
 
     def literal_value(self) -> Json:
+        """Return the only value that matches, or NO_LITERAL."""
         return NO_LITERAL
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureMatcher:
+class CaptureMatcher(Matcher):
     name: str
 
     def matches(self, value: Json, captures: dict[str, Json]) -> bool:
@@ -44,12 +40,9 @@ class CaptureMatcher:
         captures[self.name] = value
         return True
 
-    def literal_value(self) -> Json:
-        return NO_LITERAL
-
 
 @dataclass(frozen=True, slots=True)
-class ScalarMatcher:
+class ScalarMatcher(Matcher):
     value: Json
 
     def matches(self, value: Json, captures: dict[str, Json]) -> bool:
@@ -61,7 +54,7 @@ class ScalarMatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class ListMatcher:
+class ListMatcher(Matcher):
     """Matches a list; an open one may have more items."""
 
     matchers: tuple[Matcher, ...]
@@ -82,7 +75,7 @@ class ListMatcher:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectMatcher:
+class ObjectMatcher(Matcher):
     """Matches an object; an open one may have other keys."""
 
     matchers: Mapping[str, Matcher]
@@ -104,7 +97,7 @@ def compile_matcher(pattern: Json) -> Matcher:
     """Return the matcher of a JSON value in a pattern."""
     if isinstance(pattern, str):
         if pattern == ANY:
-            return AnyMatcher()
+            return Matcher()
         if pattern == MORE:
             raise NotAPattern(
                 '"..." is only allowed as the last field or item; for the literal string write "\\..."'

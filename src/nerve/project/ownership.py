@@ -88,9 +88,10 @@ def signature_of(*parts: object) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=KEY_BYTES).digest()
 
 
-def is_signed(signature: bytes, *parts: object) -> bool:
+def is_signed(signature: str, *parts: object) -> bool:
+    """Return whether a hexadecimal signature is that of some values."""
     try:
-        return compare_digest(signature, signature_of(*parts))
+        return compare_digest(bytes.fromhex(signature), signature_of(*parts))
     except (OSError, ValueError):
         return False
 
@@ -181,32 +182,28 @@ def _logs_of(store: Path) -> list[Path]:
 
 
 def _is_own_file(file: Path) -> bool:
-    """Return whether this user signed the file; a missing or empty file counts, too."""
+    """Return whether this user signed the file; a missing or empty file counts, too.
+
+    The rollback journal of a store that was empty counts as an empty file.
+    """
     try:
         with _open_file(file) as descriptor:
-            identity = _descriptor_identity(descriptor)
-            if _is_empty_file(file, descriptor):
-                return True
+            identity, status = _descriptor_identity(descriptor), os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                is_empty = status.st_size == 0
+                if file.name.endswith("-journal"):
+                    is_empty = not any(os.pread(descriptor, 20, 0)[16:])  # the store had no pages
+                if is_empty:
+                    return True
     except FileNotFoundError:
         return True
     except OSError:
         return False
     try:
-        signature = bytes.fromhex(read_private_file(signature_file(file)).strip())
+        signature = read_private_file(signature_file(file)).strip()
     except (OSError, ValueError):
         return False
     return is_signed(signature, "store", file, identity)
-
-
-def _is_empty_file(file: Path, descriptor: int) -> bool:
-    """Return whether a file is empty, or is the rollback journal of a store that was empty."""
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        return False
-    if not file.name.endswith("-journal"):
-        return status.st_size == 0
-    pages_before = os.pread(descriptor, 20, 0)[16:]
-    return not any(pages_before)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -248,12 +245,8 @@ def sign_server(path: Path, about: dict[str, object]) -> dict[str, object]:
 
 def is_own_server(path: Path, about: dict[str, object]) -> bool:
     """Return whether a server of this user wrote the content of a server file."""
-    try:
-        signature = bytes.fromhex(str(about.get("signature", "")))
-    except ValueError:
-        return False
     unsigned = {name: value for name, value in about.items() if name != "signature"}
-    return is_signed(signature, "server", path.absolute(), json.dumps(unsigned))
+    return is_signed(str(about.get("signature", "")), "server", path.absolute(), json.dumps(unsigned))
 
 
 # -- directories -------------------------------------------------------------------------------

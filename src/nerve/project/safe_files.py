@@ -40,21 +40,22 @@ def read_named_file(
 
 def read_file_inside(root: Path, path: Path, limit: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file that is inside `root` after resolving symbolic links."""
-    with os.fdopen(open_file_inside(root, path), "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise file_too_large_error(path, limit)
-    return decode_utf8(data, str(path))
+    return _read_text(open_file_inside(root, path), path, limit)
 
 
 def read_user_file(path: Path, limit: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file that the user named."""
-    with os.fdopen(
-        _require_regular_file(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), path), "rb"
-    ) as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return _read_text(_require_regular_file(descriptor, path), path, limit)
+
+
+def _read_text(descriptor: int, path: Path, limit: int) -> str:
+    with os.fdopen(descriptor, "rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise file_too_large_error(path, limit)
+        fix = "Split it, or move long texts to separate files."
+        message = f"The file has more than {limit // 1024} KiB"
+        raise InvalidDefinition([Problem(str(path), Position(), message, fix)])
     return decode_utf8(data, str(path))
 
 
@@ -93,31 +94,25 @@ def _require_regular_file(descriptor: int, path: Path) -> int:
     raise FileRefused(f"{str(path)!r} may not be opened: it is not a regular file")
 
 
-def file_too_large_error(path: Path, limit: int) -> InvalidDefinition:
-    fix = "Split it, or move long texts to separate files."
-    return InvalidDefinition(
-        [Problem(str(path), Position(), f"The file has more than {limit // 1024} KiB", fix)]
-    )
-
-
 def decode_utf8(data: bytes, file: str) -> str:
     """Decode UTF-8; raises `InvalidDefinition` with the position of an invalid byte."""
-    fix = "Save the file as UTF-8, without a byte order mark."
+    position = Position()
     if data.startswith(BYTE_ORDER_MARKS):
-        raise InvalidDefinition(
-            [Problem(file, Position(), "This is not UTF-8 text (it looks like UTF-16)", fix)]
-        )
-    if data.startswith(b"\xef\xbb\xbf"):
-        raise InvalidDefinition([Problem(file, Position(), "The file starts with a byte order mark", fix)])
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode(errors="replace")
-        position = Position().at_offset(before, len(before))
-        message = f"This is not UTF-8 text: the byte 0x{data[error.start]:02x}"
-        raise InvalidDefinition([Problem(file, position, message, fix)]) from None
-    if (at := text.find("\0")) >= 0:
-        guess = " (it looks like UTF-16)" if at < 4 else ""
-        position = Position().at_offset(text, at)
-        raise InvalidDefinition([Problem(file, position, f"The text contains a null character{guess}", fix)])
-    return text
+        message = "This is not UTF-8 text (it looks like UTF-16)"
+    elif data.startswith(b"\xef\xbb\xbf"):
+        message = "The file starts with a byte order mark"
+    else:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            before = data[: error.start].decode(errors="replace")
+            position = position.at_offset(before, len(before))
+            message = f"This is not UTF-8 text: the byte 0x{data[error.start]:02x}"
+        else:
+            if (at := text.find("\0")) < 0:
+                return text
+            position = position.at_offset(text, at)
+            guess = " (it looks like UTF-16)" if at < 4 else ""
+            message = f"The text contains a null character{guess}"
+    fix = "Save the file as UTF-8, without a byte order mark."
+    raise InvalidDefinition([Problem(file, position, message, fix)])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from nerve.core.nodes.base import ControlNode, Node, NodeRegistry
 from nerve.core.nodes.bash import BashNode
@@ -20,13 +20,14 @@ from nerve.core.nodes.control.parallel_node import ParallelNode
 from nerve.core.nodes.control.reduce_node import ReduceNode
 from nerve.core.nodes.control.switch_node import SwitchNode
 from nerve.core.nodes.control.while_node import WhileNode, WhileState
+from nerve.core.nodes.fact_nodes import AssertNode, RetractNode
 from nerve.core.nodes.graph import Graph
 from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result, is_rejected
 from nerve.core.safe_path import resolve_inside
 from nerve.spec import models
 from nerve.spec.conversation_scopes import ConversationScopes
-from nerve.spec.dataspace_nodes import prepare_assert, prepare_retract, prepare_wait
+from nerve.spec.dataspace_nodes import asserted_fact, prepare_wait, retracted_pattern
 from nerve.spec.expectations import WithExpectations
 from nerve.spec.inline_nodes import (
     ComputeNode,
@@ -56,8 +57,9 @@ from nerve.spec.walk import filled_variables
 ControlNodeT = TypeVar("ControlNodeT", bound=ControlNode)
 Value = TypeVar("Value")
 
-NodeMaker = Callable[["NodeBuilder", Any, str], Callable[[ScopeView], PreparedCall]]
-
+PrepareCall = Callable[[ScopeView], PreparedCall]
+METHOD_NAMES = {"while": "while_", "assert": "assertion", "retract": "retraction"}
+"""The methods that build kinds whose names are words of Python; the others have the name of their kind."""
 DRY_RUN_TIMES: int | None = 1
 """The number of iterations of a loop whose number a dry run cannot compute."""
 NO_SESSION_NAMES = cast("NodeRegistry", None)
@@ -65,10 +67,7 @@ NO_SESSION_NAMES = cast("NodeRegistry", None)
 
 
 class NodeBuilder:
-    """Builds the nodes of one run."""
-
-    kinds: ClassVar[Mapping[str, NodeMaker]] = {}
-    """The method that builds each kind of node; a subclass may override some."""
+    """Builds the nodes of one run, one method for each kind of node."""
 
     def __init__(self, scope: Scope, names: NodeRegistry) -> None:
         self.scope, self.names = scope, names
@@ -80,46 +79,30 @@ class NodeBuilder:
         """Return the node of a spec as a step, with its condition, checks and policy."""
         kind = kind_of_spec(spec)
         name = spec.id or getattr(spec, "role", None) or kind
-        make = self.kinds[kind](self, spec, name)
+        make, policy = self.preparer(spec, name), self._policy(spec, kind)
         schema = getattr(spec, "output_schema", None)
-        if spec.expect or schema is not None:
-            make = self._with_expectations(spec, name, make, schema)
-        policy = self._policy(spec, kind)
-        if policy.timeout is not None:
-            make = self._with_timeout(make)
-        return ScopedStep(name, self.scope, make, when=spec.when, policy=policy, result_id=spec.id)
 
-    def _with_expectations(
-        self,
-        spec: models.NodeBase,
-        name: str,
-        make: Callable[[ScopeView], PreparedCall],
-        schema: dict[str, Any] | None,
-    ) -> Callable[[ScopeView], PreparedCall]:
         def prepare(view: ScopeView) -> PreparedCall:
             prepared = make(view)
+            # An agent gets the schema with its request and repairs its own answer.
             is_agent_request = getattr(prepared.node, "takes_request", False) or getattr(
                 spec, "detach", False
             )
-            required_schema = (
-                None if is_agent_request else schema
-            )  # an agent gets the schema with its request and repairs its own answer
-            if not spec.expect and required_schema is None:
-                return prepared
-            return PreparedCall(
-                WithExpectations(name, prepared, spec.expect, view, required_schema), view["given"]
-            )
-
-        return prepare
-
-    def _with_timeout(self, make: Callable[[ScopeView], PreparedCall]) -> Callable[[ScopeView], PreparedCall]:
-        def prepare(view: ScopeView) -> PreparedCall:
-            prepared = make(view)
-            if getattr(prepared.node, "inline", False):
+            required_schema = None if is_agent_request else schema
+            if spec.expect or required_schema is not None:
+                checked = WithExpectations(name, prepared, spec.expect, view, required_schema)
+                prepared = PreparedCall(checked, view["given"])
+            if policy.timeout is not None and getattr(prepared.node, "inline", False):
                 prepared.node = WithTimeout(prepared.node, self.scope)
             return prepared
 
-        return prepare
+        return ScopedStep(name, self.scope, prepare, when=spec.when, policy=policy, result_id=spec.id)
+
+    def preparer(self, spec: models.NodeBase, name: str) -> PrepareCall:
+        """Return the function that prepares the call of a node from the values of its scope."""
+        kind = kind_of_spec(spec)
+        build: Callable[[models.NodeBase, str], PrepareCall] = getattr(self, METHOD_NAMES.get(kind, kind))
+        return build(spec, name)
 
     def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
         """Return the policy of a node; gates and waits handle their timeout themselves."""
@@ -164,7 +147,10 @@ class NodeBuilder:
 
     def evaluate_items(self, over: str, name: str, view: ScopeView) -> list[dict[str, Any]]:
         """Return the items of a list with their positions."""
-        return [{"index": n, "item": item} for n, item in enumerate(evaluate_list(over, view))]
+        value = evaluate_expression(over, view)
+        if not isinstance(value, list):
+            raise ValueError(f"'{over}' must be a list, got {type(value).__name__}")
+        return [{"index": n, "item": item} for n, item in enumerate(value)]
 
     def select_case(self, spec: models.SwitchSpec, name: str, view: ScopeView) -> str:
         """Return the key of the case that a switch selects."""
@@ -172,7 +158,7 @@ class NodeBuilder:
 
     # -- leaves and waits ----------------------------------------------------------------------
 
-    def call(self, spec: models.CallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def call(self, spec: models.CallSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             node = self.find_target(spec.target)
             if spec.output_schema is not None and getattr(node, "takes_request", False):
@@ -183,7 +169,7 @@ class NodeBuilder:
 
         return make
 
-    def workflow(self, spec: models.WorkflowCallSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def workflow(self, spec: models.WorkflowCallSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             workflow = self.find_target(spec.workflow, is_workflow=True)
             input_value = self.evaluate(name, lambda: fill_templates(spec.input, view), None)
@@ -192,10 +178,10 @@ class NodeBuilder:
 
         return make
 
-    def prompt(self, spec: models.PromptSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def prompt(self, spec: models.PromptSpec, name: str) -> PrepareCall:
         return lambda view: prepare_prompt(spec, name, view, self.names)
 
-    def bash(self, spec: models.BashSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def bash(self, spec: models.BashSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             command, values = render_command(spec.command, view, filled_variables(spec))
             env = {key: render_text(value, view) for key, value in spec.env.items()}
@@ -206,7 +192,7 @@ class NodeBuilder:
 
         return make
 
-    def gate(self, spec: models.GateSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def gate(self, spec: models.GateSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             answer = self.choose_gate_answer(spec, name)
             gate = GateNode(
@@ -224,17 +210,17 @@ class NodeBuilder:
 
         return make
 
-    def wait(self, spec: models.WaitSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def wait(self, spec: models.WaitSpec, name: str) -> PrepareCall:
         return lambda view: prepare_wait(spec, name, view)
 
     # -- computed values ------------------------------------------------------------------------
 
-    def transform(self, spec: models.TransformSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def transform(self, spec: models.TransformSpec, name: str) -> PrepareCall:
         return lambda view: PreparedCall(
             ComputeNode(name, lambda _: evaluate_expression(spec.expression, view))
         )
 
-    def emit(self, spec: models.EmitSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def emit(self, spec: models.EmitSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             data = fill_templates(spec.data, view)
 
@@ -246,20 +232,20 @@ class NodeBuilder:
 
         return make
 
-    def goto(self, spec: models.GotoSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def goto(self, spec: models.GotoSpec, name: str) -> PrepareCall:
         def request_goto(view: ScopeView) -> Any:
             self.scope.goto(spec.state)
             return view["given"]
 
         return lambda view: PreparedCall(ComputeNode(name, lambda _: request_goto(view)))
 
-    def assertion(self, spec: models.AssertSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
-        return lambda view: prepare_assert(spec, name, view, self.names)
+    def assertion(self, spec: models.AssertSpec, name: str) -> PrepareCall:
+        return lambda view: PreparedCall(AssertNode(name), asserted_fact(spec, view))
 
-    def retraction(self, spec: models.RetractSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
-        return lambda view: prepare_retract(spec, name, view, self.names)
+    def retraction(self, spec: models.RetractSpec, name: str) -> PrepareCall:
+        return lambda view: PreparedCall(RetractNode(name), retracted_pattern(spec, view))
 
-    def reduce(self, spec: models.ReduceSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def reduce(self, spec: models.ReduceSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             items = self.evaluate_items(spec.over, name, view)
 
@@ -273,12 +259,12 @@ class NodeBuilder:
 
     # -- control -------------------------------------------------------------------------------
 
-    def sequence(self, spec: models.SequenceSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def sequence(self, spec: models.SequenceSpec, name: str) -> PrepareCall:
         asides = frozenset(n for n, step in enumerate(spec.steps) if is_aside_test(step))
         node = SequenceNode(name, self.scope, map(self.step, spec.steps), asides)
         return lambda view: PreparedCall(node, view["given"])
 
-    def graph(self, spec: models.GraphSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def graph(self, spec: models.GraphSpec, name: str) -> PrepareCall:
         node, conversation_scopes = Graph(name, NO_SESSION_NAMES), ConversationScopes(self.scope)
         for part in spec.steps:
             scope = conversation_scopes.scope_for(part.id or kind_of_spec(part), part.depends_on)
@@ -296,7 +282,7 @@ class NodeBuilder:
         scope = self.scope.for_iteration()
         return Iteration(name, scope, self.with_scope(scope).step(body))
 
-    def while_(self, spec: models.WhileSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def while_(self, spec: models.WhileSpec, name: str) -> PrepareCall:
         body = self.iteration(spec.body, name)
 
         def should_continue(state: WhileState) -> bool:
@@ -314,7 +300,7 @@ class NodeBuilder:
 
         return make
 
-    def loop(self, spec: models.LoopSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def loop(self, spec: models.LoopSpec, name: str) -> PrepareCall:
         body = self.iteration(spec.body, name)
 
         def is_finished(state: LoopState) -> bool:
@@ -335,7 +321,7 @@ class NodeBuilder:
 
         return make
 
-    def branch(self, spec: models.BranchSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def branch(self, spec: models.BranchSpec, name: str) -> PrepareCall:
         then = self.step(spec.then)
         otherwise = self.step(spec.otherwise) if spec.otherwise else None
 
@@ -348,7 +334,7 @@ class NodeBuilder:
 
         return make
 
-    def switch(self, spec: models.SwitchSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def switch(self, spec: models.SwitchSpec, name: str) -> PrepareCall:
         cases = {key: self.step(case) for key, case in spec.cases.items()}
         default = self.step(spec.default) if spec.default else None
 
@@ -360,7 +346,7 @@ class NodeBuilder:
 
         return make
 
-    def map(self, spec: models.MapSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def map(self, spec: models.MapSpec, name: str) -> PrepareCall:
         body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body))
 
         def make(view: ScopeView) -> PreparedCall:
@@ -369,7 +355,7 @@ class NodeBuilder:
 
         return make
 
-    def parallel(self, spec: models.ParallelSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
+    def parallel(self, spec: models.ParallelSpec, name: str) -> PrepareCall:
         conversation_scopes = ConversationScopes(self.scope)
         branches = {
             name: self.with_scope(conversation_scopes.scope_for(name)).step(part)
@@ -389,12 +375,12 @@ class NodeBuilder:
 
         return make
 
-    def machine(self, spec: models.MachineSpec, name: str) -> Callable[[ScopeView], PreparedCall]:
-        transitions = MachineTransitions(spec, self.scope)
+    def machine(self, spec: models.MachineSpec, name: str) -> PrepareCall:
+        transitions = MachineTransitions(self.scope)
         states = {}
         for state in spec.states:
             body = StateBody(state.name, self.scope, self.step(state.body) if state.body else None)
-            states[state.name] = State(body, transitions.next_state_function(state))
+            states[state.name] = State(body, partial(transitions.next_state, state))
 
         def make(view: ScopeView) -> PreparedCall:
             node = MachineNode(name, NO_SESSION_NAMES, states, spec.start, max(1, spec.max_transitions))
@@ -402,31 +388,6 @@ class NodeBuilder:
             return PreparedCall(WithResult(mark_inline(node), transitions.outcome), view["given"])
 
         return make
-
-
-NodeBuilder.kinds = {
-    "call": NodeBuilder.call,
-    "prompt": NodeBuilder.prompt,
-    "bash": NodeBuilder.bash,
-    "gate": NodeBuilder.gate,
-    "wait": NodeBuilder.wait,
-    "graph": NodeBuilder.graph,
-    "sequence": NodeBuilder.sequence,
-    "while": NodeBuilder.while_,
-    "loop": NodeBuilder.loop,
-    "branch": NodeBuilder.branch,
-    "switch": NodeBuilder.switch,
-    "map": NodeBuilder.map,
-    "reduce": NodeBuilder.reduce,
-    "parallel": NodeBuilder.parallel,
-    "machine": NodeBuilder.machine,
-    "goto": NodeBuilder.goto,
-    "transform": NodeBuilder.transform,
-    "emit": NodeBuilder.emit,
-    "assert": NodeBuilder.assertion,
-    "retract": NodeBuilder.retraction,
-    "workflow": NodeBuilder.workflow,
-}
 
 
 def is_aside_test(spec: models.NodeBase) -> bool:
@@ -450,13 +411,6 @@ def command_directory(project: Path, directory: str, view: ScopeView) -> Path:
     A literal path may point anywhere; a path from a template must stay inside the project.
     """
     return resolve_inside(project, render_text(directory, view)) if "{{" in directory else project / directory
-
-
-def evaluate_list(over: str, view: ScopeView) -> list[Any]:
-    value = evaluate_expression(over, view)
-    if not isinstance(value, list):
-        raise ValueError(f"'{over}' must be a list, got {type(value).__name__}")
-    return value
 
 
 def evaluate_times(times: int | str | None, view: ScopeView) -> int | None:

@@ -34,15 +34,11 @@ def check_document(document: Document, known: names.KnownNames | None = None) ->
     spec, problems = validate_document(document)
     if spec is not None:
         spec_nodes = list(walk_spec(spec.body))
-        errors = [*check_structure(spec, spec_nodes), *flow.check_machines(spec_nodes, document.state_word)]
-        errors += (
-            [
-                *names.find_unknown_names(spec, spec_nodes, known),
-                *names.find_wrong_call_inputs(spec_nodes, known),
-            ]
-            if known
-            else ()
-        )
+        errors = [problem for check in STRUCTURE_CHECKS for problem in check(spec, spec_nodes)]
+        errors += flow.check_machines(spec_nodes, document.state_word)
+        if known:
+            errors += names.find_unknown_names(spec, spec_nodes, known)
+            errors += names.find_wrong_call_inputs(spec_nodes, known)
         problems = [document.problem(loc, message, fix) for loc, message, fix in errors]
         problems += expressions.check_embedded_texts(document, spec, spec_nodes)
         warnings = [
@@ -60,11 +56,6 @@ def check_document(document: Document, known: names.KnownNames | None = None) ->
                 for located_problem in located_problems
             ]
     return CheckedDocument(document, spec, sort_problems([*problems, *document.warnings]))
-
-
-def check_structure(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
-    for run_check in STRUCTURE_CHECKS:
-        yield from run_check(spec, spec_nodes)
 
 
 STRUCTURE_CHECKS: tuple[Callable[[models.WorkflowSpec, list[SpecNode]], Iterator[LocatedProblem]], ...] = (

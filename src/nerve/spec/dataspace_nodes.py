@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from nerve.core.nodes.base import Node, NodeRegistry
+from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.fact_nodes import AssertNode, RetractNode, require_dataspace
+from nerve.core.nodes.fact_nodes import require_dataspace
 from nerve.core.result import Result
 from nerve.core.runtime import SignalWait, TimerWait
 from nerve.dataspace import builtin_records, literal
@@ -17,25 +17,19 @@ from nerve.spec.scope import Scope, ScopeView
 from nerve.spec.template_values import evaluate_expression, fill_templates, render_text
 
 
-def prepare_assert(spec: models.AssertSpec, name: str, view: ScopeView, names: NodeRegistry) -> PreparedCall:
+def asserted_fact(spec: models.AssertSpec, view: ScopeView) -> Any:
     if spec.signal is None:
-        return PreparedCall(AssertNode(name), fill_templates(spec.fact, view))
+        return fill_templates(spec.fact, view)
     key = render_text(spec.key, view) if spec.key is not None else None
-    return PreparedCall(
-        AssertNode(name),
-        builtin_records.signal(
-            render_text(spec.signal, view), key, fill_templates(spec.value, view)
-        ).to_json(),
-    )
+    value = fill_templates(spec.value, view)
+    return builtin_records.signal(render_text(spec.signal, view), key, value).to_json()
 
 
-def prepare_retract(
-    spec: models.RetractSpec, name: str, view: ScopeView, names: NodeRegistry
-) -> PreparedCall:
-    fact_pattern = (
-        capture_signal_pattern(spec, view) if spec.signal is not None else fill_pattern(spec.fact, view)
-    )
-    return PreparedCall(RetractNode(name), fact_pattern)
+def retracted_pattern(spec: models.RetractSpec | models.ConditionSpec, view: ScopeView) -> Any:
+    """Return the pattern of a fact or a signal."""
+    if spec.signal is None:
+        return fill_pattern(spec.fact, view)
+    return capture_signal_pattern(spec, view)
 
 
 def capture_signal_pattern(spec: models.RetractSpec | models.ConditionSpec, view: ScopeView) -> list[Any]:
@@ -55,11 +49,8 @@ def condition_pattern(condition: models.ConditionSpec, view: ScopeView) -> list[
             condition.response + scope.item_path, scope.run_variables.id
         ).to_json()
         return [label, {**fields, "text": "?value"}]
-    return (
-        capture_signal_pattern(condition, view)
-        if condition.signal is not None
-        else fill_pattern(condition.fact, view)
-    )
+    pattern: list[Any] = retracted_pattern(condition, view)
+    return pattern
 
 
 def fill_pattern(value: Any, view: ScopeView) -> Any:
@@ -170,7 +161,14 @@ class FactWait(InlineNode):
         value = captured["value"] if captured.keys() == {"value"} else captured
         if self.spec.test:
             return remember_role_answer(Result.ok(True, {**fact_match, "value": value}), self.scope)
-        return remember_role_answer(fact_result(fact_match, value), self.scope)
+        is_response = fact_match["fact"][0] == "agent-response"
+        error = fact_match["fact"][-1].get("error") if is_response else None
+        result = (
+            Result.failed(str(error), "AgentFailed", value, fact_match)
+            if error
+            else Result.ok(value, fact_match)
+        )
+        return remember_role_answer(result, self.scope)
 
     def _mark_overdue(self) -> None:
         """Mark the prompts whose answers did not arrive in time."""
@@ -178,9 +176,3 @@ class FactWait(InlineNode):
             pending_prompt = self.scope.pending_prompts.get(f"{condition.response}{self.scope.item_path}")
             if condition.response is not None and pending_prompt is not None:
                 pending_prompt.is_overdue = True
-
-
-def fact_result(fact_match: dict[str, Any], value: Any) -> Result:
-    if error := fact_match["fact"][-1].get("error") if fact_match["fact"][0] == "agent-response" else None:
-        return Result.failed(str(error), "AgentFailed", value, fact_match)
-    return Result.ok(value, fact_match)

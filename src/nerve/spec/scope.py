@@ -170,14 +170,15 @@ class ScopeView(Mapping[str, Any]):
         return ScopeView(self.scope, {**self._local_values, **values})
 
 
-def steps_view(scope: Scope) -> LazyMapping:
-    """Return `steps`: the outcome of each step by id."""
-    return LazyMapping(lambda: list(scope.results), lambda id: step_view(scope.results[id]))
+def results_by(scope: Scope, view: Callable[[Result], Any]) -> LazyMapping:
+    """Return a view of the result of each step by id."""
+    return LazyMapping(lambda: list(scope.results), lambda id: view(scope.results[id]))
 
 
 def step_view(result: Result) -> dict[str, Any]:
+    """Return the outcome of a step, as `steps` shows it."""
     return {
-        "status": step_status(result),
+        "status": "skipped" if was_skipped(result) else "completed" if result.success else "failed",
         "success": is_step_success(result),
         "output": result.output,
         "error": visible_error(result),
@@ -203,19 +204,10 @@ def visible_error(result: Result) -> Any:
     )
 
 
-def step_status(result: Result) -> str:
-    if was_skipped(result):
-        return "skipped"
-    return "completed" if result.success else "failed"
-
-
-def results_view(scope: Scope) -> LazyMapping:
-    """Return `results`: the output of each step by id; for a failed step also its error."""
-    return LazyMapping(lambda: list(scope.results), lambda id: step_output(scope.results[id]))
-
-
 def step_output(result: Result) -> Any:
-    """Return the output of a step. A failure adds `error` to an object, or puts other output under `output`.
+    """Return the output of a step, as `results` shows it.
+
+    A failure adds `error` to an object, or puts other output under `output`.
 
     The output of a parallel is a list that already contains the failures.
     """
@@ -257,8 +249,8 @@ def roles_view(scope: Scope) -> LazyMapping:
 VISIBLE_NAMES: dict[str, Callable[[Scope], Any]] = {
     "input": lambda scope: scope.input,
     "inputs": lambda scope: scope.inputs,
-    "steps": steps_view,
-    "results": results_view,
+    "steps": lambda scope: results_by(scope, step_view),
+    "results": lambda scope: results_by(scope, step_output),
     "context": context_view,
     "roles": roles_view,
     "run": lambda scope: scope.run_variables.to_dict(),

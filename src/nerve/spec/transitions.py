@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nerve.core.result import Result, is_final_rejection, is_rejected
 from nerve.spec import models
 from nerve.spec.scope import Scope
@@ -13,14 +11,11 @@ from nerve.spec.template_values import is_condition_true
 class MachineTransitions:
     """The transitions of one machine in one run."""
 
-    def __init__(self, spec: models.MachineSpec, scope: Scope) -> None:
-        self._spec, self._scope = spec, scope
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
         self._remembered_failure: Result | None = None
 
-    def next_state_function(self, state: models.StateSpec) -> Callable[[Result], str | None]:
-        return lambda result: self._next_state(state, result)
-
-    def _next_state(self, state: models.StateSpec, result: Result) -> str | None:
+    def next_state(self, state: models.StateSpec, result: Result) -> str | None:
         scope = self._scope
         if scope.pending_goto.is_leaving:
             scope.pending_goto.is_leaving = False

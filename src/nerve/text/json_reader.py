@@ -177,9 +177,9 @@ class JsonReader(TextDiagnostics):
                 self.fail_at(at, "The string does not end", "Add a '\"'.")
             self.fail_at(error.pos, "Invalid escape in a JSON string", "Write a backslash as \\\\.")
         if not value.isascii() and SURROGATE_PATTERN.search(value):
-            self.add(self.position_at(at), *HALF_SURROGATE_PROBLEM)
+            self.add_at(at, *HALF_SURROGATE_PROBLEM)
         if "\0" in value:
-            self.add(self.position_at(at), "A NUL character in a string", "Remove it.")
+            self.add_at(at, "A NUL character in a string", "Remove it.")
         return value, after
 
     def read_number(self, at: int, depth: int) -> tuple[int | float | None, int]:
@@ -190,22 +190,16 @@ class JsonReader(TextDiagnostics):
         if self.text[after : after + 1].isalnum() or self.text[after : after + 1] in ("_", "."):
             self.fail_at(at, "Invalid number", "Write numbers like 12, -3.5 or 1e6.")
         if after - at > MAX_NUMBER_CHARS:
-            self.add(
-                self.position_at(at),
-                f"A number of more than {MAX_NUMBER_CHARS} characters",
-                "Write it shorter.",
-            )
+            self.add_at(at, f"A number of more than {MAX_NUMBER_CHARS} characters", "Write it shorter.")
             return None, after
         if match[1] is None and match[2] is None:
             integer = int(match[0])
             if abs(integer) > MAX_EXACT_INTEGER:
-                self.add(self.position_at(at), f"{integer} is beyond ±2^53", 'Write it as a string: "…".')
+                self.add_at(at, f"{integer} is beyond ±2^53", 'Write it as a string: "…".')
             return integer, after
         value = float(match[0])
         if value in (float("inf"), float("-inf")):
-            self.add(
-                self.position_at(at), f"{match[0]} is too large for a number", 'Write it as a string: "…".'
-            )
+            self.add_at(at, f"{match[0]} is too large for a number", 'Write it as a string: "…".')
         return value, after
 
     def read_word(self, at: int, depth: int) -> tuple[Any, int]:
@@ -215,7 +209,7 @@ class JsonReader(TextDiagnostics):
         if (word := match[0]) in LITERALS:
             return LITERALS[word], match.end()
         if word in NOT_FINITE:
-            self.add(self.position_at(at), f"{word} is not a number in JSON", "Use null.")
+            self.add_at(at, f"{word} is not a number in JSON", "Use null.")
             return None, match.end()
         literal = FOREIGN_LITERALS.get(word)
         fix = f"Write {literal}." if literal else "Put strings in double quotes."
@@ -226,6 +220,9 @@ class JsonReader(TextDiagnostics):
     def skip_space(self, at: int) -> int:
         """Return the offset of the first character after the whitespace."""
         return WHITESPACE_PATTERN.match(self.text, at).end()  # type: ignore[union-attr]
+
+    def add_at(self, at: int, message: str, fix: str) -> None:
+        self.add(self.position_at(at), message, fix)
 
     def fail_at(self, at: int, message: str, fix: str = "") -> NoReturn:
         self.fail(self.position_at(min(at, self.end)), message, fix)

@@ -141,10 +141,13 @@ class _YamlComposer(TextDiagnostics):
             except ValueError:
                 excerpt = event.value if len(event.value) <= 30 else event.value[:27] + "..."
                 fix = "Put quotes around it if it is a string."
-                self.add(self.start_of(event), f"The number {excerpt} cannot be represented exactly", fix)
+                self.add_at(event, f"The number {excerpt} cannot be represented exactly", fix)
                 return None
         if isinstance(event, yaml.SequenceStartEvent):
-            return self.compose_sequence(event, events, depth)
+            result = LocatedList((), self.start_of(event))
+            while not isinstance(item := next(events), yaml.SequenceEndEvent):
+                result.append_at(self.compose_value(item, events, depth + 1), self.content_position(item))
+            return result
         if isinstance(event, yaml.MappingStartEvent):
             return self.compose_mapping(event, events, depth)
         return None
@@ -157,34 +160,16 @@ class _YamlComposer(TextDiagnostics):
         if depth > MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
             self.fail(self.start_of(event), f"Nested deeper than {MAX_DEPTH} levels", "Split the workflow.")
         if isinstance(event, yaml.AliasEvent):
-            self.add(
-                self.start_of(event), f"The alias *{event.anchor} is not allowed", "Write the value out."
-            )
+            self.add_at(event, f"The alias *{event.anchor} is not allowed", "Write the value out.")
         elif isinstance(event, yaml.NodeEvent) and event.anchor is not None:
-            self.add(
-                self.start_of(event), f"The anchor &{event.anchor} is not allowed", "Write the value out."
-            )
+            self.add_at(event, f"The anchor &{event.anchor} is not allowed", "Write the value out.")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            self.add(
-                self.start_of(event),
-                f"The tag {tag} is not allowed",
-                "Remove it; put quotes around a string.",
-            )
-
-    def compose_sequence(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedList:
-        result = LocatedList((), self.start_of(start))
-        for event in events:
-            if isinstance(event, yaml.SequenceEndEvent):
-                break
-            result.append_at(self.compose_value(event, events, depth + 1), self.content_position(event))
-        return result
+            self.add_at(event, f"The tag {tag} is not allowed", "Remove it; put quotes around a string.")
 
     def compose_mapping(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> LocatedMap:
         result = LocatedMap((), self.start_of(start))
-        for event in events:
-            if isinstance(event, yaml.MappingEndEvent):
-                break
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self.compose_key(event, events, depth)
             following = next(events)
             value = self.compose_value(following, events, depth + 1)
@@ -192,9 +177,7 @@ class _YamlComposer(TextDiagnostics):
                 continue
             if key in result:
                 line = result.key_positions[key].line
-                self.add(
-                    self.start_of(event), f"The key '{key}' is duplicated (first on line {line})", "Keep one."
-                )
+                self.add_at(event, f"The key '{key}' is duplicated (first on line {line})", "Keep one.")
                 continue
             result.set_at(key, value, self.content_position(following)).key_positions[key] = self.start_of(
                 event
@@ -205,30 +188,25 @@ class _YamlComposer(TextDiagnostics):
         """Return a key as written: `on`, `1` and `true` are strings here."""
         if not isinstance(event, yaml.ScalarEvent):
             self.compose_value(event, events, depth + 1)
-            self.add(
-                self.start_of(event),
-                "A key must be a string",
-                "Put quotes around '{{ … }}' and around braces.",
-            )
+            self.add_at(event, "A key must be a string", "Put quotes around '{{ … }}' and around braces.")
             return None
         self.check_event(event, depth)
         if not event.style and event.value.startswith("\xa0"):
-            self.add(
-                self.start_of(event),
-                "A no-break space (U+00A0) in the indentation",
-                "Indent with plain spaces.",
-            )
+            self.add_at(event, "A no-break space (U+00A0) in the indentation", "Indent with plain spaces.")
             return None
         if not event.style and event.value == "<<":
-            self.add(self.start_of(event), "The merge key << is not allowed", "Write the keys out.")
+            self.add_at(event, "The merge key << is not allowed", "Write the keys out.")
             return None
         if not event.style and not event.value:
-            self.add(self.start_of(event), "A key is missing before ':'", "Write 'key: value'.")
+            self.add_at(event, "A key is missing before ':'", "Write 'key: value'.")
             return None
         return event.value
 
     def start_of(self, event: yaml.Event) -> Position:
         return self.position_at(event_index(event))
+
+    def add_at(self, event: yaml.Event, message: str, fix: str) -> None:
+        self.add(self.start_of(event), message, fix)
 
     def content_position(self, event: yaml.Event) -> Position:
         """Return where the text of a scalar starts: after its quote, or on the line below `|`."""

@@ -10,7 +10,7 @@ from nerve.spec import models
 from nerve.spec.checks.expressions import is_step_condition
 from nerve.spec.checks.names import CHILD_WORKFLOW_PREFIX
 from nerve.spec.checks.node_rules import LocatedProblem, suggest_known_name
-from nerve.spec.walk import EmbeddedText, SpecNode, embedded_texts, hyphenated_names
+from nerve.spec.walk import SpecNode, embedded_texts, hyphenated_names
 from nerve.text.source import Document, Loc
 
 STEP_FIELDS = frozenset({"success", "output", "error", "attributes", "status", "length"})
@@ -64,18 +64,15 @@ def condition_paths(
     hyphenated = hyphenated_names(spec, spec_nodes)
     for spec_node in spec_nodes:
         for text in embedded_texts(spec_node.spec):
-            if is_routing_condition(text) or (
+            # `expect` checks its own step; the other conditions only decide where to go.
+            is_routing = text.kind == "expression" and text.loc[-1] in CONDITION_KEYS
+            if (is_routing and text.loc[0] != "expect") or (
                 text.loc == ("expression",) and is_step_condition(document, spec_node)
             ):
                 try:
                     yield spec_node.loc + text.loc, compile(text.source, hyphens=hyphenated).paths
                 except ExprError:
                     continue
-
-
-def is_routing_condition(text: EmbeddedText) -> bool:
-    """Whether an expression only decides where to go; `expect` checks its own step."""
-    return text.kind == "expression" and text.loc[-1] in CONDITION_KEYS and text.loc[0] != "expect"
 
 
 def answer_fields_read(paths: frozenset[tuple[str, ...]]) -> set[tuple[str, str]]:
@@ -94,7 +91,9 @@ def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) ->
     """Return the message and fix for a field that none of these steps declares, or None."""
     known: list[str] = []
     for step in steps:
-        if not isinstance(step, models.CallSpec | models.PromptSpec) or is_workflow_target(step):
+        if not isinstance(step, models.CallSpec | models.PromptSpec) or (
+            isinstance(step, models.CallSpec) and step.target.startswith(CHILD_WORKFLOW_PREFIX)
+        ):
             return None
         if step.output_schema is not None:
             fields = declared_fields(step.output_schema)
@@ -105,10 +104,6 @@ def describe_missing_field(id: str, field: str, steps: list[models.NodeBase]) ->
     if close := suggest_known_name(field, known):
         return message + close, ""
     return message, f"Add '{field}' to output_schema of '{id}'."
-
-
-def is_workflow_target(step: models.CallSpec | models.PromptSpec) -> bool:
-    return isinstance(step, models.CallSpec) and step.target.startswith(CHILD_WORKFLOW_PREFIX)
 
 
 def declared_fields(schema: dict[str, Any]) -> list[str] | None:

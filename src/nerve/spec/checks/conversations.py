@@ -19,31 +19,28 @@ KINDS_WITH_OWN_CONVERSATIONS = ("map", "parallel")
 
 
 def check_conversations(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
-    for spec_node in spec_nodes:
-        if isinstance(spec_node.spec, models.GraphSpec):
-            yield from check_graph_conversations(spec_node.spec, spec_node)
-
-
-def check_graph_conversations(node: models.GraphSpec, at: SpecNode) -> Iterator[LocatedProblem]:
-    order = GraphOrder(node.steps)
-    threads_by_step = {step.id: threads_of_spec(step) for step in node.steps if step.id}
-    if any(name not in threads_by_step for step in node.steps for name in step.depends_on):
-        return
-    index_by_id = {step.id: n for n, step in enumerate(node.steps)}
-    thread_use_counts = Counter(
-        thread
-        for step_threads in threads_by_step.values()
-        for thread, is_continued in step_threads.items()
-        if is_continued
-    )
-    for thread in sorted(thread for thread, steps in thread_use_counts.items() if steps > 1):
-        for first, other, origin in find_concurrent_steps(thread, threads_by_step, order):
-            yield (
-                (*at.loc, "steps", index_by_id[other]),
-                f"'{first}' and '{other}' can run in parallel and both continue the conversation"
-                f" of '{origin}'",
-                "Start a new conversation (fresh) in one of them, or make one depend on the other.",
-            )
+    """Yield pairs of steps of a graph that can continue one conversation in parallel."""
+    for at in spec_nodes:
+        if not isinstance(node := at.spec, models.GraphSpec):
+            continue
+        threads_by_step = {step.id: threads_of_spec(step) for step in node.steps if step.id}
+        if any(name not in threads_by_step for step in node.steps for name in step.depends_on):
+            continue
+        order, index_by_id = GraphOrder(node.steps), {step.id: n for n, step in enumerate(node.steps)}
+        thread_use_counts = Counter(
+            thread
+            for step_threads in threads_by_step.values()
+            for thread, is_continued in step_threads.items()
+            if is_continued
+        )
+        for thread in sorted(thread for thread, steps in thread_use_counts.items() if steps > 1):
+            for first, other, origin in find_concurrent_steps(thread, threads_by_step, order):
+                yield (
+                    (*at.loc, "steps", index_by_id[other]),
+                    f"'{first}' and '{other}' can run in parallel and both continue the conversation"
+                    f" of '{origin}'",
+                    "Start a new conversation (fresh) in one of them, or make one depend on the other.",
+                )
 
 
 def find_concurrent_steps(
@@ -124,9 +121,8 @@ def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int,
         for parent, part in pairwise((*agent.ancestors, agent)):
             key, *index_path = part.loc[len(parent.loc) :]
             if parent.kind in ("graph", "parallel") and key != "on_error":
-                _, parts_with_agents = groups.setdefault(
-                    (id(parent), agent_directory(agent.spec)), (parent, {})
-                )
+                directory = getattr(agent.spec, "cwd", None) or "."
+                _, parts_with_agents = groups.setdefault((id(parent), directory), (parent, {}))
                 parts_with_agents.setdefault(int(index_path[0]), agent)
     yield from groups.values()
 
@@ -157,7 +153,3 @@ def may_edit_files(node: models.NodeBase, document: Document) -> bool:
         return False
     denied = set(node.permissions.deny or ()) if node.permissions is not None else set()
     return not {"Edit", "Write"} <= denied and "apply_patch" not in denied and "edit" not in denied
-
-
-def agent_directory(node: models.NodeBase) -> str:
-    return (node.cwd if isinstance(node, models.CallSpec) else None) or "."

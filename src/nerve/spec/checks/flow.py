@@ -90,26 +90,23 @@ def find_endless_machines(spec_nodes: list[SpecNode], word: str = "state") -> It
     """Yield machines that can only end by failing."""
     gotos = gotos_by_state(spec_nodes)
     for spec_node in spec_nodes:
-        if isinstance(spec_node.spec, models.MachineSpec) and is_endless_machine(
-            spec_node.spec, spec_node.loc, gotos
+        node, loc = spec_node.spec, spec_node.loc
+        if not isinstance(node, models.MachineSpec) or not node.states:
+            continue
+        known = {state.name for state in node.states}
+        targets = [node.start, *(to for _, to in machine_transitions(node, loc, gotos))]
+        if any(to is not None and to not in known for to in targets):
+            continue
+        reachable = reachable_states(node, loc, gotos)
+        if not any(
+            can_end_in_state(state, (*loc, "states", n), gotos)
+            for n, state in enumerate(node.states)
+            if state.name in reachable
         ):
-            start = spec_node.spec.start or spec_node.spec.states[0].name
-            at = next(n for n, state in enumerate(spec_node.spec.states) if state.name == start)
+            start = node.start or node.states[0].name
+            at = next(n for n, state in enumerate(node.states) if state.name == start)
             message = f"No path leads from {word} '{start}' to an end: the run continues until it fails"
-            yield (*spec_node.loc, "states", at), message, f"Let at least one {word} end the run."
-
-
-def is_endless_machine(node: models.MachineSpec, loc: Loc, gotos: GotosByState) -> bool:
-    known = {state.name for state in node.states}
-    targets = [node.start, *(to for _, to in machine_transitions(node, loc, gotos))]
-    if not known or any(to is not None and to not in known for to in targets):
-        return False
-    reachable = reachable_states(node, loc, gotos)
-    return not any(
-        can_end_in_state(state, (*loc, "states", n), gotos)
-        for n, state in enumerate(node.states)
-        if state.name in reachable
-    )
+            yield (*loc, "states", at), message, f"Let at least one {word} end the run."
 
 
 def can_end_in_state(state: models.StateSpec, loc: Loc, gotos: GotosByState) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import field
-from typing import Final, NoReturn
+from typing import Final
 
 from nerve.lazy_dataclass import dataclass
 from nerve.text.sexpr.forms import (
@@ -64,26 +64,6 @@ class OpenBracket:
     """Whether the bracket is the first character of its line."""
     items: list[Form] = field(default_factory=list)
 
-    def should_close_before(self, position: Position) -> bool:
-        """Whether the indentation of a line at `position` implies a missing closing bracket."""
-        return (
-            self.starts_line
-            and self.position.line < position.line
-            and self.position.column >= position.column
-        )
-
-
-@dataclass(slots=True)
-class BracketDiagnosis:
-    """Likely causes of unbalanced brackets or quotes, guessed from line breaks and indentation."""
-
-    unclosed_bracket: OpenBracket | None = None
-    """A bracket that is still open although a later line starts at its column or further left."""
-    extra_closing: Position | None = None
-    """The bracket that closed a top-level form although an indented form follows."""
-    unclosed_string: Position | None = None
-    """A multi-line string that is followed by text without a space."""
-
 
 class SexprReader(Diagnostics):
     """Parses a text in one pass, with an explicit stack of open brackets."""
@@ -96,8 +76,14 @@ class SexprReader(Diagnostics):
         """The last line with a token before the current offset."""
         self.stack = [OpenBracket("", Position())]
         self.form_count = 0
-        self.diagnosis = BracketDiagnosis()
         self.closed_at: Position | None = None
+        # Likely causes of unbalanced brackets or quotes, guessed from line breaks and indentation.
+        self.unclosed_bracket: OpenBracket | None = None
+        """A bracket that is still open although a later line starts at its column or further left."""
+        self.extra_closing: Position | None = None
+        """The bracket that closed a top-level form although an indented form follows."""
+        self.unclosed_string: Position | None = None
+        """A multi-line string that is followed by text without a space."""
 
     def read_forms(self) -> list[Form]:
         # Reject texts that are too long or contain invalid characters, before parsing.
@@ -121,7 +107,7 @@ class SexprReader(Diagnostics):
         while offset < len(self.text):
             offset = self.read_token(offset)
         if len(self.stack) > 1:
-            last = self.diagnosis.unclosed_bracket or self.stack[-1]
+            last = self.unclosed_bracket or self.stack[-1]
             self.fail(
                 last.position,
                 f"'{last.bracket}' is never closed",
@@ -148,26 +134,30 @@ class SexprReader(Diagnostics):
                         f"Brackets are nested more than {self.max_depth} deep",
                         "Use states or helpers.",
                     )
-                first = position.line > self.last_content_line
-                if first and self.stack[-1].should_close_before(position):
-                    self.diagnosis.unclosed_bracket = self.diagnosis.unclosed_bracket or self.stack[-1]
+                first, around = position.line > self.last_content_line, self.stack[-1]
+                is_below = first and around.starts_line and around.position.line < position.line
+                if is_below and around.position.column >= position.column:
+                    self.unclosed_bracket = self.unclosed_bracket or around
                 if first and len(self.stack) == 1 and position.column > 1:
-                    self.diagnosis.extra_closing = self.diagnosis.extra_closing or self.closed_at
+                    self.extra_closing = self.extra_closing or self.closed_at
                 self.stack.append(OpenBracket(token, position, first))
             case "close":
                 self.close_bracket(token, position)
-            case "string":
+            case "string" | "atom":
+                is_string = kind == "string"
                 try:
-                    self.add_form(String(unescape_string(token[1:-1]), position))
+                    self.add_form(
+                        String(unescape_string(token[1:-1]), position)
+                        if is_string
+                        else parse_atom(token, position)
+                    )
                 except AtomError as error:
-                    self.add(position.at_offset(token, error.offset + 1), error.message, error.fix)
-            case "atom":
-                self.add_atom(token, position)
+                    self.add(position.at_offset(token, error.offset + is_string), error.message, error.fix)
         if kind in ("string", "atom") and self.text[end : end + 1] not in BOUNDARY:
             if token[0] == '"' and self.text[end] == ":":
                 self.fail(position, "This is JSON syntax", "Write {:key value}, without commas.")
             if token[0] == '"' and "\n" in token:
-                self.diagnosis.unclosed_string = self.diagnosis.unclosed_string or position
+                self.unclosed_string = self.unclosed_string or position
             self.add(position, f"Missing space after {token[:40]}", "Add one.")
         if kind in ("space", "comment", "string"):
             lines = self.text.count("\n", offset, end)
@@ -191,7 +181,7 @@ class SexprReader(Diagnostics):
         opened = self.stack[-1]
         if not opened.bracket:
             self.fail(
-                self.diagnosis.extra_closing or position,
+                self.extra_closing or position,
                 f"'{bracket}' has no matching opening bracket",
                 "Remove it.",
             )
@@ -202,13 +192,14 @@ class SexprReader(Diagnostics):
             self.fail(position, message, "Change it.")
         self.stack.pop()
         self.closed_at = position
-        self.add_form(self.build_form(opened))
-
-    def build_form(self, opened: OpenBracket) -> Form:
         items, position = tuple(opened.items), opened.position
-        if opened.bracket == "(":
-            return ListForm(items, position)
-        return VectorForm(items, position) if opened.bracket == "[" else self.build_map(items, position)
+        match opened.bracket:
+            case "(":
+                self.add_form(ListForm(items, position))
+            case "[":
+                self.add_form(VectorForm(items, position))
+            case _:
+                self.add_form(self.build_map(items, position))
 
     def build_map(self, items: tuple[Form, ...], position: Position) -> MapForm:
         pairs: dict[str, tuple[Keyword | String, Form]] = {}
@@ -223,22 +214,14 @@ class SexprReader(Diagnostics):
             self.add(items[-1].position, "A key without a value", "Write a map as {:key value …}.")
         return MapForm(tuple(pairs.values()), position)
 
-    def add_atom(self, token: str, position: Position) -> None:
-        try:
-            self.add_form(parse_atom(token, position))
-        except AtomError as error:
-            self.add(position.at_offset(token, error.offset), error.message, error.fix)
-
     def report_unknown_character(self, offset: int, position: Position) -> int:
         if self.text[offset] == '"':
-            self.fail_unclosed_string(self.diagnosis.unclosed_string or position)
+            position = self.unclosed_string or position
+            # Drop later problems, because strings and code are swapped after an unclosed string.
+            self.problems = [problem for problem in self.problems if problem.position < position]
+            self.fail(position, "The string is never closed", "Add a '\"'; write \\\" inside a string.")
         self.add(position, f"{self.text[offset]!r} is not a space", "Use plain spaces and line breaks.")
         return offset + 1
-
-    def fail_unclosed_string(self, position: Position) -> NoReturn:
-        """Report an unclosed string; drop later problems, because strings and code are swapped after it."""
-        self.problems = [problem for problem in self.problems if problem.position < position]
-        self.fail(position, "The string is never closed", "Add a '\"'; write \\\" inside a string.")
 
     def add_form(self, form: Form) -> None:
         self.form_count += 1
