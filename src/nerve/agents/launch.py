@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from nerve.agents.provider import Unavailable
 from nerve.process.environment import child_env
@@ -19,6 +22,20 @@ def agent_environment(passed_names: Sequence[str], *extras: Mapping[str, str]) -
     for extra in extras:
         added |= extra
     return child_env(added)
+
+
+async def import_library(module: str, provider: str) -> Any:
+    """Import a library in a thread, because it takes most of a second."""
+    try:
+        return await asyncio.to_thread(importlib.import_module, module)
+    except ImportError as error:
+        raise missing_library_error(error, provider) from error
+
+
+def missing_library_error(error: ImportError, provider: str) -> Unavailable:
+    return Unavailable(
+        f"Provider '{provider}' needs a library ({error}): pip install '.[{provider}]' in the clone of Nerve"
+    )
 
 
 @contextmanager

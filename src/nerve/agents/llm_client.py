@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from nerve.agents.launch import missing_library_error
 from nerve.agents.provider import Unavailable
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class LlmClient:
         try:
             return infer_model(f"{vendor}:{self.model}", self._make_api_provider)
         except ImportError as error:
-            raise missing_library_error(error) from error
+            raise missing_library_error(error, "llm") from error
 
     async def __aexit__(self, *_: object) -> None:
         if self._client is not None:
@@ -91,7 +90,7 @@ def split_model_name(requested_model: str | None, default_model: str | None) -> 
         except ValueError:
             pass  # the colon is part of the model name, as in `llama3:8b`
         except ImportError as error:
-            raise missing_library_error(error) from error
+            raise missing_library_error(error, "llm") from error
         else:
             return vendor, model
     vendor = (
@@ -102,17 +101,3 @@ def split_model_name(requested_model: str | None, default_model: str | None) -> 
     if not vendor or not name:
         raise ValueError(f"model must include its vendor, like 'anthropic:claude-sonnet-5', got {name!r}")
     return vendor, name
-
-
-async def import_pydantic_ai() -> None:
-    """Import the library in a thread, because it takes more than a second."""
-    try:
-        await asyncio.to_thread(importlib.import_module, "pydantic_ai.direct")
-    except ImportError as error:
-        raise missing_library_error(error) from error
-
-
-def missing_library_error(error: ImportError) -> Unavailable:
-    return Unavailable(
-        f"Provider 'llm' needs a library ({error}): pip install '.[llm]' in the clone of Nerve"
-    )

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
-from nerve.agents.llm_client import LlmClient, import_pydantic_ai
+from nerve.agents.launch import import_library
+from nerve.agents.llm_client import LlmClient
 from nerve.agents.provider import (
     AssistantText,
     Capabilities,
@@ -76,7 +77,7 @@ class LlmTurn:
         self.has_native_schema = False  # whether the API itself enforces the schema
 
     async def run(self, emit: EmitChunk) -> None:
-        await import_pydantic_ai()
+        await import_library("pydantic_ai.direct", "llm")
         messages = await self._load_messages()
         if messages is None:
             folder = self.provider.thread_files.folder

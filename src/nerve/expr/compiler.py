@@ -229,7 +229,10 @@ class Compiler:
     def binary(self, node: ast.Binary) -> Evaluator:
         match node:
             case ast.Binary("===" | "!==", left_node, ast.Literal(bool() | None | Undefined() as value)):
-                return self.identity(left_node, value, node.operator == "===")
+                same = self.compile(left_node)
+                if node.operator == "===":
+                    return lambda frame: same(frame) is value
+                return lambda frame: same(frame) is not value
         operator, source, offset = BINARY_OPERATORS[node.operator], self.source, node.offset
         left, right = self.compile(node.left), self.compile(node.right)
         length = len(node.operator)
@@ -241,11 +244,6 @@ class Compiler:
                 raise EvalError(str(error), source, offset, length) from None
 
         return run
-
-    def identity(self, node: ast.Node, value: Value, same: bool) -> Evaluator:
-        """Compile `===` or `!==` with true, false, null or undefined."""
-        left = self.compile(node)
-        return (lambda frame: left(frame) is value) if same else (lambda frame: left(frame) is not value)
 
     def logical(self, node: ast.Logical) -> Evaluator:
         left, right = self.compile(node.left), self.compile(node.right)

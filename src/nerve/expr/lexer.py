@@ -16,6 +16,7 @@ TokenKind = Literal["number", "string", "template", "name", "operator", "end"]
 
 WHITESPACE_PATTERN = re.compile(f"[{numbers.WHITESPACE_CHARS}]+")
 NAME_PATTERN = re.compile(r"[^\W\d]\w*(?:\$\w*)*|\$[\w$]*")
+NAME_PART_PATTERN = re.compile(r"[\w$]")
 NUMBER_PATTERN = re.compile(
     r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[oO][0-7]+(?:_[0-7]+)*|0[bB][01]+(?:_[01]+)*"
     r"|(?:(?:0|[1-9][0-9]*(?:_[0-9]+)*)(?:\.(?:[0-9]+(?:_[0-9]+)*)?)?|\.[0-9]+(?:_[0-9]+)*)"
@@ -95,7 +96,9 @@ class Lexer:
             return self.string(character)
         if character == "`":
             return self.template()
-        if self.is_after_dot() and (known := self.hyphenated_name_at(offset)):
+        last = self.tokens[-1] if self.tokens else None
+        is_after_dot = last is not None and last.kind == "operator" and last.text in (".", "?.")
+        if is_after_dot and (known := self.hyphenated_name_at(offset)):
             return self.make_token("name", known)
         if match := NAME_PATTERN.match(source, offset):
             return self.name(match[0])
@@ -110,21 +113,12 @@ class Lexer:
         self.offset += len(text)
         return token
 
-    def is_after_dot(self) -> bool:
-        return (
-            bool(self.tokens) and self.tokens[-1].text in (".", "?.") and self.tokens[-1].kind == "operator"
-        )
-
     def hyphenated_name_at(self, offset: int) -> str:
         """Return the longest known id with hyphens at `offset`."""
         candidates = [known for known in self.hyphens if self.source.startswith(known, offset)]
-        candidates = [
-            known
-            for known in candidates
-            if not NAME_PATTERN.match("a" + self.source[offset + len(known) :][:1], 1)
-        ]
-        candidates = [known for known in candidates if not self.source[offset + len(known) :][:1].isdigit()]
-        return max(candidates, key=len, default="")
+        following = {known: self.source[offset + len(known) :][:1] for known in candidates}
+        ended = [known for known, next in following.items() if not NAME_PART_PATTERN.match(next)]
+        return max(ended, key=len, default="")
 
     def name(self, text: str) -> Token:
         if not text.replace("$", "_").isidentifier():
@@ -138,7 +132,10 @@ class Lexer:
 
     def dot_or_number(self) -> Token:
         """Read a number, or the dot before an id that starts with a digit."""
-        follows_operand = bool(self.tokens) and self.ends_operand(self.tokens[-1])
+        last = self.tokens[-1] if self.tokens else None
+        follows_operand = last is not None and (
+            last.kind in ("name", "string", "template") or last.text in OPERAND_ENDS
+        )
         if self.source[self.offset] == "." and follows_operand and self.hyphenated_name_at(self.offset + 1):
             return self.make_token("operator", ".")
         match = NUMBER_PATTERN.match(self.source, self.offset)
@@ -154,9 +151,6 @@ class Lexer:
             self.fail(f"`{following}` directly after a number", end)
         text = match[0].replace("_", "")
         return self.make_token("number", match[0], numbers.parse_number(text))
-
-    def ends_operand(self, token: Token) -> bool:
-        return token.kind in ("name", "string", "template") or token.text in OPERAND_ENDS
 
     def string(self, quote: str) -> Token:
         start, pieces = self.offset, []
@@ -225,16 +219,13 @@ class Lexer:
                 self.offset = inner.offset + 1
                 parts += [utf16.join_surrogates(text), tokens]
                 text = ""
+            elif following == "\\":
+                text += self.escape()
+            elif following == "\r":
+                self.fail("Carriage return in a template literal; write \\r", self.offset)
             else:
-                text += self.template_character(following)
-
-    def template_character(self, following: str) -> str:
-        if following == "\\":
-            return self.escape()
-        if following == "\r":
-            self.fail("Carriage return in a template literal; write \\r", self.offset)
-        self.offset += 1
-        return following
+                text += following
+                self.offset += 1
 
     def fail(self, message: str, offset: int, length: int = 1) -> NoReturn:
         raise ExprError(message, self.source, offset, length)

@@ -62,17 +62,13 @@ def parse_number(text: str) -> Number:
     if not text:
         return 0
     if PREFIXED_PATTERN.fullmatch(text):
-        return int_if_safe(big_to_float(int(text[2:], BASE_BY_PREFIX[text[1].lower()])))
+        try:
+            return int_if_safe(float(int(text[2:], BASE_BY_PREFIX[text[1].lower()])))
+        except OverflowError:
+            return INFINITY
     if DECIMAL_PATTERN.fullmatch(text):
         return int_if_safe(float(text))
     return NAN
-
-
-def big_to_float(number: int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return INFINITY
 
 
 def int_if_safe(number: float) -> Number:

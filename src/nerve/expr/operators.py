@@ -27,16 +27,12 @@ BinaryOperator = Callable[[Frame, Value, Value], Value]
 def add_values(frame: Frame, left: Value, right: Value) -> Value:
     """Return the sum, or the concatenation if one operand is a string."""
     if type(left) is int and type(right) is int:
-        return exact_sum(left + right, left, right)
+        total = left + right  # as a float beyond the exact range
+        return total if -MAX_EXACT_INTEGER <= total <= MAX_EXACT_INTEGER else float(left) + float(right)
     left, right = to_primitive(frame, left), to_primitive(frame, right)
     if type(left) is str or type(right) is str:
         return utf16.join_pieces(frame, [to_string(frame, left), to_string(frame, right)])
     return numbers.int_if_safe(float(to_number(frame, left)) + float(to_number(frame, right)))
-
-
-def exact_sum(result: int, left: int, right: int) -> Number:
-    """Return the sum of integers, as a float beyond the exact range."""
-    return result if -MAX_EXACT_INTEGER <= result <= MAX_EXACT_INTEGER else float(left) + float(right)
 
 
 def numeric_operator(compute: Callable[[Number, Number], Number]) -> BinaryOperator:

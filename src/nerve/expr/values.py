@@ -81,7 +81,8 @@ def value_from_host(value: Value) -> Value:
     if kind is int:
         if -MAX_EXACT_INTEGER <= value <= MAX_EXACT_INTEGER:
             return value
-        raise EvaluationRefused(f"The integer {format_integer(value)} is beyond ±2^53; pass it as a string")
+        number = value if value.bit_length() < 128 else "of more than 128 bits"
+        raise EvaluationRefused(f"The integer {number} is beyond ±2^53; pass it as a string")
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -90,10 +91,6 @@ def value_from_host(value: Value) -> Value:
         return float.__float__(value)
     value_kind(value)
     return value
-
-
-def format_integer(value: int) -> str:
-    return str(value) if value.bit_length() < 128 else "of more than 128 bits"
 
 
 def typeof(value: Value) -> str:

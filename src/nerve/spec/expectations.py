@@ -124,12 +124,7 @@ class FileCheck(Node):
         request: Any = context.input
         file, schema = (request["file"], request["schema"]) if isinstance(request, dict) else (request, None)
         try:
-            size = await asyncio.to_thread(project_file_size, project_directory(context), file)
-            problem = "" if size else "is empty" if size == 0 else "does not exist"
-            if not problem and schema is not None:
-                problem = await asyncio.to_thread(
-                    file_schema_problem, project_directory(context), file, schema
-                )
+            size, problem = await asyncio.to_thread(check_file, project_directory(context), file, schema)
         except ValueError as error:
             return Result.failed(f"Expected file {file}: {error}", "NotAsExpected")
         if problem:
@@ -141,24 +136,22 @@ def project_directory(context: ExecutionContext) -> Path:
     return context.session.project if context.session is not None else Path()
 
 
-def project_file_size(project: Path, file: str) -> int | None:
-    """Return the size of a project file, or None; ValueError for a path outside the project."""
+def check_file(project: Path, file: str, schema: dict[str, Any] | None) -> tuple[int, str]:
+    """Return the size of a project file and its problem; ValueError for a path outside the project."""
     try:
         path = resolve_inside(project, file)
-        return path.stat().st_size if path.is_file() else None
+        size = path.stat().st_size if path.is_file() else None
     except OSError:
-        return None
-
-
-def file_schema_problem(project: Path, file: str, schema: dict[str, Any]) -> str:
-    """Return why the JSON in a file does not match a schema; empty if it does."""
-    with resolve_inside(project, file).open("rb") as opened:
+        size = None
+    if not size or schema is None:
+        return size or 0, "" if size else "is empty" if size == 0 else "does not exist"
+    with path.open("rb") as opened:
         text = opened.read(MAX_SCHEMA_FILE_BYTES + 1)
     if len(text) > MAX_SCHEMA_FILE_BYTES:
-        return f"is larger than {MAX_SCHEMA_FILE_BYTES:,} bytes, the limit for a schema check"
+        return size, f"is larger than {MAX_SCHEMA_FILE_BYTES:,} bytes, the limit for a schema check"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return "is not valid JSON"
+        return size, "is not valid JSON"
     problem = find_validation_error(value, schema)
-    return problem and f"does not match its schema: {problem}"
+    return size, problem and f"does not match its schema: {problem}"

@@ -36,21 +36,15 @@ class OutlineItem:
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class DiagramEdge:
-    """An edge from one box to another."""
-
-    start: str
-    end: str
-    label: str = ""
-
-
 @dataclass(slots=True)
 class Diagram:
-    """Boxes by key, and the edges between them."""
+    """Boxes by key, and the edges between them, with labels."""
 
     boxes: dict[str, OutlineItem] = field(default_factory=dict)
-    edges: list[DiagramEdge] = field(default_factory=list)
+    edges: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def connect(self, start: str, end: str, label: str = "") -> None:
+        self.edges.append((start, end, label))
 
 
 def build_outline(spec: models.WorkflowSpec, words: Mapping[str, str] | None = None) -> OutlineItem:
@@ -79,15 +73,14 @@ def outline_item(node: models.NodeBase, name: str | None = None) -> OutlineItem:
 
 def inner_items(node: models.NodeBase) -> Iterator[OutlineItem]:
     if isinstance(node, models.MachineSpec):
-        for n, state in enumerate(node.states):
-            yield state_item(state, ("states", n))
+        yield from map(state_item, node.states)
         return
     for loc, part in child_specs(node):
         label = str(loc[-1]) if loc[0] in LABELLED_KEYS else None
         yield outline_item(part, f"{label}: {part.id or kind_of_node(part)}" if label else None)
 
 
-def state_item(state: models.StateSpec, loc: Loc) -> OutlineItem:
+def state_item(state: models.StateSpec) -> OutlineItem:
     when = {"given": "true"} if is_condition_state(state) else {}
     arrow_texts = [
         f"→ {transition.to or 'end'}"
@@ -192,13 +185,14 @@ def draw_node(
     if isinstance(node, models.MachineSpec):
         for n, state in enumerate(node.states):
             key = f"{prefix}{state.name}"
-            workflow_diagram.boxes[key] = state_item(state, ("states", n))
+            workflow_diagram.boxes[key] = state_item(state)
             for where, to in state_transitions(state, (*loc, "states", n), gotos):
-                workflow_diagram.edges.append(
-                    DiagramEdge(key, f"{prefix}{to}" if to else END_KEY, edge_label(state, where))
-                )
+                label = "on error" if where[-1] == "on_error" else "goto"
+                if "next" in where and isinstance(m := where[-2], int):
+                    label = state.next[m].when or ""
+                workflow_diagram.connect(key, f"{prefix}{to}" if to else END_KEY, label)
             if state.terminal or not state.next:
-                workflow_diagram.edges.append(DiagramEdge(key, END_KEY))
+                workflow_diagram.connect(key, END_KEY)
         return [END_KEY]
     if isinstance(node, models.SequenceSpec):
         last: list[str] = []
@@ -206,15 +200,15 @@ def draw_node(
             first, ends = draw_box(
                 workflow_diagram, step, f"{prefix}{step.id or f'{kind_of_node(step)}{n + 1}'}"
             )
-            workflow_diagram.edges += [DiagramEdge(before, first) for before in last]
+            for before in last:
+                workflow_diagram.connect(before, first)
             last = ends
         return last
     if isinstance(node, models.GraphSpec):
         for step in node.steps:
             draw_box(workflow_diagram, step, f"{prefix}{step.id}")
-            workflow_diagram.edges += [
-                DiagramEdge(f"{prefix}{name}", f"{prefix}{step.id}") for name in step.depends_on
-            ]
+            for name in step.depends_on:
+                workflow_diagram.connect(f"{prefix}{name}", f"{prefix}{step.id}")
         needed = {name for step in node.steps for name in step.depends_on}
         return [f"{prefix}{step.id}" for step in node.steps if step.id not in needed]
     return draw_box(workflow_diagram, node, f"{prefix}{node.id or kind_of_node(node)}")[1]
@@ -224,19 +218,10 @@ def draw_box(workflow_diagram: Diagram, node: models.NodeBase, key: str) -> tupl
     workflow_diagram.boxes[key] = outline_item(node)
     for loc, part in child_specs(node):
         inside = f"{key}.{part.id or loc[-1]}"
-        workflow_diagram.edges.append(
-            DiagramEdge(key, inside, str(loc[-1]) if loc[0] in ("then", "otherwise", "cases") else "")
-        )
+        label = str(loc[-1]) if loc[0] in ("then", "otherwise", "cases") else ""
+        workflow_diagram.connect(key, inside, label)
         draw_box(workflow_diagram, part, inside)
     return key, [key]
-
-
-def edge_label(state: models.StateSpec, where: Loc) -> str:
-    if where[-1] == "on_error":
-        return "on error"
-    if "next" in where and isinstance(n := where[-2], int):
-        return state.next[n].when or ""
-    return "goto"
 
 
 def format_mermaid(spec: models.WorkflowSpec) -> str:
@@ -250,12 +235,12 @@ def format_mermaid(spec: models.WorkflowSpec) -> str:
             f'    {names[key]}["{escape_mermaid(box_item.name)}<br/><small>{escape_mermaid(box_item.kind)}'
             '</small>"]'
         )
-    if any(edge.end == END_KEY for edge in workflow_diagram.edges):
+    if any(end == END_KEY for _, end, _ in workflow_diagram.edges):
         lines.append(f"    {names[END_KEY]}(((end)))")
-    for edge in workflow_diagram.edges:
-        if edge.start in names and edge.end in names:
-            arrow = f'-->|"{escape_mermaid(edge.label)}"|' if edge.label else "-->"
-            lines.append(f"    {names[edge.start]} {arrow} {names[edge.end]}")
+    for start, end, label in workflow_diagram.edges:
+        if start in names and end in names:
+            arrow = f'-->|"{escape_mermaid(label)}"|' if label else "-->"
+            lines.append(f"    {names[start]} {arrow} {names[end]}")
     return "\n".join(lines) + "\n"
 
 

@@ -64,9 +64,9 @@ def describe_type_error(name: str, details: Sequence[ErrorDetails], keys: Sequen
     """Return the message and the fix for an invalid value; `keys` are the keys of the expected object."""
     value = details[0]["input"]
     words = list(dict.fromkeys(map(expected_type, details)))
-    return f"{name} must be {' or '.join(words)}, got {format_json_excerpt(value)}", suggest_type_fix(
-        words, value, keys
-    )
+    excerpt = json.dumps(value, default=str, ensure_ascii=False)
+    excerpt = excerpt if len(excerpt) <= 60 else excerpt[:57] + "..."
+    return f"{name} must be {' or '.join(words)}, got {excerpt}", suggest_type_fix(words, value, keys)
 
 
 def suggest_type_fix(words: Sequence[str], value: Any, keys: Sequence[str]) -> str:
@@ -78,11 +78,6 @@ def suggest_type_fix(words: Sequence[str], value: Any, keys: Sequence[str]) -> s
     if words == [AN_OBJECT] and keys:
         return f"Keys: {', '.join(keys)}."
     return FIX_BY_EXPECTED.get(words[0], "Change the value.")
-
-
-def format_json_excerpt(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def validate_document(document: Document) -> tuple[models.WorkflowSpec | None, list[Problem]]:
@@ -122,12 +117,8 @@ def unknown_kind_problem(document: Document, loc: Loc) -> Problem:
     kind = node.get("kind") if isinstance(node, dict) else None
     known = ", ".join(models.KINDS)
     if kind is None:
-        misspelt = (
-            next((key for key in node if closest_name(key, ["kind"])), None)
-            if isinstance(node, dict)
-            else None
-        )
-        if misspelt is not None:
+        keys = node if isinstance(node, dict) else ()
+        if (misspelt := next((key for key in keys if closest_name(key, ["kind"])), None)) is not None:
             return document.problem((*loc, misspelt), *describe_unknown_key(misspelt, ["kind"]), key=True)
         return document.problem(loc, "A node needs a 'kind'", f"Known: {known}.")
     close = did_you_mean_hint(str(kind), models.KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from nerve.agents.acp.client import AcpClient, JsonLines, model_to_json
 from nerve.agents.acp.cost import turn_cost
 from nerve.agents.acp.updates import JsonObject, acp_turn_usage
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
-from nerve.agents.launch import CLIENT_INFO, agent_environment, translate_launch_errors
+from nerve.agents.launch import CLIENT_INFO, agent_environment, import_library, translate_launch_errors
 from nerve.agents.provider import (
     Capabilities,
     Chunk,
@@ -24,7 +23,6 @@ from nerve.agents.provider import (
     ThreadStarted,
     TurnFinished,
     TurnOutcome,
-    Unavailable,
 )
 from nerve.agents.rate_limits import failed_turn
 from nerve.agents.tool_patterns import split_pattern
@@ -125,7 +123,7 @@ class AcpTurn:
         self.auth_methods: list[str] = []
 
     async def run(self, emit: EmitChunk) -> None:
-        acp = await import_acp()
+        acp = await import_library("acp", "acp")
         env = agent_environment(self.provider.pass_env, self.provider.env, self.options.env)
         command = self.provider.command
         with translate_launch_errors(command[0], "install it, or correct the provider's command"):
@@ -247,15 +245,6 @@ class AcpTurn:
         except ConnectionError:
             return  # the agent has ended
         await asyncio.wait({prompt}, timeout=INTERRUPT_TIMEOUT_S)
-
-
-async def import_acp() -> Any:
-    """Import the library in a thread, because it takes most of a second."""
-    try:
-        return await asyncio.to_thread(importlib.import_module, "acp")
-    except ImportError as error:
-        message = f"Provider 'acp' needs a library ({error}): pip install '.[acp]' in the clone of Nerve"
-        raise Unavailable(message) from error
 
 
 def outcome_of_error(thread: str, error: Exception, methods: list[str]) -> TurnFinished:

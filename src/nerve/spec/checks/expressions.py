@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from nerve.spec.checks.visibility import Visibility
 from nerve.spec.prompt_variables import PromptVariable, compile_prompt
 from nerve.spec.scope import VISIBLE_NAMES, RunVariables, step_view
 from nerve.spec.shell.command import UnsafeCommand, compile_command
-from nerve.spec.walk import EmbeddedText, SpecNode, embedded_texts, hyphenated_names
+from nerve.spec.walk import EmbeddedText, SpecNode, TextKind, embedded_texts, hyphenated_names
 from nerve.text.source import Document, Loc, Position, Problem
 
 ALWAYS_VISIBLE_NAMES = frozenset({*VISIBLE_NAMES, "given"})
@@ -37,6 +37,12 @@ PROMPT_VARIABLE_FIXES = {
     "$ARTIFACTS_DIR": "Write run.artifacts.",
 }
 """Fixes for prompt variables that are written in an expression."""
+COMPILERS: Mapping[TextKind, Callable[..., Any]] = {
+    "expression": compile,
+    "template": compile_template,
+    "command": compile_command,
+    "prompt": compile_prompt,
+}
 
 
 def check_embedded_texts(
@@ -51,8 +57,9 @@ def check_embedded_texts(
                 file, at = position_in_source(document, lines, spec_node, text, offset)
                 yield Problem(file, at, message, fix)
             names = ALWAYS_VISIBLE_NAMES | spec_node.extra_names | text.extra_names
+            options = {"variables": text.variables} if text.kind == "command" else {}
             try:
-                compiled = compile_embedded_text(text, names, hyphenated)
+                compiled = COMPILERS[text.kind](text.source, names=names, hyphens=hyphenated, **options)
             except ExprError as error:
                 error_message = (
                     f"Invalid condition: {text.source[:100]}: {error.message}"
@@ -84,18 +91,6 @@ def position_in_source(
         return document.prompts[spec_node.spec.file], Position().at_offset(text.source, offset)
     start = document.position_of(spec_node.loc + text.loc)
     return document.file, find_position_in_lines(lines, start, text.source, offset) or start
-
-
-def compile_embedded_text(text: EmbeddedText, names: frozenset[str], hyphens: frozenset[str]) -> Any:
-    match text.kind:
-        case "expression":
-            return compile(text.source, names=names, hyphens=hyphens)
-        case "template":
-            return compile_template(text.source, names=names, hyphens=hyphens)
-        case "command":
-            return compile_command(text.source, names=names, hyphens=hyphens, variables=text.variables)
-        case "prompt":
-            return compile_prompt(text.source, names=names, hyphens=hyphens)
 
 
 def is_step_condition(document: Document, spec_node: SpecNode) -> bool:

@@ -173,7 +173,9 @@ class ScriptAnalysis:
         for node in descend_nodes(root):
             match node.type:
                 case "variable_assignment":
-                    self.collect_assignment(node)
+                    name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+                    if name is not None and value is not None:
+                        self.assign(assigned_name(name), value)
                 case "for_statement":
                     name = node.child_by_field_name("variable")
                     if name is not None:
@@ -194,11 +196,6 @@ class ScriptAnalysis:
 
     def assign(self, name: str, *sources: Node | int) -> None:
         self.sources.setdefault(name, []).extend(sources)
-
-    def collect_assignment(self, node: Node) -> None:
-        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        if name is not None and value is not None:
-            self.assign(assigned_name(name), value)
 
     def collect_command(self, node: Node, depth: int) -> None:
         words = command_words(node)
@@ -308,12 +305,9 @@ class ScriptAnalysis:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raise UnsafePosition if a value could become code."""
-        self.check_tree(self.root)
-
-    def check_tree(self, root: Node, stdin_has_value: bool = False) -> None:
-        stack = [(root, stdin_has_value, 0)]
+    def check(self, root: Node | None = None, stdin_has_value: bool = False) -> None:
+        """Raise UnsafePosition if a value could become code, in the script or in one inside it."""
+        stack = [(self.root if root is None else root, stdin_has_value, 0)]
         while stack:
             node, stdin_has_value, depth = stack.pop()
             if depth > MAX_SCRIPT_DEPTH:
@@ -451,10 +445,11 @@ class ScriptAnalysis:
             words = words[1:]
         if not any(map(self.level_of, words)):
             return
-        loose = [word for word in words if self.level_of(word) and is_unquoted_expansion(word)]
-        if loose:
-            message = "Bash splits this into several words, and `[` evaluates some of them"
-            refuse_node(loose[0], message, QUOTES_FIX)
+        for word in words:
+            parts = word.children if word.type == "concatenation" else [word]
+            if self.level_of(word) and any(part.type in EXPANSION_NODES for part in parts):
+                message = "Bash splits this into several words, and `[` evaluates some of them"
+                refuse_node(word, message, QUOTES_FIX)
         signs = [literal_word(word) is not None for word in words]
         if len(words) > 3 or (len(words) == 3 and not signs[1]) or (len(words) == 2 and not signs[0]):
             message = "`[` could interpret a value as an operator"
@@ -513,7 +508,7 @@ class ScriptAnalysis:
     def check_inner_script(self, word: Node, stdin_has_value: bool) -> None:
         if (root := self.inner_scripts.get(word.id)) is not None:
             try:
-                self.check_tree(root, stdin_has_value)
+                self.check(root, stdin_has_value)
             except UnsafePosition as refusal:
                 refuse_node(word, refusal.message, refusal.fix)
 
@@ -547,7 +542,12 @@ class ScriptAnalysis:
             case "words":
                 fix = SSH_FIX if name == "ssh" else ENVIRONMENT_FIX
                 self.refuse_value_in(words[1:], f"`{name}` runs its words as code", fix)
-                if stdin_has_value and (program.runs_stdin or (name == "ssh" and not sends_stdin(words))):
+                if stdin_has_value and name == "ssh":
+                    # A remote command of known plain programs only reads its standard input as data.
+                    remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
+                    if len(remote) < 2 or any(lookup_program(word.rsplit("/", 1)[-1]) for word in remote):
+                        refuse_stdin(name, words)
+                elif stdin_has_value and program.runs_stdin:
                     refuse_stdin(name, words)
             case "options":
                 for before, word in pairwise(words):
@@ -647,12 +647,6 @@ def is_coded(program: ShellProgram, options: set[str]) -> bool:
     return bool(options & {*program.code_options, *program.long_code_options})
 
 
-def sends_stdin(words: list[Node]) -> bool:
-    """Whether the remote command of `ssh` only reads its standard input as data."""
-    remote = re.findall(r"[\w./-]+", literal_word(words[-1]) or "")
-    return len(remote) > 1 and not any(lookup_program(word.rsplit("/", 1)[-1]) for word in remote)
-
-
 def refuse_stdin(name: str, words: list[Node]) -> NoReturn:
     message = f"`{name}` runs its standard input, which contains a value"
     refuse_node(words[0], message, SCRIPT_FILE_FIX)
@@ -712,13 +706,6 @@ def is_quoted_document(node: Node) -> bool:
         return False
     starts = (node_text(child) for child in around.children if child.type == "heredoc_start")
     return any(re.search(r"['\"\\]", start) for start in starts)
-
-
-def is_unquoted_expansion(word: Node) -> bool:
-    """Whether bash splits the expansion of a word."""
-    return word.type in EXPANSION_NODES or (
-        word.type == "concatenation" and any(part.type in EXPANSION_NODES for part in word.children)
-    )
 
 
 def is_within_test(node: Node, bracket: str) -> bool:
