@@ -15,10 +15,7 @@ from nerve.expr.errors import SourceError
 from nerve.lazy_dataclass import dataclass
 from nerve.session import Session
 from nerve.spec import models
-from nerve.spec.builder import (
-    NodeBuilder,
-    kind_of_spec,
-)
+from nerve.spec.builder import NodeBuilder
 from nerve.spec.checks.names import DEFAULT_PROVIDER
 from nerve.spec.dataspace_nodes import asserted_fact, retracted_pattern
 from nerve.spec.defined_workflow import DefinedWorkflow
@@ -116,7 +113,7 @@ class DryRunBuilder(NodeBuilder):
         return cast("DryRunSession", self.names).dry_run
 
     def step(self, spec: models.NodeBase) -> ScopedStep:
-        name = spec.id or kind_of_spec(spec)
+        name = spec.id or spec.kind
         return DryRunStep(self.dry_run, name, self.scope, self.preparer(spec, name), spec)
 
     # -- values --------------------------------------------------------------------------------

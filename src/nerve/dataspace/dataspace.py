@@ -125,7 +125,9 @@ class Dataspace:
 
     def apply(self, changes: Sequence[Change], publish: bool = True) -> None:
         """Apply staged changes; with `publish=False`, observers see them at the next `publish`."""
-        self._check_versions(changes)
+        for expected, change in enumerate(changes, self.version + 1):
+            if change.version != expected:
+                raise VersionConflict(change.version, expected)
         for change in changes:
             removed = change.replaced if change.kind == "asserted" else change.fact
             if removed is not None:
@@ -181,11 +183,6 @@ class Dataspace:
     def close(self) -> None:
         """End all observations."""
         self._observers.close()
-
-    def _check_versions(self, changes: Sequence[Change]) -> None:
-        for expected, change in enumerate(changes, self.version + 1):
-            if change.version != expected:
-                raise VersionConflict(change.version, expected)
 
     def _load_facts(self, facts: Iterable[Fact]) -> None:
         self._facts: dict[str, Fact] = {}

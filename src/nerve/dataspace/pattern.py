@@ -121,22 +121,15 @@ class Pattern:
 
     def _literal_id(self, label: str) -> str | None:
         """Return the id that all matching records share, or None."""
-        if (record := self._literal_record(label)) is not None:
-            return record.id
+        fields, named_fields = self.fields.literal_value(), self.named.literal_value()
+        if fields is not NO_LITERAL and named_fields is not NO_LITERAL:
+            return Record(label, tuple(fields), named_fields).id
         literals = {key: matcher.literal_value() for key, matcher in self.named.matchers.items()}
         field_names = identity_fields(
             label, {key: value for key, value in literals.items() if value is not NO_LITERAL}
         )
         values = [self.field_literal(field_name) for field_name in field_names or ()]
         return hash_identity([label, *values]) if values and NO_LITERAL not in values else None
-
-    def _literal_record(self, label: str) -> Record | None:
-        fields, named_fields = self.fields.literal_value(), self.named.literal_value()
-        return (
-            None
-            if fields is NO_LITERAL or named_fields is NO_LITERAL
-            else Record(label, tuple(fields), named_fields)
-        )
 
     def __eq__(self, other: object) -> bool:
         return self.canonical == other.canonical if isinstance(other, Pattern) else NotImplemented

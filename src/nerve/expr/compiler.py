@@ -117,15 +117,6 @@ def compile_chain(base: Evaluator, steps: Sequence[LinkEvaluator]) -> Evaluator:
     return run
 
 
-def compile_optional_link(step: LinkEvaluator) -> LinkEvaluator:
-    """Compile the link after a `?.`."""
-
-    def run(frame: Frame, value: Value) -> Value:
-        return CHAIN_ENDED if value is None or value is UNDEFINED else step(frame, value)
-
-    return run
-
-
 def compile_member(source: str, name: str, start: int, offset: int) -> LinkEvaluator:
     """Compile a property."""
 
@@ -363,7 +354,9 @@ class Compiler:
                 step = compile_index(self.source, self.compile(key), offset)
             case ast.MethodCall(name, arguments, _, offset):
                 step = compile_method(self.source, name, self.values(arguments), offset)
-        return compile_optional_link(step) if link.optional else step
+        if not link.optional:
+            return step
+        return lambda frame, value: CHAIN_ENDED if value is None or value is UNDEFINED else step(frame, value)
 
     def call(self, node: ast.FunctionCall) -> Evaluator:
         entry, source, offset = FUNCTIONS[node.function], self.source, node.offset

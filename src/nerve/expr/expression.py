@@ -29,12 +29,7 @@ def to_json(frame: Frame, value: Value, depth: int = 0) -> Any:
     if kind is str:
         frame.charge_scan(len(value))
         return utf16.require_whole_characters(value)
-    return compound_to_json(frame, value, depth)
-
-
-def compound_to_json(frame: Frame, value: Value, depth: int) -> Any:
     frame.charge_visit(depth)
-    kind = type(value)
     if kind is ArrayValue:
         frame.charge_items(len(value))
         return [to_json(frame, item, depth + 1) for item in value]

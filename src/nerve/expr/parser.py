@@ -152,7 +152,13 @@ class Parser(TokenCursor):
             token = self.advance()
             right = self.binary(precedence + 1)
             if token.text in LOGICAL_OPERATORS:
-                self.check_mixture(token, left, right)
+                for side in (left, right):
+                    if (
+                        isinstance(side, ast.Logical)
+                        and id(side) not in self.in_parentheses
+                        and (side.operator == "??") != (token.text == "??")
+                    ):
+                        self.fail("`??` mixed with `||` or `&&` needs parentheses", token)
                 left = ast.Logical(token.text, left, right, token.offset)
             else:
                 left = ast.Binary(token.text, left, right, token.offset)
@@ -161,13 +167,6 @@ class Parser(TokenCursor):
     def precedence(self) -> int:
         token = self.token
         return PRECEDENCE.get(token.text, 0) if token.kind == "operator" or token.text == "in" else 0
-
-    def check_mixture(self, token: Token, *sides: ast.Node) -> None:
-        for side in sides:
-            if not isinstance(side, ast.Logical) or id(side) in self.in_parentheses:
-                continue
-            if (side.operator == "??") != (token.text == "??"):
-                self.fail("`??` mixed with `||` or `&&` needs parentheses", token)
 
     def unary(self) -> ast.Node:
         token = self.token
@@ -495,21 +494,14 @@ class Parser(TokenCursor):
             if name not in FUNCTIONS:
                 self.fail(f"Unknown function `{name}`{did_you_mean(name, [*FUNCTIONS, *CONSTANTS])}", member)
         if name not in FUNCTIONS or not self.is_operator("("):
-            self.fail(f"`{name}` can only be called, as in `{call_example(name)}`", token)
+            example = next(other for other in FUNCTIONS if other == name or other.startswith(name + "."))
+            self.fail(f"`{name}` can only be called, as in `{example}(…)`", token)
         arguments = self.arguments(FUNCTIONS[name], token)
         if name == "Object.assign" and not (arguments and isinstance(arguments[0], ast.ObjectLiteral)):
             self.fail(
                 "`Object.assign` changes its first argument; start with `{}` or write `{...a, ...b}`", token
             )
         return ast.FunctionCall(name, arguments, token.offset)
-
-
-def call_example(name: str) -> str:
-    return (
-        f"{name}(…)"
-        if name in FUNCTIONS
-        else next(f"{other}(…)" for other in FUNCTIONS if other.startswith(name + "."))
-    )
 
 
 def is_fresh_array(base: ast.Node, links: Sequence[ast.Link]) -> bool:

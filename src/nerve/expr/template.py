@@ -91,22 +91,13 @@ def _compile_template(
         if text:
             parts.append(text)
             text = ""
-        expression, offset = parse_embedded_expression(source, match.end(), names, hyphens, limits)
-        parts.append(expression)
+        start = match.end()
+        lexer = Lexer(source, start, limits=limits, hyphens=hyphens, closing="}}")
+        tokens = lexer.tokens_to_end()
+        offset = lexer.offset + 2
+        if len(tokens) == 1:
+            raise ExprError("Empty expression between `{{` and `}}`", source, start - 2, offset - start + 2)
+        end = tokens[-2].offset + len(tokens[-2].text)
+        parts.append(build_expression(source, tokens, tokens[0].offset, end, names, limits))
     text += source[offset:]
     return Template(source, [*parts, text] if text else parts, limits)
-
-
-def parse_embedded_expression(
-    source: str, start: int, names: frozenset[str] | None, hyphens: frozenset[str], limits: EvaluationLimits
-) -> tuple[Expression, int]:
-    """Return the expression that starts at `start`, and the offset after its `}}`."""
-    lexer = Lexer(source, start, limits=limits, hyphens=hyphens, closing="}}")
-    tokens = lexer.tokens_to_end()
-    end = lexer.offset
-    first, last = tokens[0], tokens[-2] if len(tokens) > 1 else tokens[-1]
-    if first is tokens[-1]:
-        raise ExprError("Empty expression between `{{` and `}}`", source, start - 2, end + 2 - start + 2)
-    return build_expression(
-        source, tokens, first.offset, last.offset + len(last.text), names, limits
-    ), end + 2

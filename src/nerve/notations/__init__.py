@@ -21,13 +21,17 @@ class Notation(NotationInfo):
     __slots__ = ()
 
     def read(self, text: str, file: str = "<text>") -> Document:
-        """Parse a document; raises `InvalidDefinition` with every problem."""
+        """Parse a document; raises `InvalidDefinition` with every problem, or if it is another notation."""
         reader: Callable[[str, str], Document] = import_module(self.module).read_document
         try:
             return reader(text, file)
         except InvalidDefinition:
-            raise_if_other_notation(self, text, file)
-            raise
+            other = sniff_notation(text)
+            if other is None or other is self or (other.name, self.name) == ("json", "yaml"):
+                raise
+            message = f"This looks like {other.name}, but is parsed as {self.name}"
+            fix = f"Give the file the suffix {other.suffixes[0]}, or fix its first line."
+            raise InvalidDefinition([Problem(file, Position(), message, fix)]) from None
 
     def write(self, data: Mapping[str, Any]) -> str:
         """Write the spec itself, the full form, in this notation."""
@@ -54,27 +58,15 @@ def get_notation(notation: str) -> Notation:
 
 def read_source(text: str, file: str = "<text>", notation: str | None = None) -> Document:
     """Parse a workflow; without a notation, detect it from the file suffix or the text."""
-    return (get_notation(notation) if notation else detect_notation(text, file)).read(text, file)
-
-
-def detect_notation(text: str, file: str) -> Notation:
-    return SUFFIXES.get(Path(file).suffix.lower()) or sniff_notation(text) or NOTATIONS["yaml"]
+    by_suffix = SUFFIXES.get(Path(file).suffix.lower())
+    detected = by_suffix or sniff_notation(text) or NOTATIONS["yaml"]
+    return (get_notation(notation) if notation else detected).read(text, file)
 
 
 def sniff_notation(text: str) -> Notation | None:
     """Return the notation that the first character of a text implies, or None."""
     name = NOTATION_BY_FIRST_CHARACTER.get(text.lstrip("\ufeff \t\r\n")[:1])
     return NOTATIONS[name] if name else None
-
-
-def raise_if_other_notation(notation: Notation, text: str, file: str) -> None:
-    """Raise `InvalidDefinition` if an invalid text looks like another notation."""
-    other = sniff_notation(text)
-    if other is None or other is notation or (other.name, notation.name) == ("json", "yaml"):
-        return
-    message = f"This looks like {other.name}, but is parsed as {notation.name}"
-    fix = f"Give the file the suffix {other.suffixes[0]}, or fix its first line."
-    raise InvalidDefinition([Problem(file, Position(), message, fix)]) from None
 
 
 def open_document(

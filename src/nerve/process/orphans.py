@@ -34,16 +34,13 @@ async def wait_for_orphans() -> None:
 
 def find_orphans() -> list[str]:
     """Return the processes of dead engines; empty on systems without /proc."""
-    owners = {pid: engine for pid in list_pids() if (engine := owner_of_process(pid)) is not None}
-    dead_engines = {engine for engine in set(owners.values()) if not is_engine_alive(engine)}
-    return [pid for pid, engine in owners.items() if engine in dead_engines]
-
-
-def list_pids() -> list[str]:
     try:
-        return [name for name in os.listdir("/proc") if name.isdigit()]
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
+    owners = {pid: engine for pid in pids if (engine := owner_of_process(pid)) is not None}
+    dead_engines = {engine for engine in set(owners.values()) if not is_engine_alive(engine)}
+    return [pid for pid, engine in owners.items() if engine in dead_engines]
 
 
 def owner_of_process(pid: str) -> str | None:

@@ -37,9 +37,8 @@ from nerve.spec.inline_nodes import (
     ScopedStep,
     SequenceNode,
     StateBody,
-    WithResult,
-    WithSetup,
     WithTimeout,
+    WrappedNode,
     limits_policy,
 )
 from nerve.spec.prompt_nodes import prepare_prompt
@@ -77,7 +76,7 @@ class NodeBuilder:
 
     def step(self, spec: models.NodeBase) -> ScopedStep:
         """Return the node of a spec as a step, with its condition, checks and policy."""
-        kind = kind_of_spec(spec)
+        kind = spec.kind
         name = spec.id or getattr(spec, "role", None) or kind
         make, policy = self.preparer(spec, name), self._policy(spec, kind)
         schema = getattr(spec, "output_schema", None)
@@ -100,8 +99,9 @@ class NodeBuilder:
 
     def preparer(self, spec: models.NodeBase, name: str) -> PrepareCall:
         """Return the function that prepares the call of a node from the values of its scope."""
-        kind = kind_of_spec(spec)
-        build: Callable[[models.NodeBase, str], PrepareCall] = getattr(self, METHOD_NAMES.get(kind, kind))
+        build: Callable[[models.NodeBase, str], PrepareCall] = getattr(
+            self, METHOD_NAMES.get(spec.kind, spec.kind)
+        )
         return build(spec, name)
 
     def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
@@ -206,7 +206,7 @@ class NodeBuilder:
                 form=spec.form if answer is None else None,
                 reject=spec.reject,
             )
-            return PreparedCall(WithResult(gate, lambda result: gate_result(spec, result)), view["given"])
+            return PreparedCall(WrappedNode(gate, lambda result: gate_result(spec, result)), view["given"])
 
         return make
 
@@ -267,10 +267,10 @@ class NodeBuilder:
     def graph(self, spec: models.GraphSpec, name: str) -> PrepareCall:
         node, conversation_scopes = Graph(name, NO_SESSION_NAMES), ConversationScopes(self.scope)
         for part in spec.steps:
-            scope = conversation_scopes.scope_for(part.id or kind_of_spec(part), part.depends_on)
+            scope = conversation_scopes.scope_for(part.id or part.kind, part.depends_on)
             step = self.with_scope(scope).step(part)
             inherit = partial(conversation_scopes.inherit_threads, step.id or "")
-            node.add_step(WithSetup(step, inherit), step.id, part.depends_on)
+            node.add_step(WrappedNode(step, set_up=inherit), step.id, part.depends_on)
 
         def make(view: ScopeView) -> PreparedCall:
             conversation_scopes.clear()
@@ -296,7 +296,7 @@ class NodeBuilder:
 
         def make(view: ScopeView) -> PreparedCall:
             node = WhileNode(name, NO_SESSION_NAMES, should_continue, body, spec.max_iterations, spec.on_max)
-            return PreparedCall(WithSetup(mark_inline(node), body.reset), view["given"])
+            return PreparedCall(WrappedNode(mark_inline(node), set_up=body.reset), view["given"])
 
         return make
 
@@ -317,7 +317,7 @@ class NodeBuilder:
             node = LoopNode(
                 name, NO_SESSION_NAMES, body, times, is_finished, bound, spec.accumulate, spec.on_max
             )
-            return PreparedCall(WithSetup(mark_inline(node), body.reset), view["given"])
+            return PreparedCall(WrappedNode(mark_inline(node), set_up=body.reset), view["given"])
 
         return make
 
@@ -360,14 +360,14 @@ class NodeBuilder:
         branches = {
             name: self.with_scope(conversation_scopes.scope_for(name)).step(part)
             for part in spec.branches
-            if (name := part.id or kind_of_spec(part))
+            if (name := part.id or part.kind)
         }
         node = ParallelNode(name, NO_SESSION_NAMES, cast("dict[str, Node]", branches), spec.require)
 
         def make(view: ScopeView) -> PreparedCall:
             conversation_scopes.clear()
             parallel_node = (
-                WithResult(mark_inline(node), partial(parallel_result, spec))
+                WrappedNode(mark_inline(node), partial(parallel_result, spec))
                 if spec.outputs == "list"
                 else mark_inline(node)
             )
@@ -385,7 +385,7 @@ class NodeBuilder:
         def make(view: ScopeView) -> PreparedCall:
             node = MachineNode(name, NO_SESSION_NAMES, states, spec.start, max(1, spec.max_transitions))
             transitions.reset()
-            return PreparedCall(WithResult(mark_inline(node), transitions.outcome), view["given"])
+            return PreparedCall(WrappedNode(mark_inline(node), transitions.outcome), view["given"])
 
         return make
 
@@ -393,11 +393,6 @@ class NodeBuilder:
 def is_aside_test(spec: models.NodeBase) -> bool:
     """Whether a step is a test that a notation inserted before the branch that uses its result."""
     return isinstance(spec, models.WaitSpec) and spec.test and (spec.id or "").startswith("_")
-
-
-def kind_of_spec(spec: models.NodeBase) -> str:
-    kind: str = spec.kind  # type: ignore[attr-defined]
-    return kind
 
 
 def mark_inline(node: ControlNodeT) -> ControlNodeT:

@@ -8,12 +8,10 @@ from dataclasses import replace
 from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.spec.checks import answer_fields, conversations, expressions, flow, names, node_rules
+from nerve.spec.checks.node_rules import LocatedProblem
 from nerve.spec.validation import validate_document
 from nerve.spec.walk import SpecNode, walk_spec
-from nerve.text.source import Document, Loc, Problem, sort_problems
-
-LocatedProblem = tuple[Loc, str, str]
-"""The location of a problem in the document, its message, and the fix."""
+from nerve.text.source import Document, Problem, sort_problems
 
 
 @dataclass(frozen=True, slots=True)

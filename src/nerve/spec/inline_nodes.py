@@ -140,15 +140,25 @@ class ComputeNode(InlineNode):
         return Result.ok(self.compute(context))
 
 
-class WithResult(InlineNode):
-    """A node with a mapping of its result; a policy sees only the mapped result."""
+class WrappedNode(InlineNode):
+    """A node with an action before each execution and a mapping of its result.
 
-    def __init__(self, node: Node, map_result: Callable[[Result], Result]) -> None:
+    A policy sees only the mapped result.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        map_result: Callable[[Result], Result] | None = None,
+        set_up: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(node.id)
-        self.node, self.map_result = node, map_result
+        self.node, self.map_result, self.set_up = node, map_result, set_up
 
     async def execute(self, context: ExecutionContext) -> Result:
-        return self.map_result(await self.node.execute(context))
+        self.set_up()
+        result = await self.node.execute(context)
+        return self.map_result(result) if self.map_result else result
 
 
 class MapItemBody(InlineNode):
@@ -180,18 +190,6 @@ class Iteration(InlineNode):
         self.scope.local_values["iteration"] = self.count
         self.count += 1
         return await self.body.execute(context)
-
-
-class WithSetup(InlineNode):
-    """A node with an action that precedes each of its executions."""
-
-    def __init__(self, node: Node, set_up: Callable[[], None]) -> None:
-        super().__init__(node.id)
-        self.node, self.set_up = node, set_up
-
-    async def execute(self, context: ExecutionContext) -> Result:
-        self.set_up()
-        return await self.node.execute(context)
 
 
 class StateBody(InlineNode):

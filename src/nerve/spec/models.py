@@ -4,7 +4,7 @@ Only annotations with `Node`, which is defined last, are strings: pydantic compi
 """
 
 import warnings
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -75,6 +75,10 @@ class StepLimitsSpec(SpecModel):
 
 class NodeBase(SpecModel):
     """The fields that every node may have."""
+
+    if TYPE_CHECKING:
+        kind: str
+        """The name of the kind, a literal in each model."""
 
     id: Name | None = None
     """The name under which expressions read its result: `steps.<id>`."""

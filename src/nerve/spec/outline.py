@@ -66,9 +66,7 @@ def rename_kinds(root: OutlineItem, words: Mapping[str, str]) -> OutlineItem:
 
 
 def outline_item(node: models.NodeBase, name: str | None = None) -> OutlineItem:
-    return OutlineItem(
-        name or node.id or kind_of_node(node), kind_of_node(node), node_detail(node), list(inner_items(node))
-    )
+    return OutlineItem(name or node.id or node.kind, node.kind, node_detail(node), list(inner_items(node)))
 
 
 def inner_items(node: models.NodeBase) -> Iterator[OutlineItem]:
@@ -77,7 +75,7 @@ def inner_items(node: models.NodeBase) -> Iterator[OutlineItem]:
         return
     for loc, part in child_specs(node):
         label = str(loc[-1]) if loc[0] in LABELLED_KEYS else None
-        yield outline_item(part, f"{label}: {part.id or kind_of_node(part)}" if label else None)
+        yield outline_item(part, f"{label}: {part.id or part.kind}" if label else None)
 
 
 def state_item(state: models.StateSpec) -> OutlineItem:
@@ -104,10 +102,6 @@ def is_condition_state(state: models.StateSpec) -> bool:
     return isinstance(state.body, models.TransformSpec) and any(
         transition.when == "given" for transition in state.next
     )
-
-
-def kind_of_node(node: models.NodeBase) -> str:
-    return node.kind  # type: ignore[attr-defined, no-any-return]
 
 
 def node_detail(node: models.NodeBase) -> str:
@@ -197,9 +191,7 @@ def draw_node(
     if isinstance(node, models.SequenceSpec):
         last: list[str] = []
         for n, step in enumerate(node.steps):
-            first, ends = draw_box(
-                workflow_diagram, step, f"{prefix}{step.id or f'{kind_of_node(step)}{n + 1}'}"
-            )
+            first, ends = draw_box(workflow_diagram, step, f"{prefix}{step.id or f'{step.kind}{n + 1}'}")
             for before in last:
                 workflow_diagram.connect(before, first)
             last = ends
@@ -211,7 +203,7 @@ def draw_node(
                 workflow_diagram.connect(f"{prefix}{name}", f"{prefix}{step.id}")
         needed = {name for step in node.steps for name in step.depends_on}
         return [f"{prefix}{step.id}" for step in node.steps if step.id not in needed]
-    return draw_box(workflow_diagram, node, f"{prefix}{node.id or kind_of_node(node)}")[1]
+    return draw_box(workflow_diagram, node, f"{prefix}{node.id or node.kind}")[1]
 
 
 def draw_box(workflow_diagram: Diagram, node: models.NodeBase, key: str) -> tuple[str, list[str]]:

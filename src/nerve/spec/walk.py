@@ -32,7 +32,7 @@ class SpecNode:
 
     @property
     def kind(self) -> str:
-        return self.spec.kind  # type: ignore[attr-defined, no-any-return]
+        return self.spec.kind
 
     @property
     def name(self) -> str:
@@ -148,7 +148,7 @@ NAMES_IN_EXPRESSION = {
 
 
 def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
-    kind: str = node.kind  # type: ignore[attr-defined]
+    kind = node.kind
     for key in EXPRESSION_KEYS.get(kind, ()):
         if isinstance(source := getattr(node, key), str):
             names = NAMES_IN_EXPRESSION.get((kind, key), frozenset())

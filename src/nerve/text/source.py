@@ -230,14 +230,11 @@ class Document:
             if key and depth == len(loc) - 1 and isinstance(node, LocatedMap) and step in node.key_positions:
                 return node.key_positions[str(step)]
             positions: Mapping[Any, Position] = node.value_positions
-            inner = cast("Any", node)[step] if step in valid_keys(node) else None
+            keys: Any = node if isinstance(node, LocatedMap) else range(len(node))
+            inner = cast("Any", node)[step] if step in keys else None
             nearest = getattr(inner, "position", None) or positions.get(step) or nearest
             node = inner
         return nearest
 
     def problem(self, loc: Loc, message: str, fix: str = "", *, key: bool = False) -> Problem:
         return Problem(self.file, self.position_of(loc, key), message, fix)
-
-
-def valid_keys(node: LocatedMap | LocatedList) -> Any:
-    return node if isinstance(node, LocatedMap) else range(len(node))

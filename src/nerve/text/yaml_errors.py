@@ -68,7 +68,7 @@ def explain_yaml_syntax_error(text: str, error: yaml.MarkedYAMLError) -> tuple[i
             "Write a line break or a space.",
         )
     if "mapping values" in parser_message and (
-        key := MISSING_BLANK.match(text, previous_line_start(text, at))
+        key := MISSING_BLANK.match(text, text.rfind("\n", 0, max(text.rfind("\n", 0, at), 0)) + 1)
     ):
         return key.end(), "missing space after the colon of a key", "Write 'key: value'."
     if "cannot start any token" in parser_message and text[at : at + 1] != "\t":
@@ -90,8 +90,3 @@ def syntax_error_offset(error: yaml.MarkedYAMLError, parser_message: str) -> int
     ):
         return opened.index
     return noticed.index if noticed else 0
-
-
-def previous_line_start(text: str, at: int) -> int:
-    """Return the offset of the start of the line above an offset."""
-    return text.rfind("\n", 0, max(text.rfind("\n", 0, at), 0)) + 1

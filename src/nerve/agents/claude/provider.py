@@ -109,15 +109,14 @@ class ClaudeProvider:
             if not is_missing:
                 emit(chunk)
 
-        argv = [
-            await self._require_program(),
-            *self._arguments(options, thread, resume, tools),
-            *self._extra_args,
-        ]
+        program = self._program or await asyncio.to_thread(find_program)
+        if program is None:
+            raise Unavailable(NOT_INSTALLED)
+        argv = [program, *self._arguments(options, thread, resume, tools), *self._extra_args]
         with translate_launch_errors(argv[0], NOT_INSTALLED):
             async with open_line_process(
                 argv, cwd=cwd, env=self._environment(options), grace=STOP_GRACE_S
-            ) as program:
+            ) as process:
                 request: dict[str, Any] = {
                     "subtype": "initialize",
                     "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]},
@@ -127,19 +126,13 @@ class ClaudeProvider:
                     request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
                 if options.schema is not None:
                     request["jsonSchema"] = dict(options.schema)
-                await ClaudeTurn(program, reader, options, tools, emit_unless_missing).run(prompt, request)
+                await ClaudeTurn(process, reader, options, tools, emit_unless_missing).run(prompt, request)
         return not is_missing
 
     def check(self) -> None:
         """Raise Unavailable if the program is not installed."""
         if self._program is None and find_program() is None:
             raise Unavailable(NOT_INSTALLED)
-
-    async def _require_program(self) -> str:
-        program = self._program or await asyncio.to_thread(find_program)
-        if program is None:
-            raise Unavailable(NOT_INSTALLED)
-        return program
 
     def _arguments(
         self, options: QueryOptions, thread: str, resume: str | None, tools: McpToolServer

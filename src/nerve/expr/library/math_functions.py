@@ -32,12 +32,8 @@ def round_half_up(number: Number) -> int:
     return below + (number - below >= 0.5)
 
 
-def number_sign(number: Number) -> Number:
-    return int_if_safe(math.copysign(1.0, number)) if number and number == number else number
-
-
-def square_root(number: Number) -> Number:
-    return int_if_safe(math.sqrt(number)) if number >= 0 else NAN
+def number_function(compute: Callable[[Number], Number]) -> Callable[..., Number]:
+    return lambda frame, value=UNDEFINED: compute(to_number(frame, value))
 
 
 def extreme_number(frame: Frame, values: tuple[Value, ...], direction: int) -> Number:
@@ -46,22 +42,24 @@ def extreme_number(frame: Frame, values: tuple[Value, ...], direction: int) -> N
     operands = [to_number(frame, value) for value in values]
     if any(number != number for number in operands):
         return NAN
-    return max(operands, key=lambda number: number_rank(number, direction), default=-INFINITY * direction)
 
+    def rank(number: Number) -> tuple[Number, float]:
+        return number * direction, direction * math.copysign(1, number) * (number == 0)
 
-def number_rank(number: Number, direction: int) -> tuple[Number, float]:
-    return number * direction, direction * math.copysign(1, number) * (number == 0)
+    return max(operands, key=rank, default=-INFINITY * direction)
 
 
 MATH_FUNCTIONS.add_all(
     {
-        "Math.abs": lambda frame, value=UNDEFINED: abs(to_number(frame, value)),
+        "Math.abs": number_function(abs),
         "Math.ceil": rounded_by(math.ceil),
         "Math.floor": rounded_by(math.floor),
         "Math.round": rounded_by(round_half_up),
         "Math.trunc": rounded_by(math.trunc),
-        "Math.sign": lambda frame, value=UNDEFINED: number_sign(to_number(frame, value)),
-        "Math.sqrt": lambda frame, value=UNDEFINED: square_root(to_number(frame, value)),
+        "Math.sign": number_function(
+            lambda number: int_if_safe(math.copysign(1.0, number)) if number and number == number else number
+        ),
+        "Math.sqrt": number_function(lambda number: int_if_safe(math.sqrt(number)) if number >= 0 else NAN),
         "Math.pow": lambda frame, base=UNDEFINED, exponent=UNDEFINED: numbers.raise_to_power(
             to_number(frame, base), to_number(frame, exponent)
         ),

@@ -79,7 +79,7 @@ def threads_of_spec(node: models.NodeBase) -> dict[str, bool]:
     if isinstance(node, models.PromptSpec):
         fresh = node.thread == "fresh"
         return {"shared" if fresh else node.thread: not fresh}
-    if node.kind in KINDS_WITH_OWN_CONVERSATIONS:  # type: ignore[attr-defined]
+    if node.kind in KINDS_WITH_OWN_CONVERSATIONS:
         return {}
     part_threads: dict[str, bool] = {}
     for _, part in child_specs(node):

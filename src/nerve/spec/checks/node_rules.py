@@ -12,6 +12,7 @@ from nerve.spec.walk import SpecNode
 from nerve.text.source import Loc
 
 LocatedProblem = tuple[Loc, str, str]
+"""The location of a problem in the document, its message, and the fix."""
 
 CONTROL_KINDS = frozenset(
     {"graph", "sequence", "while", "loop", "branch", "switch", "map", "reduce", "parallel", "machine"}
