@@ -19,7 +19,7 @@ TEXT = page("CONTRIBUTING.md")
         ("NotationName", "nerve.core.notation_table"),
         ("CLI_COMMANDS", "nerve.cli.command_table"),
         ("STRUCTURE_CHECKS", "nerve.spec.checker"),
-        ("NodeBuilder.kinds", "nerve.spec.builder"),
+        ("NodeBuilder", "nerve.spec.builder"),
         ("Node", "nerve.spec.models"),
         ("child_specs", "nerve.spec.walk"),
         ("_own_texts", "nerve.spec.walk"),
