@@ -60,9 +60,22 @@ def decode_text(codec: Codec, stored: str, *place: object) -> str:
         return stored
     name, _, data = stored[len(ENCODED_START) : -len(ENCODED_END)].partition(" ")
     try:
-        return codec.decode(a2b_base64(data, strict_mode=True), name, _join_place(place)).decode()
+        return decode_data(codec, a2b_base64(data, strict_mode=True), name, _join_place(place)).decode()
     except (Base64Error, UnicodeError):
         raise PayloadUnreadable("The stored data is damaged. Restore the file from a backup.") from None
+
+
+def decode_data(codec: Codec, data: bytes, name: str, place: bytes) -> bytes:
+    """Return decoded data; any error of the codec becomes PayloadUnreadable, which lists of runs survive."""
+    try:
+        return codec.decode(data, name, place)
+    except PayloadUnreadable:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise PayloadUnreadable(
+            f"The codec failed with {kind}: {error}. Open the store with '{name}'."
+        ) from error
 
 
 def is_encoded(stored: str) -> bool:

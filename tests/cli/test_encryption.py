@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from contextlib import closing
@@ -136,7 +137,7 @@ def test_a_journal_under_the_id_of_another_run_is_found_with_the_keys(
     assert listed == {first.run: "waiting", second.run: "held"}
 
 
-@pytest.mark.parametrize("verb", [("runs",), ("run", "shout"), ("status",), ("facts",)])
+@pytest.mark.parametrize("verb", [("runs",), ("run", "shout"), ("facts",), ("serve", "--port", "0")])
 def test_without_the_right_key_a_verb_says_what_to_do(
     do: Callable, project: Path, keys: Path, verb: tuple[str, ...]
 ) -> None:
@@ -146,9 +147,9 @@ def test_without_the_right_key_a_verb_says_what_to_do(
     do("keygen", "other")
     done = do(*verb)
     assert done.code == 1
-    assert "Key 'first' is not among the keys (other). Add it to ../shop.keys." in done.err
+    assert re.search(r"Key 'first' is not among the keys \(other\). Add it to [^ ]*/shop.keys\.", done.err)
     keys.unlink()
-    assert "its key file ../shop.keys does not exist" in do(*verb).err
+    assert re.search(r"its key file [^ ]*/shop.keys does not exist", do(*verb).err)
     (project / ".nerve/config.json").unlink()
     assert "The store is encrypted (aes-gcm:first). Set `encryption` in .nerve/config.json" in do(*verb).err
     (project / ".nerve/config.json").write_text(json.dumps(CONFIG))

@@ -62,6 +62,22 @@ class Reverser:
         return data[::-1]
 
 
+def test_an_error_of_a_codec_affects_one_run() -> None:
+    class Failing(Reverser):
+        def decode(self, data: bytes, name: str, place: bytes) -> bytes:
+            if b"\0bad" in place:
+                raise ZeroDivisionError("division by zero")
+            return super().decode(data, name, place)
+
+    store = EncodedStore(MemoryStore(), Failing())
+    for run in ("bad", "good"):
+        store.append([append(run, 0, 1, run_row(run)._replace(summary='{"step":"x"}'))])
+        store.append([Append(run, 1, [event(2, data="[1]")])])
+    with pytest.raises(JournalUnreadable, match="The codec failed with ZeroDivisionError"):
+        store.events("bad")
+    assert [(row.run, row.summary) for row in store.runs()] == [("bad", None), ("good", '{"step":"x"}')]
+
+
 def test_a_codec_needs_no_keys() -> None:
     memory = MemoryStore()
     store = EncodedStore(memory, Reverser())

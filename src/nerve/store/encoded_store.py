@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nerve.codec import ENCODED_START, Codec, check_codec, decode_text, encode_text
+from nerve.codec import ENCODED_START, Codec, check_codec, decode_data, decode_text, encode_text
 from nerve.errors import JournalUnreadable, KeyMissing, PayloadUnreadable, StoreError
 from nerve.store import refusal_messages
 from nerve.store.input_search import input_contains
@@ -145,7 +145,7 @@ class EncodedStore:
             encoded_asked = self._encode(asked, "asked", session, key)
         if text == "":
             while len(self._pending_commands) >= MAX_PENDING_COMMANDS:
-                del self._pending_commands[next(iter(self._pending_commands))]
+                self._pending_commands.pop(next(iter(self._pending_commands)), None)
             self._pending_commands[command] = encoded_asked
         else:
             text = self._encode(text, "reply", session, key)
@@ -338,7 +338,7 @@ def verify_codec(store: Store, codec: Codec) -> None:
     missing: list[KeyMissing] = []
     for name, check in checks.items():
         try:
-            codec.decode(a2b_base64(check), name, CHECK_PLACE)
+            decode_data(codec, a2b_base64(check), name, CHECK_PLACE)
         except KeyMissing as error:
             missing.append(error)
     # With none of its keys, all data would be unreadable: that is a mistake, not a rotation.
