@@ -21,7 +21,7 @@ from nerve.core.step_output import capture_standard_streams
 from nerve.crypto import KEY_BYTES, AesGcmCodec, InvalidKeys, add_key, parse_keys
 from nerve.errors import KeyMissing, PayloadUnreadable, StoreError
 from nerve.server.failure_log import log_failures
-from nerve.testing import ScriptedProvider
+from nerve.testing import ScriptedProvider, test_session
 
 PLACES = (
     "input", "param", "output", "step_input", "gate_prompt", "answer", "message", "fact", "signal", "error",
@@ -303,6 +303,14 @@ async def test_a_session_in_memory_needs_no_keys(project: Path) -> None:
     (project.parent / "keys").unlink()
     async with Session(project=project) as session:
         assert session.codec is None
+
+
+async def test_a_session_is_encrypted_after_a_test_of_it_in_memory(project: Path) -> None:
+    session = open_session(project)
+    async with test_session(session) as tested:
+        assert tested.codec is None
+    async with session:
+        assert session.codec is not None
 
 
 def test_an_object_without_the_methods_of_a_codec_is_refused() -> None:

@@ -345,19 +345,22 @@ class Session:
             from nerve.engine.local_engine import LocalEngine
 
             self._load_budget()
-            self._engine = LocalEngine(open_store(self._store, self.codec), self, self.name, self._clock)
+            self._load_codec()
+            self._engine = LocalEngine(open_store(self._store, self._codec), self, self.name, self._clock)
         return self._engine
 
-    @cached_property
+    @property
     def codec(self) -> Codec | None:
-        """The codec of the stored payloads, given or configured; None if they are stored readable."""
-        if self._codec is not None or self._store is None or not (self.project / CONFIG_PATH).is_file():
-            return self._codec
-        if (encryption := self.config.encryption) is None:
-            return None
-        from nerve.crypto import open_project_codec
+        """The codec of the stored payloads; a configured one is known when the store is open."""
+        return self._codec
 
-        return open_project_codec(self.project, encryption)
+    def _load_codec(self) -> None:
+        """Use the encryption of the project configuration for a stored session without a codec."""
+        is_plain = self._codec is None and self._store is not None
+        if is_plain and (self.project / CONFIG_PATH).is_file() and self.config.encryption is not None:
+            from nerve.crypto import open_project_codec
+
+            self._codec = open_project_codec(self.project, self.config.encryption)
 
     def _load_budget(self) -> None:
         """Use the budget of the project configuration, unless one was set explicitly."""
