@@ -18,7 +18,7 @@ def test_a_fact_is_listed_with_its_author() -> None:
     ("today_", "models", "expected"),
     [
         ({}, {}, "nothing spent"),
-        ({"tokens": 1200, "cost": 0.5, "turns": 2}, {"a": {"turns": 2}}, "1,200 tokens · $0.50"),
+        ({"tokens": 1200, "cost": 0.5, "turns": 2}, {"a": {"turns": 2}}, "1.2k tokens · $0.50"),
         ({"turns": 1}, {"unknown": {"turns": 1, "turns_without_cost": 1}}, "1 turn of unknown cost"),
         (
             {"tokens": 90, "cost": 0.5, "turns": 3},

@@ -16,7 +16,7 @@ from nerve import ExecutionContext, FunctionNode, Session, Workflow, WorkflowCon
 from nerve.agents import AgentNode, AssistantText, ThreadStarted, TurnFinished
 from nerve.client import Client
 from nerve.commander import WorkflowController
-from nerve.commander.core.history import InputHistory
+from nerve.commander.history import InputHistory
 from nerve.commander.tui.app import CommanderApp
 from nerve.testing import ScriptedProvider
 from server.conftest import serving

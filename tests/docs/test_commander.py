@@ -13,9 +13,9 @@ from docs.pages import FENCE, ROOT, page, section
 from nerve.commander import project_server
 from nerve.commander.core.command_table import COMMANDS, PREFIX_HELP
 from nerve.commander.core.input_parser import InputType, parse_input
-from nerve.commander.history_file import HISTORY_PATH
+from nerve.commander.history import HISTORY_PATH
 from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, format_keys, keymap_paths, read_keymap
-from nerve.commander.tui.themes import THEMES, preferred_theme
+from nerve.commander.tui.layout import THEMES, preferred_theme
 
 NAME = "docs/guides/commander.md"
 PIPE = "\\|"

@@ -21,7 +21,7 @@ HEAD_SECONDS = 2.0
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made = World(
-        tmp_path_factory.mktemp("troubled"), {"nerve.server.http_connection.HEAD_TIMEOUT_S": HEAD_SECONDS}
+        tmp_path_factory.mktemp("troubled"), {"nerve.server.uvicorn_server.HEAD_TIMEOUT_S": HEAD_SECONDS}
     )
     (made.folder / ".nerve").mkdir()
     (made.folder / ".nerve/config.json").write_text('{"max_connections": 256}')

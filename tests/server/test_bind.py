@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from nerve.project.paths import socket_path, token_file
-from nerve.server import http_connection
+from nerve.server import uvicorn_server
 from nerve.server.app import make_app
 from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix
 from nerve.server.tokens import load_tokens
@@ -163,7 +163,7 @@ async def test_another_user_cannot_use_the_unix_socket(
     path = tmp_path / "private" / "socket"
     uid = os.getuid()
     async with run_server(make_app(served.api, served.auth), [bind_unix(path)]):
-        monkeypatch.setattr(http_connection.os, "getuid", lambda: uid + 1)
+        monkeypatch.setattr(uvicorn_server.os, "getuid", lambda: uid + 1)
         reader, writer = await asyncio.open_unix_connection(path)
         assert await reader.read() == b""
         writer.close()
@@ -193,7 +193,7 @@ async def test_keep_alive_is_longer_than_that_of_clients(served: Served) -> None
 async def test_a_client_that_sends_no_request_is_disconnected(
     served: Served, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(http_connection, "HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(uvicorn_server, "HEAD_TIMEOUT_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(said)
     async with asyncio.timeout(10):

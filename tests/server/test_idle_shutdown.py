@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nerve import Session
-from nerve.server.idle_shutdown import has_active_runs, wait_until_server_idle
+from nerve.server.serve import has_active_runs, wait_until_server_idle
 
 
 def session_of(store: Path | None = None) -> Session:
@@ -62,7 +62,9 @@ async def test_a_run_that_is_not_resumed_is_not_active(tmp_path: Path) -> None:
 async def test_a_server_stays_up_while_a_client_is_connected() -> None:
     connected = True
     async with session_of() as session:
-        ending = asyncio.create_task(wait_until_server_idle(0.05, session, lambda: connected))
+        ending = asyncio.create_task(
+            wait_until_server_idle(0.05, session, lambda: connected, asyncio.Event())
+        )
         done, _ = await asyncio.wait([ending], timeout=0.2)
         assert not done
         connected = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from nerve.api import models
 from nerve.api.answer_gate import answer
@@ -43,8 +43,6 @@ __all__ = [
     "stop",
     "update",
 ]
-
-RouteKind = Literal["workflow", "conversation", "question"]
 
 IDLE_STATES = (WorkflowState.PAUSED, WorkflowState.HELD)
 
@@ -224,7 +222,7 @@ def started_reply_row(request: models.ApiRequest) -> ReplyRow | None:
 
 
 async def route(session: Session, request: models.RouteRequest) -> models.RouteResponse:
-    from nerve.router import ConversationDecision, WorkflowDecision, project_router
+    from nerve.router import WorkflowDecision, project_router
     from nerve.router import start as start_decided
     from nerve.router.open_gates import ask_for_gate
 
@@ -247,15 +245,8 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
             )
             check_start_key(session, decision.workflow, start_request)
         run = await start_decided(session, decision, request.conversation, key=request.key)
-    kind: RouteKind = "question"
-    if isinstance(decision, WorkflowDecision | ConversationDecision):
-        kind = "workflow" if isinstance(decision, WorkflowDecision) else "conversation"
-    decision_fields = {
-        name: value for name, value in decision.to_dict().items() if name != "kind" and value is not None
-    }
-    return models.RouteResponse(
-        kind=kind, run=run_response(run) if run is not None else None, **decision_fields
-    )
+    decision_fields = {name: value for name, value in decision.to_dict().items() if value is not None}
+    return models.RouteResponse(run=run_response(run) if run is not None else None, **decision_fields)
 
 
 async def list_waiting_gates(session: Session, conversation: str | None = None) -> list[WaitingGate]:

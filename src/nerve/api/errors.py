@@ -48,12 +48,8 @@ class ApiError(NerveError):
 
     def __init__(self, code: str, message: str, fix: str = "", details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.fix, self.details = (
-            code,
-            message,
-            fix or DEFAULT_FIXES[code],
-            details or {},
-        )
+        self.code, self.message = code, message
+        self.fix, self.details = fix or DEFAULT_FIXES[code], details or {}
 
     @property
     def status(self) -> int:

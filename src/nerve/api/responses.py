@@ -199,11 +199,8 @@ def run_page_response(session: Session, row: RunRow, before: int | None) -> mode
     builder = RunViewBuilder()
     for event_row in rows:
         builder.add(read_row(event_row))
-    run, executor, start = (
-        engine.run_handles.get(row.run),
-        engine.executors.get(row.run),
-        read_start(store, row.run),
-    )
+    run, executor = engine.run_handles.get(row.run), engine.executors.get(row.run)
+    start = read_start(store, row.run)
     fields = stored_run_fields(session, row) if run is None else run_fields(run) | {"parent": row.parent}
     if before is None:
         for path in executor.call_runner.running_leaves if executor is not None else ():

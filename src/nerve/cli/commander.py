@@ -131,7 +131,7 @@ async def run_full_screen(
     controller: CommanderController, terminal: TypeaheadTerminal | None
 ) -> tuple[str, int]:
     """Run the full-screen mode; return the next mode and the exit code."""
-    from nerve.commander.history_file import open_history
+    from nerve.commander.history import open_history
     from nerve.commander.tui.app import CommanderApp
 
     for name in ("COLUMNS", "LINES"):  # exported values may differ from the current window size

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from nerve.api.errors import ApiError
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
-from nerve.cli.outcome import RunOutcome, outcome_from_run
-from nerve.cli.outcome_output import print_outcome
+from nerve.cli.outcome import RunOutcome, outcome_from_run, print_outcome
 from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
 from nerve.cli.trust import require_trust
 from nerve.core.step_output import capture_standard_streams

@@ -8,7 +8,7 @@ from typing import Any
 
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.outcome_output import print_result_text
+from nerve.cli.outcome import print_result_text
 from nerve.cli.parameters import Flag
 from nerve.cli.targets import Project, PythonTarget
 from nerve.core.notation_table import NotationName

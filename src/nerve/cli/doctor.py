@@ -6,7 +6,6 @@ import asyncio
 import json as json_text
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -19,10 +18,10 @@ from nerve import __version__
 from nerve.agents import registry
 from nerve.agents.provider import Unavailable
 from nerve.api import ApiError
+from nerve.cli.check import known_provider_names, unknown_router_warnings
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import STORE_FILE, Flag, project_store_file
-from nerve.cli.project_checker import known_provider_names, unknown_router_warnings
 from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
@@ -54,6 +53,11 @@ class DoctorFinding:
         return f"{STATE_SYMBOLS[self.state]} {self.name}: {self.told}" + (
             f"  → {self.fix}" if self.fix else ""
         )
+
+
+def ok_or_missing(name: str, told: str | None, missing: str, fix: str) -> DoctorFinding:
+    """Return the finding about an optional item; without `told`, it is missing."""
+    return DoctorFinding(name, "ok", told) if told else DoctorFinding(name, "missing", missing, fix)
 
 
 def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = False) -> int:
@@ -90,13 +94,7 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
 
 
 def diagnose_machine() -> Iterator[DoctorFinding]:
-    enough = sys.version_info >= (3, 11)
-    yield DoctorFinding(
-        "python",
-        "ok" if enough else "wrong",
-        platform.python_version(),
-        "" if enough else "Install Python 3.11 or newer.",
-    )
+    yield DoctorFinding("python", "ok", platform.python_version())
     yield DoctorFinding("nerve", "ok", __version__)
 
 
@@ -115,9 +113,7 @@ def diagnose_project() -> Iterator[DoctorFinding]:
     for problem in discovered.problems:
         yield DoctorFinding("workflows", "wrong", str(problem), "nerve check")
     names = ", ".join(workflow.name for workflow in discovered.workflows)
-    yield DoctorFinding(
-        "workflows", "ok" if names else "missing", names or "none", "" if names else "nerve new NAME"
-    )
+    yield ok_or_missing("workflows", names, "none", "nerve new NAME")
     yield from diagnose_agents(config)
     for name, settings in config.providers.items():
         try:
@@ -314,29 +310,17 @@ def diagnose_providers() -> Iterator[DoctorFinding]:
     from nerve.agents.claude import provider as claude
     from nerve.agents.codex import executable as codex
 
-    path = claude.find_program()
-    yield DoctorFinding(
-        "claude", "ok" if path else "missing", path or "not installed", "" if path else claude.NOT_INSTALLED
-    )
+    yield ok_or_missing("claude", claude.find_program(), "not installed", claude.NOT_INSTALLED)
     try:
         yield DoctorFinding("codex", "ok", codex.find_executable(None))
     except Unavailable as error:
         yield DoctorFinding("codex", "missing", "not installed", str(error))
     for name, library in (("acp", "acp"), ("llm", "pydantic_ai")):
-        is_present = find_spec(library) is not None
-        fix = "" if is_present else f"pip install '.[{name}]' in the clone of Nerve"
-        yield DoctorFinding(
-            name, "ok" if is_present else "missing", "installed" if is_present else "not installed", fix
-        )
+        fix = f"pip install '.[{name}]' in the clone of Nerve"
+        yield ok_or_missing(name, "installed" if find_spec(library) else None, "not installed", fix)
     for vendor, variable in API_KEY_VARIABLES.items():
-        is_present = bool(os.environ.get(variable))
-        status = "set" if is_present else "not set"
-        yield DoctorFinding(
-            variable,
-            "ok" if is_present else "missing",
-            status,
-            "" if is_present else f"required for llm with {vendor}",
-        )
+        value = "set" if os.environ.get(variable) else None
+        yield ok_or_missing(variable, value, "not set", f"required for llm with {vendor}")
     for name in registry.installed_provider_names():
         if name in BUILTIN_PROVIDERS:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from nerve.cli.errors import UsageError
@@ -36,13 +36,16 @@ class PresetAnswers:
     def validate_against(self, specs: Iterable[models.WorkflowSpec]) -> None:
         """Raise UsageError for answers that no gate or signal wait of these workflows accepts."""
         from nerve.core.gates import validate_answer
+        from nerve.spec.walk import walk_spec
 
-        specs = list(specs)
-        gates: dict[str, models.GateSpec | None] = {
-            name: None for spec in specs for name in iter_agent_step_names(spec)
-        }
-        gates |= {name: gate for spec in specs for name, gate in iter_gate_specs(spec)}
-        signals = {name for spec in specs for name in iter_signal_names(spec)}
+        steps: list[tuple[str, Any]] = [
+            (step.name, step.spec) for spec in specs for step in walk_spec(spec.body)
+        ]
+        # An agent may open a gate at its own step: a permission request or a question.
+        gates: dict[str, Any] = {name: None for name, step in steps if step.kind in ("prompt", "call")}
+        gates |= {name: step for name, step in steps if step.kind == "gate"}
+        waits = [condition for _, step in steps if step.kind == "wait" for condition in step.any]
+        signals = {condition.signal for condition in waits if condition.signal is not None}
         for name, text in self.remaining:
             if "/" in name or name in signals or re.fullmatch("[0-9a-f]{8,}", name):
                 continue
@@ -64,24 +67,3 @@ class PresetAnswers:
                 validate_answer(text, None, gate.form if gate is not None else None)
             except ValueError as error:
                 raise UsageError(f"--answer {name}={text}: {error}.") from None
-
-
-def iter_gate_specs(spec: models.WorkflowSpec) -> Iterator[tuple[str, models.GateSpec]]:
-    return ((name, step) for name, step in iter_steps(spec) if step.kind == "gate")
-
-
-def iter_agent_step_names(spec: models.WorkflowSpec) -> Iterator[str]:
-    """Yield the steps whose agent may open a gate: a permission request or a question."""
-    return (name for name, step in iter_steps(spec) if step.kind in ("prompt", "call"))
-
-
-def iter_signal_names(spec: models.WorkflowSpec) -> Iterator[str]:
-    waits = (step for _, step in iter_steps(spec) if step.kind == "wait")
-    return (condition.signal for step in waits for condition in step.any if condition.signal is not None)
-
-
-def iter_steps(spec: models.WorkflowSpec) -> Iterator[tuple[str, Any]]:
-    """Yield every step of a workflow with its name."""
-    from nerve.spec.walk import walk_spec
-
-    return ((step.name, step.spec) for step in walk_spec(spec.body))

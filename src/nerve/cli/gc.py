@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from nerve.cli.context import CliContext, run_with_api
@@ -72,7 +71,7 @@ def parse_age_days(text: str, option: str, min_days: int = 0) -> float:
 def format_gc_report(report: DeleteRunsResponse) -> list[str]:
     would = "would be " if report.dry_run else ""
     rows = [
-        format_gc_run(run.run_id, run.workflow, run.state, run.ended_at)
+        f"{run.run_id}  {run.workflow}  {run.state}  {run.ended_at.astimezone():%Y-%m-%d}"
         for run in report.oldest[:MAX_LISTED_RUNS]
     ]
     if report.runs > len(rows):
@@ -82,7 +81,3 @@ def format_gc_report(report: DeleteRunsResponse) -> list[str]:
     if report.chunks:
         rows.append(f"{report.chunks} output chunks {would}cleared ({report.chunk_bytes:,} bytes)")
     return rows
-
-
-def format_gc_run(run_id: str, workflow: str, state: str, ended: datetime) -> str:
-    return f"{run_id}  {workflow}  {state}  {ended.astimezone():%Y-%m-%d}"

@@ -12,14 +12,13 @@ from nerve.api import ApiError
 from nerve.cli.completion import RUN_PARAMETER, RunArgument
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.outcome import PARKED, outcome_from_run, state_when_idle
-from nerve.cli.outcome_output import choices_suffix
+from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run, state_when_idle
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, format_command
 from nerve.cli.trust import is_at_terminal
 from nerve.core.tags import format_tags
 from nerve.errors import NerveError
-from nerve.ui.gate_names import gate_display_name, gate_preview
-from nerve.ui.json_forms import form_field_lines, format_example_answer
+from nerve.ui.gate_names import example_answer, gate_display_name, gate_preview
+from nerve.ui.json_forms import form_field_lines
 from nerve.ui.sanitize import dump_safe_json
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTION
             outcome = await follower.follow()
         else:
             outcome = await follower.show_history(
-                [event async for event in read_past_events(context, follower.run_id)]
+                [event async for event in context.client.history(follower.run_id)]
             )
         return context.print_outcome(outcome)
 
@@ -109,7 +108,7 @@ def status_command(
 
         response = await find_run_or_newest(context, run)
         tree = ProgressTree()
-        async for event in read_past_events(context, response.run_id):
+        async for event in context.client.history(response.run_id):
             tree.apply_event("", to_workflow_event(event))
         if context.session is not None:
             response = response.model_copy(update={"state": state_when_idle(response)})
@@ -133,11 +132,8 @@ async def print_overall_status(context: CliContext) -> int:
     from nerve.ui.formatting import format_usage_today
 
     # Listing gates verifies the ends of journals; health reports damaged journals only after that.
-    gates, usage, health = (
-        await context.client.gates(),
-        await context.client.usage(),
-        await context.client.health(),
-    )
+    gates, usage = await context.client.gates(), await context.client.usage()
+    health = await context.client.health()
     if context.session is not None and (parked := health.runs.pop("running", 0)):
         health.runs[PARKED] = parked
     state_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
@@ -185,16 +181,8 @@ def format_gate_origin(gate: GateResponse, now: datetime) -> str:
 
 def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") -> str:
     """Return a gate as one line, with the command that answers it."""
-    answer = (
-        gate.choices[0]
-        if gate.choices
-        else format_example_answer(gate.form)
-        if gate.form is not None
-        else "TEXT"
-    )
-    command_text = format_command(
-        "answer", gate.run_id, answer, "--gate", gate.gate_id, *context.options_for(gate.run_id)
-    )
+    answer, options = example_answer(gate.choices, gate.form), context.options_for(gate.run_id)
+    command_text = format_command("answer", gate.run_id, answer, "--gate", gate.gate_id, *options)
     prompt = " ".join(gate.prompt.split())
     return (
         f"⏸ {gate_display_name(gate)}{origin}: {prompt}{choices_suffix(gate.choices or [])}  {command_text}"
@@ -288,19 +276,8 @@ def stream_run_events(
     return (
         context.client.watch(run_id, after)
         if follow and context.session is None
-        else read_past_events(context, run_id, after)
+        else context.client.history(run_id, after)
     )
-
-
-async def read_past_events(context: CliContext, run_id: str, after: int = 0) -> AsyncIterator[EventResponse]:
-    """Yield the recorded events of a run, page by page."""
-    more = True
-    while more:
-        page = await context.client.events(run=run_id, after=after)
-        for event in page.events:
-            after = event.seq
-            yield event
-        more = page.more
 
 
 def render_run_tree(tree: ProgressTree, out: TextIO) -> list[str]:

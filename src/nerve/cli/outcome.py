@@ -1,14 +1,21 @@
-"""The outcome of a run: its state, and what it waits for."""
+"""The outcome of a run: its state, what it waits for, and how both are printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
-from nerve.cli.exit_codes import exit_code_for_state
+from nerve.cli.exit_codes import EXIT_CODE_BY_STATE, exit_code_for_state
 from nerve.lazy_dataclass import dataclass
-from nerve.ui.gate_names import gate_display_name
+from nerve.ui.failure_text import failure_text
+from nerve.ui.formatting import format_result
+from nerve.ui.gate_names import example_answer, gate_display_name
+from nerve.ui.json_forms import form_field_lines
+from nerve.ui.sanitize import dump_safe_json, indent_lines, sanitize_text
 
 if TYPE_CHECKING:
     from nerve.api.models import GateResponse, RunResponse
@@ -16,6 +23,9 @@ if TYPE_CHECKING:
 
 PARKED = "parked"
 """The state of a run whose process ended while it was running; no process drives it."""
+FAILURE_FIELDS = ("error", "error_type", "location")
+PAUSED_STATES = ("pausing", "paused")
+"""States in which the run does not continue even if a gate is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +95,29 @@ def state_when_idle(run: RunOutcome | RunResponse) -> str:
 
 def outcome_from_run(run: Any, tree: ProgressTree | None = None) -> RunOutcome:
     """Return the outcome of a run in the form that `nerve run` prints."""
-    is_over = run.state in ("completed", "failed", "cancelled")
-    gates = [] if is_over else gate_payloads(tree.gates if tree is not None else run.gates)
-    waits = [] if is_over or tree is None else wait_payloads(tree)
+    gates = tree.gates if tree is not None else run.gates
+    return make_outcome(run, tree, gates, workflow=run.workflow, held=run.held, waiting_for=run.waiting_for)
+
+
+def outcome_from_tree(run_id: str, tree: ProgressTree) -> RunOutcome:
+    """Return the outcome of a run according to the events seen so far."""
+    if not tree.branches:
+        return RunOutcome(run_id, "", "running")
+    view = tree.root.view
+    return make_outcome(view, tree, tree.gates, workflow=view.workflow_id, waiting_for=tree.waiting_for)
+
+
+def make_outcome(
+    run: Any, tree: ProgressTree | None, gates: Iterable[GateResponse], **fields: Any
+) -> RunOutcome:
+    is_over = run.state in EXIT_CODE_BY_STATE
+    waits = [] if is_over or tree is None else tree.waits
     return RunOutcome(
-        run.run_id,
-        run.workflow,
-        run.state,
-        run.result,
-        run.error,
-        gates,
-        run.held,
-        waits,
-        run.error_type,
-        run.location,
-        run.waiting_for,
-        tree_tracebacks(tree) if tree is not None else [],
+        **{name: getattr(run, name) for name in ("run_id", "state", "result", *FAILURE_FIELDS)},
+        gates=[] if is_over else gate_payloads(gates),
+        waits=[condition for data in waits for condition in iter_wait_conditions(data)],
+        tracebacks=tree_tracebacks(tree) if tree is not None else [],
+        **fields,
     )
 
 
@@ -119,5 +136,76 @@ def gate_payloads(gates: Iterable[GateResponse]) -> list[dict[str, Any]]:
     return [{"choices": None} | gate for gate in payloads]
 
 
-def wait_payloads(tree: ProgressTree) -> list[dict[str, Any]]:
-    return [condition for data in tree.waits for condition in iter_wait_conditions(data)]
+# -- output --------------------------------------------------------------------------------------------
+
+
+def print_outcome(
+    outcome: RunOutcome, resume_hint: str, as_json: bool, out: TextIO | None = None, quiet: bool = False
+) -> int:
+    """Print the outcome and how to resume the run; return the exit code."""
+    if as_json:
+        print(dump_safe_json(outcome.to_dict()), file=out)
+    if not quiet or outcome.state in ("failed", "held"):
+        for line in format_outcome(outcome, resume_hint):
+            print(sanitize_text(line), file=sys.stderr)
+    if outcome.state == "completed" and not as_json and (text := format_result(outcome.result)):
+        print_result_text(text, out)
+    return outcome.exit_code
+
+
+def print_result_text(text: str, out: TextIO | None = None) -> None:
+    """Print a result unchanged, or with control characters escaped if the output is a terminal."""
+    out = out or sys.stdout
+    print(sanitize_text(text) if out.isatty() else text, end="" if text.endswith("\n") else "\n", file=out)
+
+
+def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
+    """Return the outcome as lines; `resume_hint` is the command that resumes the run."""
+    run = f"run {outcome.run_id}"
+    match outcome.state:
+        case "completed":
+            return [f"✓ {run} completed"]
+        case "failed":
+            reason = failure_text(outcome.error, outcome.error_type, outcome.location)
+            return [f"✗ {run} failed: {reason or 'no reason given'}", *outcome.tracebacks]
+        case "cancelled":
+            return [f"✗ {run} was cancelled" + (f": {outcome.error}" if outcome.error else "")]
+        case "held":
+            hold = outcome.held or {}
+            options = " --with-changes" if hold.get("reason") == "mismatch" else ""
+            if limit := hold.get("limit"):
+                options = f" --limit {limit}=NUMBER"
+            message = f"✗ {run} is held ({hold.get('reason', 'no reason')}): {hold.get('message', '')}"
+            return [message, f"Resume with: {resume_hint}{options}"]
+    return format_waiting_outcome(outcome, run, resume_hint)
+
+
+def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> list[str]:
+    """Return what a run waits for, one line each, and the command that answers and resumes."""
+    is_waiting = outcome.state not in PAUSED_STATES and (outcome.gates or outcome.waits)
+    state = f"{outcome.state} {outcome.waiting_for}" if outcome.waiting_for else outcome.state
+    output_lines = [f"⏸ {run} waits" if is_waiting else f"⏸ {run} is {state}"]
+    options = []
+    for gate in outcome.gates:
+        choices = gate["choices"] or []
+        output_lines.append(
+            f"  at gate '{gate['name']}': {indent_lines(gate['prompt'])}" + choices_suffix(choices)
+        )
+        form = gate.get("form")
+        output_lines += [f"    {line}" for line in form_field_lines(form or {})]
+        options.append(f" --answer {shlex.quote(gate['name'] + '=' + example_answer(choices, form))}")
+    for wait in outcome.waits:
+        output_lines.append(f"  for {describe_wait_condition(wait)}")
+        if "signal" in wait:
+            options.append(f" --answer {shlex.quote(wait['signal'] + '=TEXT')}")
+    return [*output_lines, f"Resume with: {resume_hint}{''.join(options)}"]
+
+
+def describe_wait_condition(wait: dict[str, Any]) -> str:
+    if "signal" not in wait:
+        return f"fact {json.dumps(wait['fact'], ensure_ascii=False)}"
+    return f"signal '{wait['signal']}'" + (f" with key '{wait['key']}'" if "key" in wait else "")
+
+
+def choices_suffix(choices: Sequence[str]) -> str:
+    return f" ({' or '.join(choices)})" if choices else ""

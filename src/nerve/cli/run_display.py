@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 from rich.console import Console, Group
 from rich.file_proxy import FileProxy
@@ -25,15 +25,6 @@ from nerve.ui.sanitize import sanitize_text
 
 PanelFactory = Callable[[int], Panel]
 """Renders a panel with the given width."""
-
-
-class RunDisplay(Protocol):
-    """Shows the progress of a run."""
-
-    def show(self, panel: PanelFactory, events: list[WorkflowEvent]) -> None: ...
-
-    def stop(self) -> None:
-        """Release the terminal, before a prompt or at the end."""
 
 
 class LiveDisplay:
@@ -69,6 +60,7 @@ class LiveDisplay:
         self._live.start()
 
     def stop(self) -> None:
+        """Release the terminal, before a prompt or at the end."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -111,7 +103,7 @@ class LineDisplay:
         pass
 
 
-def create_run_display(console: Console) -> RunDisplay:
+def create_run_display(console: Console) -> LiveDisplay | LineDisplay:
     is_live = console.is_terminal and not console.is_dumb_terminal
     return LiveDisplay(console) if is_live else LineDisplay(console)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,22 +15,21 @@ from nerve.api.models import EventResponse, GateResponse
 from nerve.cli.context import CliContext, format_api_error, stderr_console
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
 from nerve.cli.gate_answers import PresetAnswers
-from nerve.cli.gate_prompt import TerminalClosed, flush_typeahead, is_interactive, prompt_gate_answer
 from nerve.cli.outcome import (
     RunOutcome,
-    gate_payloads,
     iter_wait_conditions,
     outcome_from_run,
+    outcome_from_tree,
     state_when_idle,
-    tree_tracebacks,
-    wait_payloads,
 )
 from nerve.cli.run_display import create_run_display, print_sentence
 from nerve.core.events import STEP_START_EVENTS
 from nerve.core.gates import gate_names
 from nerve.core.workflow import WorkflowEvent
+from nerve.ui.async_input import flush_typeahead, read_terminal_line
 from nerve.ui.event_lines import to_workflow_event
-from nerve.ui.gate_names import gate_display_name
+from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
+from nerve.ui.json_forms import format_form_hint
 from nerve.ui.progress_tree import ProgressTree
 from nerve.ui.tree_panel import render_gate_panel, render_tree_panel
 
@@ -41,6 +41,14 @@ EVENT_POLL_S = 0.08
 CLOSED_GATE_CODES = ("conflict", "gone", "not_found")
 MAX_IDLE_POLLS = 3
 """Polls without new events after which following a waiting run stops."""
+
+
+GATE_POLL_S = 0.2
+"""Seconds between two checks whether the gate is still open."""
+
+
+class TerminalClosed(Exception):
+    """The terminal was closed, so the user cannot answer."""
 
 
 class RunFollower:
@@ -60,8 +68,11 @@ class RunFollower:
         self.console = console or stderr_console(context.common)
         self.display = create_run_display(self.console)
         self.tree = ProgressTree(shows_progress=True)
-        self.is_interactive = is_interactive(self.console) and not (
-            context.common.quiet or context.common.json
+        self.is_interactive = (
+            self.console.is_terminal
+            and sys.stdin is not None
+            and sys.stdin.isatty()
+            and not (context.common.quiet or context.common.json)
         )
         self._new_events: list[WorkflowEvent] = []
         self._watch_tasks: list[asyncio.Task[None]] = []
@@ -105,36 +116,14 @@ class RunFollower:
         try:
             return outcome_from_run(await self.context.client.run(run=self.run_id), self.tree)
         except ApiError as error:
-            last_outcome = self.last_seen_outcome()
+            last_outcome = outcome_from_tree(self.run_id, self.tree)
             if error.code != "busy" or last_outcome.state not in EXIT_CODE_BY_STATE:
                 raise
             return last_outcome
 
-    def last_seen_outcome(self) -> RunOutcome:
-        """Return the outcome according to the events seen so far."""
-        root = self.tree.branches.get("")
-        if root is None:
-            return RunOutcome(self.run_id, "", "running")
-        view = root.view
-        gates, waits = gate_payloads(self.tree.gates), wait_payloads(self.tree)
-        return RunOutcome(
-            self.run_id,
-            view.workflow_id,
-            view.state,
-            view.result,
-            view.error,
-            gates,
-            None,
-            waits,
-            view.error_type,
-            view.location,
-            self.tree.waiting_for,
-            tree_tracebacks(self.tree),
-        )
-
     def interrupted_outcome(self) -> RunOutcome:
         """Return the outcome after Ctrl-C. Without a server, a running run becomes parked."""
-        last_outcome = self.last_seen_outcome()
+        last_outcome = outcome_from_tree(self.run_id, self.tree)
         return (
             last_outcome
             if self.context.session is None
@@ -257,3 +246,29 @@ class RunFollower:
 
     def _is_open(self, gate: GateResponse) -> bool:
         return any(gate.gate_id == other.gate_id for other in self.tree.gates)
+
+
+async def prompt_gate_answer(
+    console: Console, gate: GateResponse, rejection: str, is_open: Callable[[], bool]
+) -> str | None:
+    """Return the answer of the user, or None if the gate closes while waiting."""
+    if rejection:
+        print_sentence(console, rejection)
+    choices = gate.choices or []
+    prompt = f"1 to {len(choices)}, or the answer: " if choices else f"Answer{format_form_hint(gate.form)}: "
+    while True:
+        console.print(prompt, end="", markup=False)
+        read_task = asyncio.ensure_future(read_terminal_line())
+        try:
+            while not read_task.done():
+                await asyncio.wait([read_task], timeout=GATE_POLL_S)
+                if not is_open():
+                    return None
+        finally:
+            read_task.cancel()
+        line = read_task.result()
+        if not line:
+            print_sentence(console, "")  # end the prompt line
+            raise TerminalClosed
+        if answer := resolve_typed_choice(line.strip(), choices):
+            return answer

@@ -18,7 +18,7 @@ from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
-from nerve.ui.formatting import format_run_seconds
+from nerve.ui.formatting import format_duration_between
 from nerve.ui.gate_names import gate_display_name
 from nerve.ui.sanitize import sanitize_text
 
@@ -171,12 +171,13 @@ def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Tex
     for run, prefix in zip(summaries, prefixes, strict=True):
         symbol, style = STATE_SYMBOLS.get(run["state"], ("⏸", "yellow"))
         started = datetime.fromisoformat(run["started_at"])
+        ended = datetime.fromisoformat(run["ended_at"]) if run["ended_at"] else None
         yield (
             run["run_id"] if prefix_counts[prefix] > 1 else prefix,
             Text(sanitize_text(run["workflow"])),
             Text(f"{symbol} {run['state']}", style),
             f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
-            format_run_seconds(started, datetime.fromisoformat(ended)) if (ended := run["ended_at"]) else "",
+            format_duration_between(started, ended, started) if ended is not None else "",
             Text(sanitize_text(waiting_reason(run))),
         )
 

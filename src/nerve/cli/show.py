@@ -56,7 +56,7 @@ def show_command(
     if json:
         print(dump_safe_json(describe_checked_workflow(checked, spec)))
     elif mermaid:
-        print(sanitize_text(draw_flowchart(spec)), end="")
+        print(sanitize_text(format_mermaid(spec)), end="")
     else:
         print("\n".join(map(sanitize_text, format_outline(build_outline(spec, step_kind_labels(checked))))))
     for problem in () if quiet else checked.errors:
@@ -78,10 +78,6 @@ def require_spec(checked: CheckedDocument) -> CheckedDocument:
 def step_kind_labels(checked: CheckedDocument) -> dict[str, str]:
     """Return the names that JSON step files use for step kinds."""
     return {"call": "agent", "gate": "approval"} if checked.document.state_word == "step" else {}
-
-
-def draw_flowchart(spec: WorkflowSpec) -> str:
-    return format_mermaid(spec)
 
 
 def describe_checked_workflow(checked: CheckedDocument, spec: WorkflowSpec) -> dict[str, object]:

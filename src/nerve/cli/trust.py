@@ -148,7 +148,7 @@ def is_at_terminal() -> bool:
 
 def ask_for_trust(path: Path, brought: dict[str, Path], what: str) -> bool:
     """Ask the user whether to trust a folder or store. Only "y" and "yes" accept."""
-    from nerve.cli.gate_prompt import flush_typeahead
+    from nerve.ui.async_input import flush_typeahead
 
     files = ", ".join(str(file) for file in brought.values())
     lines = [

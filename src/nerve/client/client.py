@@ -168,6 +168,16 @@ class Client:
             found += page.gates
         return found
 
+    async def history(self, run: str, after: int = 0, **options: Any) -> AsyncGenerator[models.EventResponse]:
+        """Yield the recorded events of a run after a number, which `events` returns in pages."""
+        more = True
+        while more:
+            page = await self.events(run=run, after=after, **options)
+            for event in page.events:
+                after = event.seq
+                yield event
+            more = page.more
+
     async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
         """Execute one operation by name."""
         operation = OPERATIONS.get(name)

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 from nerve.commander import reports
 from nerve.commander.controller import STOP_REASON
 from nerve.commander.core.command_table import find_command, help_text, unknown_command_message
-from nerve.commander.core.gate_selection import find_gate_by_name, split_answer, split_reason
-from nerve.commander.core.name_resolution import CommanderInputError
+from nerve.commander.core.name_resolution import (
+    CommanderInputError,
+    find_gate_by_name,
+    split_answer,
+    split_reason,
+)
 from nerve.commander.core.references import resolve_references, resolve_text_value
 from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget, short_id
 from nerve.ui.event_lines import LogLines, to_workflow_event
@@ -59,7 +63,7 @@ def add_note(commander: CommanderController, text: str) -> None:
 
 @register_handler("workflows")
 async def handle_workflows_command(commander: CommanderController, text: str) -> None:
-    await commander.reload_workflows()
+    await commander.event_sync.reload_workflows()
     reply_to_command(commander, "workflows", reports.workflows_report(commander.state))
 
 
@@ -72,7 +76,7 @@ async def handle_workflow_command(commander: CommanderController, text: str) -> 
     problems = []
     if text.split() == ["reload"]:
         problems = (await commander.client.reload()).problems
-    await commander.reload_workflows()
+    await commander.event_sync.reload_workflows()
     candidates = [
         Candidate(known_workflow.id, known_workflow.description, steps=tuple(known_workflow.steps))
         for known_workflow in commander.state.workflows
@@ -130,7 +134,7 @@ async def handle_watch_command(commander: CommanderController, text: str) -> Non
 
 @register_handler("logs")
 async def handle_logs_command(commander: CommanderController, text: str) -> None:
-    events = await commander.load_events(await commander.resolve_run(text))
+    events = await commander.event_sync.load_events(await commander.resolve_run(text))
     log = LogLines()
     lines = [line for event in events for line in log.apply_event(to_workflow_event(event))] + log.flush_all()
     reply_to_command(commander, "logs", fence_text(sanitize_text("\n".join(lines)) or "No output yet."))
@@ -320,7 +324,7 @@ async def handle_import_command(commander: CommanderController, text: str) -> No
         return
     notation = NOTATION_BY_SUFFIX.get(Path(file).suffix.lower())
     workflow = await commander.client.define(source=source, notation=notation)
-    await commander.reload_workflows()
+    await commander.event_sync.reload_workflows()
     add_note(commander, f"Defined workflow %{workflow.id}.")
 
 

@@ -9,16 +9,16 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import OPERATIONS, ApiError
-from nerve.api.models import EventResponse, GateResponse, RouteResponse, RunResponse, WorkflowResponse
-from nerve.commander.core.exit_message import exit_message_lines
+from nerve.api.models import GateResponse, RouteResponse, RunResponse, WorkflowResponse
 from nerve.commander.core.input_parser import InputType, ParsedInput, format_input, parse_input
 from nerve.commander.core.name_resolution import CommanderInputError, find_run_by_name, resolve_startable_name
 from nerve.commander.core.references import resolve_input, resolve_references
-from nerve.commander.core.run_cards import TARGET_PREFIXES
-from nerve.commander.core.state import CommanderState, InputTarget, result_text
+from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget
+from nerve.commander.core.state import CommanderState
 from nerve.commander.event_sync import EventSync
 from nerve.errors import NerveError
 from nerve.ui.error_text import api_error_sentence, format_any_error
+from nerve.ui.formatting import format_result
 from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
 from nerve.ui.typed_options import parse_workflow_options
 
@@ -60,7 +60,7 @@ class CommanderController:
         """Completions for files and themes; a screen may set them."""
         self.conversation_id = f"commander-{secrets.token_hex(4)}"
         self._restart_server = restart_server
-        self._event_sync = EventSync(client, self.state, self._on_update, restart_server)
+        self.event_sync = EventSync(client, self.state, self._on_update, restart_server)
         self._last_turn: tuple[InputTarget, str | None] | None = None
         """Target of the last plain text, and the run that it started."""
         self._queued_values: list[tuple[str, Any]] = []
@@ -79,14 +79,14 @@ class CommanderController:
         """Load workflows, runs and gates, and subscribe to events."""
         if not self._is_open:
             self._is_open = True
-            await self._event_sync.open()
+            await self.event_sync.open()
 
     async def close(self) -> None:
         """Stop synchronization; runs continue."""
         if self._send_task is not None:
             self._send_task.cancel()
             await asyncio.gather(self._send_task, return_exceptions=True)
-        await self._event_sync.close()
+        await self.event_sync.close()
         self._is_open = False
 
     # -- input -------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class CommanderController:
         if command is None or command.name not in COMMAND_HANDLERS:
             raise CommanderInputError(unknown_command_message(parsed.target))
         if command.name not in OFFLINE_COMMANDS:
-            await self._event_sync.wait_loaded()
+            await self.event_sync.wait_loaded()
         await COMMAND_HANDLERS[command.name](self, parsed.text.strip())
 
     async def _run_prefixed(self, parsed: ParsedInput) -> None:
@@ -138,7 +138,7 @@ class CommanderController:
         if parsed.type is InputType.REFERENCE:
             self.state.add_block("text", parsed.text, value=value)
             return
-        await self._event_sync.wait_loaded()
+        await self.event_sync.wait_loaded()
         kind = parsed.type.value
         name, workflow = await self.resolve_target(kind, parsed.target)
         has_input = workflow is None or value != ""
@@ -201,7 +201,7 @@ class CommanderController:
         self._last_turn = (target, None)
         run_id = None
         try:
-            await self._event_sync.wait_loaded()
+            await self.event_sync.wait_loaded()
             if target.kind == "router":
                 run_id = await self._route_text(resolved_text)
             else:
@@ -294,29 +294,21 @@ class CommanderController:
         self.state.merge_runs([run])
         self.state.focus_run(run.run_id)
         try:
-            await self._event_sync.follow(run.run_id, routed)
+            await self.event_sync.follow(run.run_id, routed)
         except ApiError as error:
             if error.code != "busy":  # the events are loaded when the server is back
                 raise
 
     async def follow(self, run: str) -> None:
         """Show a run in the conversation and focus it."""
-        run_id = await self._event_sync.load_run(run)
+        run_id = await self.event_sync.load_run(run)
         self.state.focus_run(run_id)
-        await self._event_sync.follow(run_id)
-
-    async def reload_workflows(self) -> None:
-        """Reload the workflows, nodes and graphs."""
-        await self._event_sync.reload_workflows()
-
-    async def load_events(self, run_id: str) -> list[EventResponse]:
-        """Return all events of a run."""
-        return await self._event_sync.load_events(run_id)
+        await self.event_sync.follow(run_id)
 
     async def resolve_target(self, kind: str, name: str) -> tuple[str, WorkflowResponse | None]:
         """Resolve a name after a reload, because files may have changed."""
         with contextlib.suppress(ApiError):  # while the server is unavailable, use the known names
-            await self.reload_workflows()
+            await self.event_sync.reload_workflows()
         return resolve_startable_name(self.state, kind, name)
 
     async def resolve_run(self, run: str) -> str:
@@ -360,9 +352,8 @@ class CommanderController:
             state.select_prompt_gate()
         root = state.root_of(gate.run_id)
         if state.block_of_run(root) is None and (card := state.runs.get(root)) is not None:
-            state.add_block(
-                "note", f"'{gate_display_name(gate)}' of {card.name} ({card.short_id}): {result_text(answer)}"
-            )
+            gate_text = f"'{gate_display_name(gate)}' of {card.name} ({card.short_id})"
+            state.add_block("note", f"{gate_text}: {format_result(answer)}")
         return ""
 
     async def wait_for_change(self) -> None:
@@ -378,13 +369,15 @@ class CommanderController:
         from nerve.commander.core.name_resolution import collect_completion_names
 
         if text in TARGET_PREFIXES:
-            self._event_sync.reload_in_background()
+            self.event_sync.reload_in_background()
         return find_completions(
             text, cursor, collect_completion_names(self.state, self.themes, self.file_completer)
         )
 
     def exit_message(self) -> list[str]:
         """Return the lines printed on exit: open runs, their cost, and how to reopen the Commander."""
+        from nerve.commander.reports import exit_message_lines
+
         return exit_message_lines(self.state)
 
     def request_screen(self, request: str, value: str = "") -> None:

@@ -46,12 +46,8 @@ class EventSync:
         restart_server: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`on_update` is called after each change; `restart_server` starts a server that has exited."""
-        self._client, self._state, self._on_update, self._restart_server = (
-            client,
-            state,
-            on_update,
-            restart_server,
-        )
+        self._client, self._state = client, state
+        self._on_update, self._restart_server = on_update, restart_server
         self._task: asyncio.Task[None] | None = None
         self._first_attempt_done, self._loaded = asyncio.Event(), asyncio.Event()
         self._lock = asyncio.Lock()
@@ -261,15 +257,10 @@ class EventSync:
 
     async def load_events(self, run_id: str, after: int = 0) -> list[EventResponse]:
         """Return the events of a run after an event number; none of a run that does not exist yet."""
-        events: list[EventResponse] = []
-        more = True
-        while more:
-            try:
-                page = await self._client.events(run=run_id, after=after, limit=EVENTS_PAGE_SIZE)
-            except ApiError as error:
-                if error.code != "not_found":  # a new child sends its events when it starts
-                    raise
-                break
-            events += page.events
-            after, more = (page.events[-1].seq if page.events else after), page.more
-        return events
+        try:
+            events = self._client.history(run_id, after, limit=EVENTS_PAGE_SIZE)
+            return [event async for event in events]
+        except ApiError as error:
+            if error.code != "not_found":  # a new child sends its events when it starts
+                raise
+            return []

@@ -1,7 +1,8 @@
-"""Reports of the commands, as Markdown."""
+"""Reports of the commands, as Markdown, and the message printed on exit."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -16,18 +17,20 @@ from nerve.api.models import (
 )
 from nerve.commander.core.name_resolution import CommanderInputError
 from nerve.commander.core.run_cards import RunCard, short_id
-from nerve.commander.core.state import CommanderState, result_text
+from nerve.commander.core.state import CommanderState
 from nerve.core.limits import RunUsage
 from nerve.core.workflow.state import WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.failure_text import failure_text
-from nerve.ui.formatting import format_run_seconds, format_tokens_and_cost, format_usage_today
+from nerve.ui.formatting import format_duration_between, format_result, format_usage, format_usage_today
 from nerve.ui.gate_names import gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
 from nerve.ui.sanitize import fence_text, sanitize_text
 from nerve.ui.typed_options import describe_option_type, format_option_name
 
 MAX_ROWS = 50
+MAX_EXIT_RUNS = 10
+"""Open runs that the exit message lists."""
 RUN_STATES = tuple(state.value for state in WorkflowState)
 
 
@@ -57,10 +60,8 @@ def runs_report(commander_state: CommanderState, state: str = "") -> str:
 
 def format_run_row(card: RunCard, state: CommanderState) -> str:
     symbol, _ = STATE_SYMBOLS.get(card.state, ("⏸", ""))
-    figures = ""
-    if card.started_at is not None:
-        used = f", {cost}" if (cost := format_tokens_and_cost(card.usage)) else ""
-        figures = f" ({format_run_seconds(card.started_at, card.ended_at or datetime.now(UTC))}{used})"
+    duration = format_duration_between(card.started_at, card.ended_at, datetime.now(UTC))
+    figures = ", ".join(part for part in (duration, format_usage(card.usage)) if part)
     label = (
         f" *{join_to_one_line(card.label or card.input_preview)}*" if card.label or card.input_preview else ""
     )
@@ -69,7 +70,7 @@ def format_run_row(card: RunCard, state: CommanderState) -> str:
     questions = "".join(f"  \n  ⏸ {join_to_one_line(gate.prompt)}" for gate in card.gates)
     return (
         f"- {symbol} `{distinct_run_id(card, state)}` {card.workflow}{label} "
-        f"{state_text}{figures}{focus_mark}{questions}"
+        f"{state_text}{f' ({figures})' if figures else ''}{focus_mark}{questions}"
     )
 
 
@@ -112,7 +113,7 @@ def run_report(run_detail: RunDetailResponse) -> str:
     rows = [
         f"{symbol} **{run_detail.workflow}** `{run_detail.run_id}` "
         + f"{run_detail.state} {join_to_one_line(run_detail.waiting_for or '')}".rstrip()
-        + (f", {format_tokens_and_cost(used)}" if format_tokens_and_cost(used) else "")
+        + (f", {format_usage(used)}" if format_usage(used) else "")
     ]
     rows += [f"- {line}" for line in format_step_lines(run_detail.tree)]
     rows += [f"- ⏸ {join_to_one_line(open_gate.prompt)}" for open_gate in run_detail.gates]
@@ -124,7 +125,7 @@ def run_report(run_detail: RunDetailResponse) -> str:
     if run_detail.traceback:
         rows += ["", fence_text(sanitize_text(run_detail.traceback))]
     if run_detail.state == "completed" and run_detail.result is not None:
-        rows += ["", sanitize_text(result_text(run_detail.result))]
+        rows += ["", sanitize_text(format_result(run_detail.result))]
     return "\n".join(rows)
 
 
@@ -161,7 +162,7 @@ def usage_report(state: CommanderState, usage_response: UsageResponse) -> str:
         used = RunUsage()
         used.spend(data)
         card = state.runs.get(run_id)
-        if text := format_tokens_and_cost(used):
+        if text := format_usage(used):
             rows.append(
                 f"- {sanitize_text(card.name) if card is not None else run_id} `{short_id(run_id)}` {text}"
             )
@@ -192,3 +193,34 @@ def facts_report(matching_facts: list[FactResponse]) -> str:
 
 def join_to_one_line(text: str) -> str:
     return sanitize_text(" ".join(text.split()))
+
+
+# -- exit ----------------------------------------------------------------------------------------------
+
+
+def exit_message_lines(state: CommanderState) -> list[str]:
+    """Return the lines that list the open runs and how to watch each."""
+    open_cards = [card for card in state.runs.values() if not card.has_ended]
+    shown_run_ids = {block.run_id for block in state.blocks}
+    listed_cards = sorted(open_cards, key=lambda card: card.run_id not in shown_run_ids)[:MAX_EXIT_RUNS]
+    lines = [exit_run_line(card) for card in listed_cards]
+    if len(open_cards) > MAX_EXIT_RUNS:
+        lines.append(f"… and {len(open_cards) - MAX_EXIT_RUNS} more: nerve runs")
+    if lines:
+        lines.insert(
+            0,
+            "Running in the background:" if state.is_connected else "Open when the connection was lost:",
+        )
+        lines.append("Reopen with: nerve")
+    return lines
+
+
+def exit_run_line(card: RunCard) -> str:
+    symbol, _ = STATE_SYMBOLS.get(card.state, ("⏸", ""))
+    question = f": {' '.join(card.gates[0].prompt.split())[:60]}" if card.gates else ""
+    cost = f"  {used}" if (used := format_usage(card.usage)) else ""
+    name = sanitize_text(card.name)
+    return (
+        f"  {symbol} {name} {card.state}{sanitize_text(question)}{cost}  nerve watch "
+        f"{shlex.quote(card.run_id)}"
+    )

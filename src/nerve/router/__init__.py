@@ -14,7 +14,6 @@ from nerve.router.decision import (
 )
 from nerve.router.keyword_router import AmbiguousMatch, match_name
 from nerve.router.project_routing import (
-    Router,
     candidates_of,
     offers_in,
     project_router,
@@ -22,7 +21,7 @@ from nerve.router.project_routing import (
     start,
 )
 from nerve.router.prompt import build_router_prompt
-from nerve.router.routing import route, stream
+from nerve.router.routing import Router, route, stream
 from nerve.router.run_messages import RunMessages, messages_of
 
 __all__ = [

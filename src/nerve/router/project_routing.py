@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,11 @@ from nerve.agents.agent_node import AgentNode
 from nerve.agents.provider import Capabilities, Chunk, Provider, QueryOptions, TurnFinished, Unavailable
 from nerve.agents.provider_slots import ProviderSlots
 from nerve.core.suggest import did_you_mean_hint
-from nerve.lazy_dataclass import dataclass
 from nerve.notations.workflow_files import DiscoveredWorkflows
 from nerve.project.agent_files import discover_agents
 from nerve.project.config import Config
-from nerve.router import routing
 from nerve.router.decision import Candidate, ConversationDecision, Decision, WorkflowDecision
-from nerve.router.routing import closing_chunks
+from nerve.router.routing import ROUTING_OPTIONS, Router, closing_chunks
 from nerve.router.run_messages import start_message
 from nerve.spec.defined_workflow import DefinedWorkflow, slugify
 from nerve.spec.validation import validate_document
@@ -114,26 +112,6 @@ def offers_in(discovered: DiscoveredWorkflows, config: Config | None = None) -> 
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
-    """Routes the messages of one project; the candidates are looked up for each message."""
-
-    offers: Callable[[], Iterable[Candidate]]
-    provider: Provider | None = None
-    cwd: str | None = None
-    options: QueryOptions = routing.ROUTING_OPTIONS
-
-    async def route(self, text: str, resume: str | None = None) -> Decision:
-        return await routing.route(
-            text, self.offers(), self.provider, cwd=self.cwd, resume=resume, options=self.options
-        )
-
-    def stream(self, text: str, resume: str | None = None) -> AsyncGenerator[str | Decision, None]:
-        return routing.stream(
-            text, self.offers(), self.provider, cwd=self.cwd, resume=resume, options=self.options
-        )
-
-
 def session_router(session: Session, provider: Provider | str | None = None) -> Router:
     """Return a router that uses a provider, a provider of the session by name, or keywords for None."""
     if isinstance(provider, str):
@@ -145,7 +123,7 @@ def session_router(session: Session, provider: Provider | str | None = None) -> 
 
 
 def router_for_provider(
-    session: Session, provider: Provider | None, options: QueryOptions = routing.ROUTING_OPTIONS
+    session: Session, provider: Provider | None, options: QueryOptions = ROUTING_OPTIONS
 ) -> Router:
     limited_provider = None if provider is None else RateLimitedProvider(provider, session.provider_slots)
     return Router(lambda: candidates_of(session), limited_provider, str(session.project.absolute()), options)
@@ -168,7 +146,7 @@ def project_router(session: Session) -> Router:
         provider = session.provider(agent.provider) if isinstance(agent.provider, str) else agent.provider
     except (Unavailable, registry.UnknownProvider) as error:
         return router_for_provider(session, MissingProvider(located_name.name, error))
-    options = replace(routing.ROUTING_OPTIONS, model=agent.model, system=agent.system)
+    options = replace(ROUTING_OPTIONS, model=agent.model, system=agent.system)
     return router_for_provider(session, provider, options)
 
 

@@ -14,9 +14,7 @@ from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.server.auth import Auth
-from nerve.server.http_connection import STOPPING_ERROR
-from nerve.server.legacy_routes import build_legacy_routes
-from nerve.server.routes import OPEN_PATHS, build_routes
+from nerve.server.routes import OPEN_PATHS, build_legacy_routes, build_routes
 from nerve.server.sse import HEARTBEAT_S, SseEndpoints
 from nerve.server.websocket import WebSocketEndpoint
 
@@ -32,6 +30,9 @@ SECURITY_HEADERS = {
 }
 WEBSOCKET_PATH = "/ws"
 ROUTES_FIX = "See the routes: GET /api/openapi.json"
+STOPPING_ERROR = ApiError(
+    "busy", "The server is shutting down. Runs resume when it restarts", "Retry when the server is back."
+)
 CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
 
 

@@ -12,13 +12,14 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from nerve import __version__
 from nerve.api import Api
 from nerve.core.step_output import capture_standard_streams
+from nerve.core.workflow import WorkflowState
 from nerve.lazy_dataclass import dataclass
 from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.project.paths import ProjectPaths
@@ -27,7 +28,6 @@ from nerve.server.auth import Auth
 from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix, is_loopback
 from nerve.server.failure_log import log_failures
 from nerve.server.hot_reload import load_definitions, reload_on_change
-from nerve.server.idle_shutdown import wait_until_server_idle
 from nerve.server.tokens import load_tokens
 from nerve.server.uvicorn_server import run_server
 from nerve.session import Session
@@ -40,6 +40,10 @@ OTHER_FILES = 1024
 """Open files of a server other than its connections: the store, agents, steps."""
 FORCED_EXIT_S = 14.0
 """Seconds after a stop request at which the process exits, even if steps are still running."""
+CHECKS_PER_PERIOD = 5
+"""Number of checks within the idle period."""
+CONTINUING_STATES = ("pending", "running", "pausing", "stopping")
+"""States in which a run continues by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +165,7 @@ async def _serve_project(
                 if options.idle is None:
                     await stop.wait()
                 else:
-                    await wait_until_stopped_or_idle(
-                        stop, wait_until_server_idle(options.idle, api.session, server.has_connections)
-                    )
+                    await wait_until_server_idle(options.idle, api.session, server.has_connections, stop)
 
 
 def raise_file_limit(connections: int) -> None:
@@ -174,19 +176,6 @@ def raise_file_limit(connections: int) -> None:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-async def wait_until_stopped_or_idle(stop: asyncio.Event, idle: Awaitable[None]) -> None:
-    """Return when the server receives a stop request or becomes idle."""
-    waits = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(idle)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if waits[1].done():
-            waits[1].result()
-    finally:
-        for task in waits:
-            task.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -237,3 +226,28 @@ def publish_server_info(path: Path, info: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+async def wait_until_server_idle(
+    seconds: float, session: Session, connected: Callable[[], bool], stop: asyncio.Event
+) -> None:
+    """Return after this many seconds without connections and without runs that can continue by themselves.
+
+    A stop request ends the wait.
+    """
+    quiet = 0
+    while quiet < CHECKS_PER_PERIOD and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), seconds / CHECKS_PER_PERIOD)
+        quiet = 0 if connected() or has_active_runs(session) else quiet + 1
+
+
+def has_active_runs(session: Session) -> bool:
+    """Whether a run is active or has a timer that will wake it."""
+    engine = session.engine
+    skipped_ids = {skipped.run for skipped in engine.skipped_runs} - set(engine.executors)
+    rows = engine.store.runs(session=session.name, states=[*CONTINUING_STATES, WorkflowState.WAITING.value])
+    return any(
+        row.run not in skipped_ids and (row.state in CONTINUING_STATES or row.wake is not None)
+        for row in rows
+    )

@@ -17,10 +17,9 @@ from nerve.api.errors import InvalidRequest
 from nerve.api.event_hub import EventFrame
 from nerve.api.request_parsing import parse_request
 from nerve.core.json_codec import encode_json
-from nerve.server.auth import Auth
+from nerve.server.auth import Auth, caller_of_request
 from nerve.server.event_feed import Feed, FeedMessage, RunFeed, all_runs_feed
 from nerve.server.request_body import parse_json_object
-from nerve.server.request_caller import caller_of_request
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

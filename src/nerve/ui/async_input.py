@@ -1,8 +1,9 @@
-"""Terminal input on the event loop."""
+"""Terminal input: lines on the event loop, and what was typed too early."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 
@@ -20,3 +21,11 @@ async def read_terminal_line() -> str:
         return await line_future
     finally:
         loop.remove_reader(sys.stdin.fileno())
+
+
+def flush_typeahead() -> None:
+    """Discard input typed before the prompt, so that it does not answer the gate by accident."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -17,6 +17,13 @@ def format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def format_result(result: Any) -> str:
+    """Format a result: a string unchanged, None as "", other values as JSON."""
+    if result is None or isinstance(result, str):
+        return result or ""
+    return json.dumps(result, ensure_ascii=False, indent=2, default=str)
+
+
 def format_duration_between(started_at: datetime | None, ended: datetime | None, now: datetime) -> str:
     """Format a duration, until `now` if not ended: 0.4s, 12s, 3m 05s, 2h 10m, 4d."""
     if started_at is None:
@@ -38,6 +45,11 @@ def format_short_duration(started_at: datetime | None, ended: datetime | None, n
     return format_duration_between(started_at, ended, now).split(" ")[0]
 
 
+def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: datetime) -> str:
+    """Format a duration in parentheses, as at the end of a row."""
+    return f"({format_duration_between(started_at, ended_at, now)})" if started_at is not None else ""
+
+
 def format_token_count(count: float) -> str:
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if count >= size:
@@ -55,27 +67,11 @@ def format_usage(usage: RunUsage) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: datetime) -> str:
-    return "" if started_at is None else f"({((ended_at or now) - started_at).total_seconds():.1f}s)"
-
-
-def format_tokens_and_cost(usage: RunUsage) -> str:
-    tokens = f"{usage.tokens:,} tokens" if usage.tokens else ""
-    cost = f"${usage.cost:.2f}" if usage.cost else ""
-    return " · ".join(part for part in (tokens, cost) if part)
-
-
-def format_run_seconds(started_at: datetime, ended_at: datetime) -> str:
-    """Format the duration of a run in a list: 12.3s, 3m05s."""
-    seconds = (ended_at - started_at).total_seconds()
-    return f"{seconds:.1f}s" if seconds < 60 else f"{int(seconds // 60)}m{int(seconds % 60):02}s"
-
-
 def format_usage_today(usage_response: UsageResponse) -> str:
     """Format today's usage; turns without a reported cost are listed as unknown, not zero."""
     used = RunUsage()
     used.spend(usage_response.today)
-    parts = [format_tokens_and_cost(used)] if format_tokens_and_cost(used) else []
+    parts = [text] if (text := format_usage(used)) else []
     if unknown := sum(
         int(model_usage.get("turns_without_cost", 0)) for model_usage in usage_response.models.values()
     ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import APPROVE_WORDS as APPROVE_WORDS
@@ -30,6 +30,13 @@ def describe_gate_answers(gate: GateResponse) -> str:
     if not known or len(summary) > MAX_CHOICES_CHARS:
         summary = f"1 to {len(known)}" if gate.choices else "type an answer"
     return summary if gate.choices or not known else f"{summary} · or your own answer"
+
+
+def example_answer(choices: Sequence[str] | None, form: Mapping[str, Any] | None) -> str:
+    """Return an answer for a suggested command: the first choice, an example of a form, or TEXT."""
+    if choices:
+        return choices[0]
+    return "TEXT" if form is None else format_example_answer(form)
 
 
 def gate_preview(input_preview: Any) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nerve.ui.event_lines import ROOT_SYMBOLS
-from nerve.ui.formatting import format_elapsed, format_tokens_and_cost
+from nerve.ui.formatting import format_elapsed, format_usage
 from nerve.ui.gate_names import gate_preview
 from nerve.ui.json_forms import form_field_lines
 from nerve.ui.progress_tree import ProgressTree, TreeRow
@@ -46,7 +46,7 @@ def render_tree_grid(tree: ProgressTree, now: datetime | None = None, max_rows: 
     elapsed = format_elapsed(view.started_at, view.ended_at, now)
     grid.add_row(render_root(view.workflow_id, view.state), Text(elapsed, "dim"))
     add_rows(grid, list(tree.rows(now)), max_rows, "   … {} more above")
-    if used := format_tokens_and_cost(tree.usage):
+    if used := format_usage(tree.usage):
         grid.add_row("", Text(used, "dim"))
     return grid
 

@@ -1,13 +1,13 @@
 """Resolution of `::…` references."""
 
 import contextlib
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nerve.commander.core.blocks import Block, BlockKind
 from nerve.commander.core.input_parser import parse_input
 from nerve.commander.core.references import (
     UnresolvedReference,
@@ -17,25 +17,18 @@ from nerve.commander.core.references import (
 )
 
 
-@dataclass
-class Block:
-    number: int
-    kind: str
-    name: str = ""
-    text: str = ""
-    value: Any = None
-    done: bool = True
-    end_order: int = 0
+def block(number: int, kind: BlockKind, name: str = "", **fields: Any) -> Block:
+    return Block(number, kind, name=name, number=number, **fields)
 
 
 BLOCKS = [
-    Block(1, "input", text="%plan a house"),
-    Block(2, "run", "plan", value={"rooms": [{"name": "hall"}, {"name": "bath"}], "cost": 5}),
-    Block(3, "text", "router", text="**Hello**"),
-    Block(4, "run", "review", value="looks good"),
-    Block(5, "run", "plan", done=False),
-    Block(6, "note", text="paused"),
-    Block(7, "run", "broken"),
+    block(1, "input", text="%plan a house"),
+    block(2, "run", "plan", value={"rooms": [{"name": "hall"}, {"name": "bath"}], "cost": 5}),
+    block(3, "text", "router", text="**Hello**"),
+    block(4, "run", "review", value="looks good"),
+    block(5, "run", "plan", done=False),
+    block(6, "note", text="paused"),
+    block(7, "run", "broken"),
 ]
 
 
@@ -67,9 +60,9 @@ def test_last_and_negative_numbers_count_finished_results():
 
 def test_the_last_result_is_the_one_that_finished_last():
     blocks = [
-        Block(1, "run", "plan", value="first", end_order=3),
-        Block(2, "run", "plan", value="second", end_order=1),
-        Block(3, "text", "router", text="Is 'plan' to be started?", end_order=2),
+        block(1, "run", "plan", value="first", end_order=3),
+        block(2, "run", "plan", value="second", end_order=1),
+        block(3, "text", "router", text="Is 'plan' to be started?", end_order=2),
     ]
     assert resolve_references("::last ::-1 ::-3 ::plan", blocks) == "first first second first"
 
@@ -107,7 +100,7 @@ def test_a_reference_without_blocks_is_an_error():
 
 
 def test_a_referenced_value_is_not_parsed_as_prefix_option_or_reference():
-    blocks = [Block(1, "run", "evil", value="--force ::1 /stop")]
+    blocks = [block(1, "run", "evil", value="--force ::1 /stop")]
     parsed, value = resolve_input(parse_input("%ship --note=::1 ::evil"), blocks)
     assert parsed.options == {"note": "--force ::1 /stop"}
     assert parsed.text == value == "--force ::1 /stop"
@@ -132,4 +125,4 @@ def test_a_text_without_references_is_unchanged(text):
 
 @given(st.text())
 def test_a_referenced_result_is_unchanged(text):
-    assert resolve_references("::1", [Block(1, "run", value=text)]) == text
+    assert resolve_references("::1", [block(1, "run", value=text)]) == text

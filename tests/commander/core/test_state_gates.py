@@ -5,7 +5,7 @@ import pytest
 from commander.core.events import Journal, make_run
 from commander.core.test_state import followed
 from nerve.api.models import GateResponse
-from nerve.commander.core.gate_selection import (
+from nerve.commander.core.name_resolution import (
     find_gate_by_name,
     split_answer,
     split_reason,

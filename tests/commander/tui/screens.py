@@ -17,8 +17,8 @@ from unittest.mock import patch
 from textual.widgets import Input
 
 from commander.tui.state_fixtures import NOW, Scripted
-from nerve.commander.core.history import InputHistory
 from nerve.commander.core.state import CommanderState
+from nerve.commander.history import InputHistory
 from nerve.commander.tui.app import CommanderApp
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import pytest
 from commander.tui.screens import shown
 from commander.tui.state_fixtures import finished, make_state, review, waiting
 from nerve.commander.core.state import CommanderState
-from nerve.commander.tui import status_bar, themes
+from nerve.commander.tui import status_bar
+from nerve.commander.tui.layout import THEMES
 
 
 def working() -> CommanderState:
@@ -151,7 +152,7 @@ async def test_a_command_sets_the_theme() -> None:
 
 async def test_only_the_themes_of_the_documentation_are_offered() -> None:
     async with shown(make_state()) as screen:
-        assert set(screen.app.available_themes) == set(themes.THEMES)
+        assert set(screen.app.available_themes) == set(THEMES)
 
 
 async def test_a_rendering_error_ends_the_app_with_an_error() -> None:

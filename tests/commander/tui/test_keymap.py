@@ -9,7 +9,7 @@ import pytest
 from commander.tui.screens import shown
 from commander.tui.state_fixtures import make_state
 from nerve.commander.tui.keymap import KEYS, SCOPE_TITLES, read_keymap
-from nerve.commander.tui.themes import THEMES, preferred_theme
+from nerve.commander.tui.layout import THEMES, preferred_theme
 
 
 def project(folder: Path, text: str) -> str:

@@ -1,8 +1,8 @@
-"""Blocks: the entries of a conversation, and the parts of a run's output."""
+"""Blocks: the entries of a conversation, the parts of a run's output, and their changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from difflib import unified_diff
@@ -87,6 +87,11 @@ class Block:
     """Number of parts that were dropped."""
     gate: GateResponse | None = None
     """The gate that a gate block shows."""
+
+    @property
+    def is_result(self) -> bool:
+        """Whether `::last` and `::name` can refer to it; the output of a command is not a result."""
+        return self.kind in ("run", "text") and not self.name.startswith("/")
 
     def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
         """Apply the next event of the run, or of a child run at `prefix`."""
@@ -209,3 +214,108 @@ def tool_input_diff(tool_input: Any) -> str:
     file = str(tool_input.get("file_path") or tool_input.get("path") or "")
     lines = unified_diff(before.splitlines(), after.splitlines(), file, file, lineterm="")
     return "\n".join(lines)
+
+
+# -- conversation --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ConversationChanges:
+    """Changes since the last `drain`; draining once per frame batches many events into one redraw."""
+
+    blocks: set[int] = field(default_factory=set)
+    """Positions of new or changed blocks."""
+    runs: set[str] = field(default_factory=set)
+    """Ids of runs whose cards or trees changed."""
+    flags: set[str] = field(default_factory=set)
+    """`gates`, `opened`, `focus`, `target`, `queue`, `connected`, `workflows`, and `wants` for a request of a
+    command to the screen."""
+
+    def __bool__(self) -> bool:
+        return bool(self.blocks or self.runs or self.flags)
+
+    def drain(self) -> ConversationChanges:
+        """Return the changes and reset them."""
+        changes = ConversationChanges(self.blocks, self.runs, self.flags)
+        self.blocks, self.runs, self.flags = set(), set(), set()
+        return changes
+
+
+@dataclass(slots=True)
+class BlockConversation:
+    """The blocks of a conversation and their changes."""
+
+    blocks: list[Block] = field(default_factory=list)
+    changes: ConversationChanges = field(default_factory=ConversationChanges)
+    on_change: Callable[[], None] | None = None
+    """Called on the first change after a `drain`."""
+    _end_count: int = 0
+    _result_count: int = 0
+    """Number of blocks that have a number."""
+    _run_blocks: dict[str, Block] = field(default_factory=dict)
+    """Blocks of followed runs by run id."""
+
+    def block_at(self, position: int) -> Block | None:
+        return self.blocks[position - 1] if 0 < position <= len(self.blocks) else None
+
+    def block_of_run(self, run_id: str | None) -> Block | None:
+        """Return the block that shows a run."""
+        return self._run_blocks.get(run_id or "")
+
+    def add_block(
+        self,
+        kind: BlockKind,
+        text: str,
+        *,
+        name: str = "",
+        run_id: str | None = None,
+        value: Any = None,
+        done: bool = True,
+    ) -> Block:
+        """Append a new block."""
+        value = text if value is None and kind not in ("run", "gate") else value
+        block = Block(len(self.blocks) + 1, kind, text, name, run_id, value, done=done)
+        if block.is_result:
+            self._result_count += 1
+            block.number = self._result_count
+        self.blocks.append(block)
+        if done:
+            self.end_block(block)
+        self.mark_changed(block=block)
+        return block
+
+    def end_block(self, block: Block) -> None:
+        """Mark a block as finished."""
+        self._end_count += 1
+        block.done, block.end_order = True, self._end_count
+
+    def import_blocks(self, block_data: Iterable[Mapping[str, Any]]) -> int:
+        """Append blocks of another conversation; return the number of their first result."""
+        first = self._result_count + 1
+        for entry in block_data:
+            kind = entry.get("kind")
+            block = self.add_block(
+                kind if kind in BLOCK_KINDS else "note",
+                str(entry.get("text") or ""),
+                name=str(entry.get("name") or ""),
+                run_id=str(entry["run_id"]) if entry.get("run_id") else None,
+                value=entry.get("value"),
+            )
+            for part in entry.get("parts") or ():
+                block.append_message(str(part.get("text") or ""), str(part.get("name") or ""))
+        return first
+
+    def raise_flags(self, *names: str) -> None:
+        self._notify_change()
+        self.changes.flags.update(names)
+
+    def mark_changed(self, block: Block | None = None, run: str | None = None) -> None:
+        self._notify_change()
+        if block is not None:
+            self.changes.blocks.add(block.position)
+        if run is not None:
+            self.changes.runs.add(run)
+
+    def _notify_change(self) -> None:
+        if self.on_change is not None and not self.changes:
+            self.on_change()

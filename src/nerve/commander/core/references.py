@@ -15,8 +15,6 @@ from nerve.ui.typed_options import parse_json_or_text
 if TYPE_CHECKING:
     from nerve.commander.core.blocks import Block
 
-RESULT_KINDS = ("run", "text")
-"""Block kinds that count as results and can be referenced by offset or name."""
 REFERENCE_IN_TEXT = re.compile(
     rf"(?P<before>^|[\s(\[{{\"'=,])(?P<escape>\\?)(?P<whole>{REFERENCE_PATTERN.pattern})"
 )
@@ -111,9 +109,9 @@ def block_by_offset(offset: int, reference: str, blocks: Sequence[Block]) -> Blo
 
 def block_by_name(name: str, reference: str, blocks: Sequence[Block]) -> Block:
     """Return the block with this name that finished last."""
-    namesakes = [block for block in blocks if is_result_block(block) and block.name == name]
+    namesakes = [block for block in blocks if block.is_result and block.name == name]
     if not namesakes:
-        names = sorted({block.name for block in blocks if is_result_block(block) and block.name})
+        names = sorted({block.name for block in blocks if block.is_result and block.name})
         hint = (
             did_you_mean_hint(name, names).removeprefix(". ")
             or f"To send the text as it is, write \\{reference}."
@@ -129,14 +127,9 @@ def block_by_name(name: str, reference: str, blocks: Sequence[Block]) -> Block:
 def results_in_order(blocks: Sequence[Block]) -> list[Block]:
     """Return the finished results in the order in which they finished."""
     return sorted(
-        (block for block in blocks if is_result_block(block) and block.done),
+        (block for block in blocks if block.is_result and block.done),
         key=lambda block: block.end_order,
     )
-
-
-def is_result_block(block: Block) -> bool:
-    """Return whether a block is a result; the output of a command is not."""
-    return block.kind in RESULT_KINDS and not block.name.startswith("/")
 
 
 def require_finished_block(block: Block) -> Block:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from nerve.api.models import EventResponse, GateResponse, RunResponse, WorkflowResponse
-from nerve.commander.core.blocks import Block, BlockKind, BlockPart, PartKind
-from nerve.commander.core.conversation import BlockConversation, ConversationChanges
+from nerve.commander.core.blocks import (
+    Block,
+    BlockConversation,
+)
 from nerve.commander.core.run_cards import InputTarget, RunCard, gate_from_event
 from nerve.core.events import (
     GATE_END_EVENTS,
@@ -22,21 +23,11 @@ from nerve.core.events import (
 from nerve.core.json_codec import preview_value
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import to_workflow_event
+from nerve.ui.formatting import format_result
 from nerve.ui.gate_names import gate_display_name
 
 if TYPE_CHECKING:
     from nerve.router.run_messages import RunMessages
-
-__all__ = [
-    "Block",
-    "BlockKind",
-    "BlockPart",
-    "CommanderState",
-    "ConversationChanges",
-    "InputTarget",
-    "PartKind",
-    "RunCard",
-]
 
 CARD_NEUTRAL_EVENTS = (
     WorkflowEventType.OUTPUT_CHUNK,
@@ -328,17 +319,16 @@ class CommanderState(BlockConversation):
         from nerve.router.decision import Candidate
         from nerve.router.run_messages import RunMessages
 
-        workflow = next((workflow for workflow in self.workflows if workflow.id == name), None)
-        if workflow is None:
-            return RunMessages(Candidate(name))
-        return RunMessages(Candidate(name, workflow.description, steps=tuple(workflow.steps)))
+        named = [workflow for workflow in self.workflows if workflow.id == name]
+        known = named[0] if named else WorkflowResponse(id=name, kind="")
+        return RunMessages(Candidate(name, known.description, steps=tuple(known.steps)))
 
     def _finish_block(self, block: Block, card: RunCard) -> None:
         if not block.done:
             self.end_block(block)
         block.value = card.result if card.state == "completed" else None
         block.text = (
-            result_text(card.result) if card.state == "completed" else card.failure_text or card.state
+            format_result(card.result) if card.state == "completed" else card.failure_text or card.state
         )
 
     # -- gates -------------------------------------------------------------------------------------------
@@ -397,7 +387,7 @@ class CommanderState(BlockConversation):
         self._deferred_gate_ids.discard(gate.gate_id)
         if self.open_gate_id == gate.gate_id:
             if gate.gate_id not in self.answering_gate_ids:
-                outcome = f"was answered elsewhere: {result_text(answer)}"
+                outcome = f"was answered elsewhere: {format_result(answer)}"
                 self.add_block(
                     "note",
                     f"'{gate_display_name(gate)}' {outcome if answer is not None else 'is closed'}",
@@ -427,10 +417,3 @@ class CommanderState(BlockConversation):
                     "gate", gate.prompt, name=gate_display_name(gate), run_id=gate.run_id, done=False
                 )
                 block.gate, block.value = gate, None
-
-
-def result_text(result: Any) -> str:
-    """Format a result: strings unchanged, None as "", other values as JSON."""
-    if result is None or isinstance(result, str):
-        return result or ""
-    return json.dumps(result, ensure_ascii=False, indent=2, default=str)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
@@ -16,10 +17,9 @@ from rich.text import Text
 
 from nerve.commander.core.command_table import find_command
 from nerve.commander.core.input_parser import InputType, parse_input
-from nerve.commander.history_file import open_history
+from nerve.commander.history import open_history
 from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
 from nerve.commander.plain.printer import ConversationPrinter
-from nerve.commander.plain.stdin_lines import StdinLines
 from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import sanitize_text
 
@@ -250,3 +250,37 @@ async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class StdinLines:
+    """Reads lines from a file descriptor without blocking the event loop."""
+
+    def __init__(self, file: int = 0) -> None:
+        self._file = file
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        # A thread, because not every descriptor supports polling. It reads the descriptor directly, so
+        # that the interpreter can exit while the read blocks.
+        threading.Thread(target=self._read_loop, daemon=True, name="nerve-stdin").start()
+
+    async def read_line(self) -> str | None:
+        """Return the next line; None at end of input."""
+        return await self._lines.get()
+
+    def _read_loop(self) -> None:
+        rest = b""
+        while True:
+            try:
+                data = os.read(self._file, 65536)
+            except OSError:
+                data = b""
+            *lines, rest = (rest + data).split(b"\n")
+            for line in [*lines, *([rest] if rest and not data else [])]:
+                self._enqueue(line.decode(errors="replace").rstrip("\r"))
+            if not data:
+                self._enqueue(None)
+                return
+
+    def _enqueue(self, line: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -14,7 +14,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys as Key
 from rich.text import Text
 
-from nerve.commander.core.gate_selection import next_gate
+from nerve.commander.core.name_resolution import next_gate
 from nerve.commander.core.paste_folding import Pastes
 from nerve.lazy_dataclass import dataclass
 

@@ -15,7 +15,7 @@ from prompt_toolkit.styles import Style
 
 from nerve.commander.plain.key_bindings import PlainKeyActions, plain_key_bindings
 from nerve.ui.event_lines import STATE_SYMBOLS
-from nerve.ui.formatting import format_tokens_and_cost
+from nerve.ui.formatting import format_duration_between, format_usage
 from nerve.ui.gate_names import describe_gate_answers
 from nerve.ui.sanitize import sanitize_text
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
 
     from nerve.commander.controller import CommanderController
-    from nerve.commander.core.history import InputHistory
     from nerve.commander.core.paste_folding import Pastes
     from nerve.commander.core.run_cards import RunCard
+    from nerve.commander.history import InputHistory
 
 PROMPT_STYLE = Style.from_dict(
     {
@@ -133,15 +133,14 @@ class LineEditor:
 def describe_focused_run(card: RunCard) -> str:
     """Describe a run with its current step."""
     symbol, _ = STATE_SYMBOLS.get(card.state, ("●", ""))
-    seconds = (datetime.now(UTC) - card.started_at).total_seconds() if card.started_at else 0
+    duration = format_duration_between(card.started_at, None, datetime.now(UTC))
     step = ""
     if card.tree is not None and "" in card.tree.branches:
         running = sorted(
             path for branch in card.tree.branches.values() for path in branch.view_builder.running_calls
         )
         step = f" {running[-1].rsplit('/', 1)[-1]}" if running else ""
-    used = f" {format_tokens_and_cost(card.usage)}" if format_tokens_and_cost(card.usage) else ""
-    return sanitize_text(f"{symbol} {card.name}{step} {seconds:.0f}s{used}")
+    return sanitize_text(f"{symbol} {card.name}{step} {duration} {format_usage(card.usage)}".rstrip())
 
 
 class CompleterAdapter(Completer):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, tool_input_diff
-from nerve.commander.core.gate_selection import gate_run_label
-from nerve.commander.core.run_cards import short_id
-from nerve.commander.core.state import CommanderState, ConversationChanges, RunCard
+from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, ConversationChanges, tool_input_diff
+from nerve.commander.core.name_resolution import gate_run_label
+from nerve.commander.core.run_cards import RunCard, short_id
+from nerve.commander.core.state import CommanderState
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import format_gate_line
-from nerve.ui.formatting import format_tokens_and_cost
+from nerve.ui.formatting import format_duration_between, format_usage
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
 from nerve.ui.sanitize import INDENT, indent_lines, sanitize_text, truncate_for_screen
@@ -330,7 +330,5 @@ def render_plain_diff(diff: str) -> Text:
 def format_run_totals(card: RunCard | None) -> str:
     if card is None or card.started_at is None or card.ended_at is None:
         return ""
-    seconds = (card.ended_at - card.started_at).total_seconds()
-    return (
-        f" ({' · '.join(part for part in (f'{seconds:.1f}s', format_tokens_and_cost(card.usage)) if part)})"
-    )
+    parts = format_duration_between(card.started_at, card.ended_at, card.ended_at), format_usage(card.usage)
+    return f" ({' · '.join(part for part in parts if part)})"

@@ -16,8 +16,8 @@ from rich.text import Text
 from textual.strip import Strip
 
 from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart
-from nerve.commander.core.state import CommanderState, RunCard
-from nerve.commander.tui.diff_summary import diff_file_name, format_diff_counts, render_diff_excerpt
+from nerve.commander.core.run_cards import RunCard
+from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.line_view import render_strips
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
@@ -37,6 +37,7 @@ FOLDED_LOG_LINES = 6
 """Lines of folded plain output; only the last are shown."""
 FOLDED_DIFF_LINES = 24
 """Lines of a folded diff."""
+FILE_HEADER_PREFIXES = ("--- ", "+++ ")
 
 
 @dataclass(slots=True)
@@ -283,3 +284,33 @@ def render_run_branches(card: RunCard, options: RenderOptions) -> RenderableType
     rows = list(card.tree.rows(options.now, indent="  "))
     add_rows(grid, rows, None if options.details else MAX_TREE_LINES, "  … {} steps above")
     return grid
+
+
+# -- diffs ---------------------------------------------------------------------------------------------
+
+
+def render_diff_excerpt(text: str, max_lines: int = 0) -> Text:
+    """Render a coloured diff without file headers; 0 `max_lines` means all."""
+    from nerve.ui.markdown import render_diff  # imports the slow Markdown parser
+
+    lines = [line for line in text.splitlines() if not line.startswith(FILE_HEADER_PREFIXES)]
+    shown_lines = lines[:max_lines] if max_lines else lines
+    rendered: Text = render_diff("\n".join(shown_lines))
+    if len(lines) > len(shown_lines):
+        rendered.append(f"\n… {len(lines) - len(shown_lines)} more lines", "dim")
+    return rendered
+
+
+def format_diff_counts(text: str) -> str:
+    """Return the numbers of added and removed lines."""
+    lines = [line for line in text.splitlines() if not line.startswith(FILE_HEADER_PREFIXES)]
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return f"+{added} −{removed}"
+
+
+def diff_file_name(text: str) -> str:
+    """Return the name of the file that a diff changes."""
+    for line in text.splitlines():
+        if line.startswith("+++ "):
+            return line[4:].split("\t")[0].removeprefix("b/").strip()
+    return ""

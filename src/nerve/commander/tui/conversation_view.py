@@ -9,8 +9,12 @@ from itertools import accumulate
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
@@ -20,8 +24,8 @@ from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.block_rendering import GUTTER_COLUMNS, RenderedBlock, RenderOptions
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_strips
-from nerve.commander.tui.welcome import render_welcome
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
@@ -32,6 +36,7 @@ DRAW_SLICE_S = 0.012
 """Seconds per slice for drawing blocks that are not visible."""
 SLOW_DRAW_S, SLOW_DRAW_REST_FACTOR = 0.02, 10
 """A block that takes longer to draw is redrawn only after this multiple of its drawing time."""
+MAX_WELCOME_WORKFLOWS = 6
 CURSOR_BAR = Segment("▌ ", Style(color="blue"))
 BLANK_LINE = Strip([])
 
@@ -374,3 +379,22 @@ class ConversationView(LineView, can_focus=True):
             index = bisect_right(self.block_ends, y)
             self.choose_block(self.rendered_blocks[index].number)
             self.action_unfold()
+
+
+def render_welcome(state: CommanderState) -> RenderableType:
+    title = Text.assemble(("nerve", "bold"), ("  ", ""), (sanitize_text(state.project), "dim"))
+    rows: list[tuple[str, str]] = [
+        (f"%{workflow.id}", workflow.description.split("\n")[0] or "a workflow")
+        for workflow in state.workflows[:MAX_WELCOME_WORKFLOWS]
+    ]
+    if len(state.workflows) > MAX_WELCOME_WORKFLOWS:
+        rows.append(("/workflows", f"{len(state.workflows) - MAX_WELCOME_WORKFLOWS} more"))
+    if state.is_connected and not rows:
+        rows.append(("/import FILE", "define your first workflow from a file"))
+    rows += [("", ""), ("/", "commands"), ("@", "nodes, and files as @./path"), ("?", "keys")]
+    grid = Table.grid(expand=True, padding=(0, 3))
+    grid.add_column(no_wrap=True, style="cyan")
+    grid.add_column(style="dim", ratio=1, no_wrap=True, overflow="ellipsis")
+    for name, description in rows:
+        grid.add_row(sanitize_text(name), sanitize_text(description))
+    return Padding(Group(title, Text(), grid), (1, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from time import monotonic
@@ -16,10 +17,9 @@ from textual.filter import NoColor
 from textual.widgets import Static
 
 from nerve.commander.controller import CommanderController
-from nerve.commander.core.gate_selection import gate_run_label
-from nerve.commander.core.history import InputHistory
+from nerve.commander.core.name_resolution import gate_run_label
 from nerve.commander.core.run_cards import TARGET_PREFIXES
-from nerve.commander.tui import themes
+from nerve.commander.history import InputHistory
 from nerve.commander.tui.completion_popup import CompletionPopup
 from nerve.commander.tui.conversation_view import ConversationView
 from nerve.commander.tui.gate_card import GateCard
@@ -64,6 +64,23 @@ ROWS_BESIDE_GATE = 5
 """Rows of the prompt with its frame, of the status bar, and one of the conversation."""
 FRAMES_PER_CLOCK_UPDATE = 5
 """Frames between two updates of elapsed times."""
+DEFAULT_THEME = "ansi-dark"
+"""Uses the colours of the terminal."""
+THEMES = (
+    "ansi-dark",
+    "ansi-light",
+    "textual-dark",
+    "textual-light",
+    "nord",
+    "gruvbox",
+    "dracula",
+    "tokyo-night",
+    "monokai",
+    "catppuccin-mocha",
+    "catppuccin-latte",
+    "solarized-light",
+    "rose-pine",
+)
 
 
 def palette_provider() -> type[Provider]:
@@ -112,10 +129,10 @@ class CommanderLayout(App[str]):
         self.input_history = history or InputHistory()
         self.clock = clock or (lambda: datetime.now(UTC))
         self._typeahead = typeahead
-        for name in set(self.available_themes) - set(themes.THEMES):
+        for name in set(self.available_themes) - set(THEMES):
             self.unregister_theme(name)
-        self.theme = themes.preferred_theme()
-        self.controller.themes = themes.THEMES
+        self.theme = preferred_theme()
+        self.controller.themes = THEMES
         self.console.push_theme(MARKDOWN_THEME)
         if self.no_color:  # Textual decides by its initial theme and would keep greys
             self._filters[-1:] = [NoColor()]
@@ -125,19 +142,14 @@ class CommanderLayout(App[str]):
     def compose(self) -> ComposeResult:
         self.stream = ConversationView(self.state, self.clock)
         self.runs, self.run_line = RunList(self.state, self.clock), RunLine(self.state, self.clock)
-        self.gate_card, self.status, self.popup = (
-            GateCard(),
-            StatusBar(self.state, self.clock),
-            CompletionPopup(),
-        )
+        self.gate_card, self.popup = GateCard(), CompletionPopup()
+        self.status = StatusBar(self.state, self.clock)
         self.prompt = PromptArea(self.controller.complete, self.input_history, self.popup)
         self.prompt_box, self.queue = PromptBox(self.prompt), Static(id="queue", markup=False)
         self.prompt.move_mark, self.prompt.submit_marked = self.gate_card.move_mark, self.submit_marked
         self.prompt.has_queued = lambda: bool(self.state.queue)
-        self.prompt.report_typing, self.prompt.get_open_gate_id = (
-            self.state.set_typing,
-            lambda: self.state.open_gate_id,
-        )
+        self.prompt.report_typing = self.state.set_typing
+        self.prompt.get_open_gate_id = lambda: self.state.open_gate_id
         yield self.run_line
         with Horizontal(id="middle"):
             yield self.runs
@@ -287,10 +299,8 @@ class CommanderLayout(App[str]):
         if self.prompt.search_draft is not None:
             title, hint = "search", "Enter take · Ctrl-R next · Esc back"
         elif gate is not None:
-            title, hint = (
-                f"answer to {sanitize_text(gate_run_label(self.state, gate))}",
-                "Enter answer · / @ # % work too, \\ sends them as text · Esc later",
-            )
+            title = f"answer to {sanitize_text(gate_run_label(self.state, gate))}"
+            hint = "Enter answer · / @ # % work too, \\ sends them as text · Esc later"
         elif self.state.open_gate_id is not None:
             title, hint = "gate closed", "Esc keeps the text for other use"
         else:
@@ -394,3 +404,11 @@ class CommanderLayout(App[str]):
                 self.theme = value
             elif request == "theme":
                 self.action_change_theme()
+
+
+def preferred_theme() -> str:
+    """Return the theme from NERVE_THEME, or by the terminal background in COLORFGBG."""
+    if (theme_name := os.environ.get("NERVE_THEME", "")) in THEMES:
+        return theme_name
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "ansi-light" if background in ("7", "15") else DEFAULT_THEME

@@ -14,8 +14,8 @@ from textual.widgets import Static, TextArea
 
 from nerve.commander.core.command_table import find_command
 from nerve.commander.core.completion import Completion
-from nerve.commander.core.history import InputHistory
 from nerve.commander.core.paste_folding import Pastes
+from nerve.commander.history import InputHistory
 from nerve.commander.tui.completion_popup import CompletionPopup
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.typeahead import TypedLines

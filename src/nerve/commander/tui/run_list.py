@@ -12,7 +12,8 @@ from rich.text import Text
 from textual.message import Message
 from textual.widgets import Static
 
-from nerve.commander.core.state import CommanderState, RunCard
+from nerve.commander.core.run_cards import RunCard
+from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_text_strip
 from nerve.lazy_dataclass import dataclass

@@ -12,7 +12,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from nerve.commander.core.state import CommanderState, RunCard
+from nerve.commander.core.run_cards import RunCard
+from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.keymap import KEYS, key_for_action
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import format_duration_between, format_usage
