@@ -12,10 +12,9 @@ from core.workflow.support import until, within
 from nerve import Limits, Session
 from nerve.agents import AgentNode, AssistantText, TurnFinished, TurnUsage
 from nerve.api import commands, models
-from nerve.core.clock import SystemClock
-from nerve.engine import run_budget
 from nerve.engine.budget import day_bounds
 from nerve.errors import RunHeld
+from nerve.testing import VirtualClock
 
 
 def spends(session, times=3, **limits):
@@ -168,24 +167,17 @@ async def test_a_higher_budget_in_the_configuration_resumes_runs_after_a_restart
         assert await within(run.wait()) == "done"
 
 
-class MovedClock(SystemClock):
-    """The clock of the machine, which a test can move."""
-
-    moved_by = 0.0
-
-    def time(self):
-        return time.time() + self.moved_by
-
-
-async def test_runs_held_for_the_daily_budget_resume_at_midnight(monkeypatch):
-    monkeypatch.setattr(run_budget, "MIDNIGHT_CHECK_INTERVAL_S", 0.01)
-    clock = MovedClock()
+async def test_runs_held_for_the_daily_budget_resume_at_midnight():
+    clock = VirtualClock(skip=False)
     session = Session(budget={"turns": 2}, clock=clock)
     spends(session)
     run = await held(await session.start("body"))
-    clock.moved_by = day_bounds(time.time())[1] + 1 - time.time()
-    await until(lambda: run.held is None)
-    assert await within(run.wait()) == "done"
+    midnight = day_bounds(clock.time())[1]
+    with clock.observe(session.engine.is_at_rest):
+        await clock.advance(midnight - clock.time() - 1)
+        assert run.held is not None
+        await clock.advance(61)
+        assert await within(run.wait()) == "done"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from core.workflow.support import until, within
 from nerve import Session
 from nerve.agents import AgentNode, AssistantText, PermissionRequest, ThreadStarted, TurnFinished
 from nerve.agents.rate_limits import LIMIT_PAUSES_S, RateLimits
+from nerve.testing import VirtualClock
 
 
 def register(session, agent, steps=1, **settings):
@@ -23,18 +24,20 @@ def register(session, agent, steps=1, **settings):
 
 
 async def test_a_rate_limit_also_blocks_steps_that_wait_for_a_slot():
-    soon = time.time() + 0.6
+    clock = VirtualClock()
+    soon = clock.time() + 3600
 
     async def refuses(prompt, resume, options):
         yield ThreadStarted(options.thread)
-        if time.time() < soon:
+        if clock.time() < soon:
             yield TurnFinished(options.thread, outcome="limited", resets_at=soon)
         yield AssistantText("fine")
         yield TurnFinished(options.thread)
 
-    session, agent = Session(slots={"agent": 1}), Agent(refuses)
+    session, agent = Session(slots={"agent": 1}, clock=clock), Agent(refuses)
     register(session, agent, steps=5)
-    assert await within((await session.start("body")).wait()) == ["fine"] * 5
+    with clock.observe(session.engine.is_at_rest):
+        assert await within((await session.start("body")).wait()) == ["fine"] * 5
     assert len(agent.calls) == 6
 
 

@@ -11,6 +11,7 @@ import pytest
 from engine.conftest import register, until
 from nerve import Session, WorkflowContext, WorkflowState
 from nerve.engine import local_engine
+from nerve.testing import VirtualClock
 
 
 @pytest.fixture(autouse=True)
@@ -113,17 +114,18 @@ async def test_a_timer_that_expired_while_the_process_was_down_fires_once(file: 
     def timers(session: Session, woken: list[str]) -> None:
         @session.workflow
         async def sleepy(ctx: WorkflowContext) -> Any:
-            await ctx.sleep(0.05)
+            await ctx.sleep(3600)
             woken.append("woken")
             return "slept"
 
-    async with Session(store=file) as session:
+    clock = VirtualClock(skip=False)
+    async with Session(store=file, clock=clock) as session:
         timers(session, [])
         run = await session.start("sleepy")
         await until(lambda: run.state is WorkflowState.WAITING)
-    await asyncio.sleep(0.06)
+    clock.jump(hours=1)
     woken: list[str] = []
-    async with Session(store=file) as session:
+    async with Session(store=file, clock=clock) as session:
         timers(session, woken)
         (run,) = await session.recover()
         assert await run.wait() == "slept"

@@ -308,6 +308,24 @@ async def test_a_frozen_clock_moves_only_by_hand() -> None:
             await s.clock.advance(-1)
 
 
+async def test_a_timer_that_is_due_already_fires_on_a_frozen_clock(tmp_path: Path) -> None:
+    async def body(ctx: WorkflowContext) -> None:
+        await ctx.sleep(DAY)
+        await ctx.sleep(0)
+
+    async with test_session(store=tmp_path / "n.db", skip=False) as s:
+        s.workflow(body)
+        await s.start("body")
+        await s.clock.advance()
+        clock = s.clock
+    clock.jump(days=1)
+    async with test_session(store=tmp_path / "n.db", clock=clock) as s:
+        s.workflow(body)
+        (run,) = await s.recover()
+        await run.wait()
+        assert clock.elapsed == timedelta(days=1)
+
+
 async def test_a_run_in_a_file_continues_in_a_later_session_on_the_same_clock(tmp_path: Path) -> None:
     async def body(ctx: WorkflowContext) -> str:
         began = ctx.now()

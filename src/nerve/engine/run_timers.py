@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer
 from nerve.core.nodes.attempt import (
     AttemptTimer,
-    SupportsPause,
     pause_timers,
     reset_idle_timers,
     timers_around,
@@ -36,9 +35,12 @@ class RunTimers:
         self._deadlines: list[tuple[float, int, DeadlineTimer]] = []
         """A heap; an entry counts while its deadline is that of its timer."""
         self._deadline_count = 0
+        self._pauses_by_path: list[tuple[str, ExitStack]] = []
+        """The paths that wait, with the pauses of the timers around them."""
 
     def add(self, timer: DeadlineTimer) -> None:
         """Add a timer, or one whose deadline has changed."""
+        is_new = timer not in self._open_timers
         if timer.bounds_steps:
             self._bounding_timers[timer.path] = timer
         self._open_timers.add(timer)
@@ -48,6 +50,10 @@ class RunTimers:
         if timer.deadline is not None:
             self._deadline_count += 1  # timers with equal deadlines are not compared
             heapq.heappush(self._deadlines, (timer.deadline, self._deadline_count, timer))
+        # After a restart, a child run may be held before the timer around it is set again.
+        for path, pauses in self._pauses_by_path if is_new else ():
+            if timer.bounds(path):
+                pauses.enter_context(timer.pause())
 
     def remove(self, timer: DeadlineTimer) -> None:
         """Cancel a timer whose wait is settled."""
@@ -64,11 +70,17 @@ class RunTimers:
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
-    def paused(self, path: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def paused(self, path: str) -> Iterator[None]:
         """Pause the timers around a path while it waits for a person, a budget or a provider limit."""
         bounding = [timer for timer in self._bounding_timers.values() if timer.bounds(path)]
-        timers: list[SupportsPause] = [*timers_around(self.attempt_timers, path), *bounding]
-        return pause_timers(timers)
+        with ExitStack() as pauses:
+            pauses.enter_context(pause_timers([*timers_around(self.attempt_timers, path), *bounding]))
+            self._pauses_by_path.append((path, pauses))
+            try:
+                yield
+            finally:
+                self._pauses_by_path.remove((path, pauses))
 
     def record_pauses(self) -> None:
         """Record paused timers before the event that pauses them, so a crash cannot separate the two."""

@@ -48,7 +48,7 @@ class VirtualTimer:
     def __init__(self, deadline: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.deadline, self.callback, self.args = deadline, callback, args
         self.context: Context = copy_context()
-        self.real_timer: asyncio.TimerHandle | None = None
+        self.real_timer: asyncio.Handle | None = None
         self.is_done = False
 
     def cancel(self) -> None:
@@ -90,6 +90,10 @@ class VirtualClock:
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> VirtualTimer:
         """Call back after `delay` seconds of this clock."""
         timer = VirtualTimer(self._time + delay, callback, args)
+        if delay <= 0:
+            # Due already, also if the clock is frozen.
+            timer.real_timer = asyncio.get_running_loop().call_soon(callback, *args)
+            return timer
         heapq.heappush(self._timers, (timer.deadline, next(self._numbers), timer))
         if self._skip and delay < math.inf:
             loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
 """Child runs: started once, with their own journal, shown under their parent."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -20,6 +19,7 @@ from nerve import FunctionNode, Graph, Limits, MockNode, Retry, Session
 from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import RunHeld, WorkflowFailed
+from nerve.testing import VirtualClock
 
 
 async def ask(ctx):
@@ -610,8 +610,10 @@ async def test_a_crash_while_a_timed_out_child_ends_does_not_leave_two_children_
 
 @pytest.mark.parametrize("restarts", [False, True])
 async def test_the_timeout_of_a_child_is_paused_while_it_is_held(file, restarts):
+    clock = VirtualClock(skip=False)
+
     def project():
-        session = Session("test", file)
+        session = Session("test", file, clock=clock)
         MockNode("agent", session, [{"output": 5, "attributes": {"usage": {"tokens": 100}}}])
 
         async def spends(ctx):
@@ -626,8 +628,8 @@ async def test_the_timeout_of_a_child_is_paused_while_it_is_held(file, restarts)
         run = await session.start("around", limits=Limits(tokens=50))
         with pytest.raises(RunHeld):
             await within(run.wait())
-        over = time.monotonic() + 1.2
-        await until(lambda: time.monotonic() > over)
+        with clock.observe(session.engine.is_at_rest):
+            await clock.advance(10)
         assert run.state is WorkflowState.HELD
         if not restarts:
             await run.resume(limits={"tokens": 500})
@@ -637,13 +639,17 @@ async def test_the_timeout_of_a_child_is_paused_while_it_is_held(file, restarts)
             await session.recover()
             run = session.get_workflow_run(run.run_id)
             await until(lambda: run.state is WorkflowState.HELD)
+            with clock.observe(session.engine.is_at_rest):
+                await clock.advance(10)
             await run.resume(limits={"tokens": 500})
             assert await within(run.wait()) == 5
 
 
 async def test_the_timeout_of_a_held_child_continues_when_it_resumes(file, tmp_path):
+    clock = VirtualClock(skip=False)
+
     def project(file, latch):
-        session = Session("test", file)
+        session = Session("test", file, clock=clock)
         FunctionNode("pay", session, latch.leaf, effect="once")
         FunctionNode("work", session, latch.leaf)
 
@@ -660,11 +666,19 @@ async def test_the_timeout_of_a_held_child_continues_when_it_resumes(file, tmp_p
         run = await session.start("graph")
         await within(latch.entered.wait())
         photo = copy_store(file, tmp_path / "photo")
-    async with project(photo, Latch()) as session:
+    latch = Latch()
+    async with project(photo, latch) as session:
         await session.recover()
         run = session.get_workflow_run(run.run_id)
         await until(lambda: run.held)
+        with clock.observe(session.engine.is_at_rest):
+            await clock.advance(10)
         await child_of(session, run).skip("/pay")
+        await within(latch.entered.wait())
+        clock.jump(1)
+        await session.engine.wait_durable(run)
+        assert not run.is_complete
+        clock.jump(0.5)
         with pytest.raises(WorkflowFailed, match=r"timed out after 1.5 s$"):
             await within(run.wait())
 

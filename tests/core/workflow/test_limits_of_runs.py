@@ -12,6 +12,7 @@ from nerve.core.workflow import Workflow, WorkflowState
 from nerve.errors import LimitReached, RunHeld
 from nerve.journal.index import JournalIndex
 from nerve.store.port import EventRow
+from nerve.testing import VirtualClock
 
 
 def priced(session, tokens=10, cost=0.25):
@@ -144,14 +145,18 @@ async def test_a_run_that_exceeds_its_wall_time_fails_and_its_leaf_is_cancelled(
 
 
 @pytest.mark.requirement("C-15")
-async def test_time_spent_waiting_for_a_person_does_not_count(session):
+async def test_time_spent_waiting_for_a_person_does_not_count():
+    clock = VirtualClock(skip=False)
+    session = Session(clock=clock)
+
     @session.workflow
     async def body(ctx):
         return await ctx.gate("Continue?")
 
-    run = await session.start("body", limits=Limits(wall_time=0.3))
+    run = await session.start("body", limits=Limits(wall_time=3600))
     await at_gate(run)
-    await asyncio.sleep(0.35)
+    clock.jump(hours=2)
+    await asyncio.sleep(0)
     assert run.state is WorkflowState.WAITING
     await run.answer("yes")
     assert await within(run.wait()) == "yes"
@@ -159,9 +164,15 @@ async def test_time_spent_waiting_for_a_person_does_not_count(session):
 
 @pytest.mark.parametrize("how", ["evicted", "restarted"])
 async def test_execution_time_before_a_rebuild_still_counts(file, how):
+    clock = VirtualClock(skip=False)
+
+    async def work(context):
+        clock.jump(minutes=40)
+        await asyncio.sleep(0)
+
     def opened():
-        session = Session("test", file)
-        FunctionNode("work", session, lambda context: asyncio.sleep(0.6))
+        session = Session("test", file, clock=clock)
+        FunctionNode("work", session, work)
 
         @session.workflow
         async def body(ctx):
@@ -172,7 +183,7 @@ async def test_execution_time_before_a_rebuild_still_counts(file, how):
         return session
 
     async with opened() as session:
-        run = await session.start("body", limits=Limits(wall_time=1.0))
+        run = await session.start("body", limits=Limits(wall_time=3600))
         await at_gate(run)
         if how == "evicted":
             session.engine.evict(session.engine.executors[run.run_id])

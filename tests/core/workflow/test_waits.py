@@ -9,6 +9,7 @@ from nerve import FunctionNode, Graph, Session
 from nerve.core.nodes.control import GateNode
 from nerve.core.workflow import WorkflowState
 from nerve.errors import WorkflowFailed
+from nerve.testing import VirtualClock
 
 
 async def nap(ctx):
@@ -43,10 +44,11 @@ async def test_sleeping_zero_seconds_returns_at_once(session):
 
 
 async def test_a_timer_that_passed_while_the_process_was_down_fires_once_on_recovery(file):
-    async with Session("test", file) as session:
+    clock = VirtualClock(skip=False)
+    async with Session("test", file, clock=clock) as session:
         await waiting(session, nap)
-    await asyncio.sleep(0.31)
-    async with Session("test", file) as session:
+    clock.jump(1)
+    async with Session("test", file, clock=clock) as session:
         session.workflow(nap)
         (run,) = await session.recover()
         assert await within(run.wait()) == "awake"
