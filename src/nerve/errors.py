@@ -30,12 +30,14 @@ NerveError
         └── JournalUnreadable  the codec of the session cannot decode a record
 
 Suspended (BaseException) the body is unloaded; `except Exception` of users does not catch it
+ContinuedAsNew (BaseException) the body ends and its chain continues; `except Exception` does not catch it
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 
 class NerveError(Exception):
@@ -215,3 +217,11 @@ class KeyMissing(PayloadUnreadable):
 
 class Suspended(BaseException):
     """The body is unloaded and later rebuilt from the journal."""
+
+
+class ContinuedAsNew(BaseException):
+    """The body ends, and the next run of its chain starts with this input and these parameters."""
+
+    def __init__(self, input: Any, params: dict[str, Any]) -> None:
+        super().__init__("the run continues as new")
+        self.input, self.params = input, params

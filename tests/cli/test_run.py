@@ -468,3 +468,37 @@ def test_what_a_step_prints_and_logs_is_shown_but_not_mixed_with_the_result(
     run = do("runs", "--json").json[0]["run_id"]
     assert [line for line in do("logs", run).out.splitlines() if " 42" in line] == shown
     assert [line for line in do("watch", run).err.splitlines() if " 42" in line] == shown
+
+
+CHAIN = """
+def register(session):
+    @session.step
+    def add_one(number: int) -> int:
+        return number + 1
+
+    @session.workflow
+    async def count(ctx, number: int = 0) -> int:
+        for _ in range(2):
+            number = await add_one(number)
+            if number == 5:
+                return number
+        ctx.continue_as_new(number)
+"""
+
+
+def test_a_run_that_continues_as_new_is_followed_to_the_end_of_its_chain(do, project) -> None:
+    (project / "count.py").write_text(CHAIN)
+    done = do("run", "count", "--with", "count.py", "--label", "chain")
+    assert (done.code, done.out.strip()) == (0, "5")
+    assert done.err.count("[add_one] ✓") == 5
+    runs = do("runs", "--json").json
+    first, middle, last = (run["run_id"] for run in runs)
+    assert f"✓ run {last} completed" in done.err
+    assert [run["continued_as"] for run in runs] == [middle, last, None]
+    assert f"continued as {middle}" in do("runs").out
+    status = do("status", middle).out
+    assert f"completed and continued as {last}" in status
+    assert f"continued from {first}" in status
+    assert f"[workflow] continued as {middle}" in do("logs", first).out
+    assert do("watch", first).err.splitlines()[-1] == f"✓ run {first} continued as {middle}"
+    assert do("status", "chain").out.splitlines()[0].startswith(f"count  {last}  completed")

@@ -66,6 +66,12 @@ SEQUENTIAL = [
         tuple(f"notify {person} about new laptop" for person in ("team lead", "manager", "director")),
     ),
     Pattern(
+        "long_loop",
+        (("node_completed", "/read_meter[249]"), ("workflow_started", "")),
+        "5000 readings, 22500 in total\n",
+        tuple(f"reading {number}" for number in range(5000)),
+    ),
+    Pattern(
         "search_attributes",
         (("gate_waiting", "/gate"), ("node_completed", "/send_offer")),
         "['sugar', 'tea']\n['milk']\n",

@@ -289,3 +289,23 @@ async def test_many_streams_of_one_run_are_held_and_get_every_event(tmp_path: Pa
         assert seen[0][-1] == b"event: workflow_completed\n"
         for _, writer in readers:
             writer.close()
+
+
+async def test_the_stream_of_a_run_follows_its_chain_and_resumes_in_a_later_run(
+    served: Served, client: httpx2.AsyncClient
+) -> None:
+    @served.api.session.workflow
+    async def count_down(ctx: Any) -> str:
+        if ctx.input == 0:
+            return "done"
+        ctx.continue_as_new(ctx.input - 1)
+
+    run = await start(client, "count_down", input=2)
+    path = f"/events/workflow/{run['run_id']}"
+    seen = await all_of(client, path)
+    _, second, third = (each.data["run_id"] for each in seen if each.kind == "workflow_started")
+    expected = ["1", "2", f"{second}:1", f"{second}:2", f"{third}:1", f"{third}:2"]
+    assert [each.id for each in seen] == expected
+    for number, cursor in enumerate(expected[:-1], 1):
+        assert [each.id for each in await all_of(client, path, cursor)] == expected[number:]
+    assert await all_of(client, path, expected[-1]) == []

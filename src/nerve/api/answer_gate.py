@@ -38,7 +38,7 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
     if request.run is None and request.gate is None:
         raise ApiError("bad_request", "answer: 'run' or 'gate' is required", "Name one of them.")
     run = (
-        find_run(session, request.run)
+        find_run(session, request.run).current
         if request.run is not None
         else find_run_of_gate(session, str(request.gate))
     )

@@ -94,13 +94,15 @@ async def run_when_idle(session: Session, started: models.RunResponse) -> models
     """Return a run when it has ended or waits for a user."""
     run = find_run(session, started.run_id)
     await wait_until_run_idle(session, run)
-    return run_response(run)
+    return run_response(run.current)
 
 
 async def wait_until_run_idle(session: Session, run: WorkflowRun) -> None:
     """Wait until the run has ended, or needs a user's action to continue."""
+    run = run.current
     while not (run.is_complete or is_paused_or_held(run) or session.engine.waits_for_person_or_fact(run)):
         await run.wait_for_change()
+        run = run.current
     await session.engine.wait_durable(run)
 
 
@@ -140,13 +142,13 @@ async def retract(session: Session, request: models.FactRequest) -> models.FactP
 
 
 async def pause(session: Session, request: models.PauseRequest) -> models.RunResponse:
-    run = find_run(session, request.run)
+    run = find_run(session, request.run).current
     await run.pause()
     return run_response(run)
 
 
 async def resume(session: Session, request: models.ResumeRequest) -> models.RunResponse:
-    run = find_run(session, request.run)
+    run = find_run(session, request.run).current
     await run.resume(
         limits=request.limits, with_changes=request.with_changes, reply=started_reply_row(request)
     )
@@ -181,7 +183,7 @@ async def update(session: Session, request: models.UpdateRequest) -> models.Upda
 
 
 async def stop(session: Session, request: models.StopRequest) -> models.RunResponse:
-    run = find_run(session, request.run)
+    run = find_run(session, request.run).current
     await run.stop(request.reason)
     return run_response(run)
 
@@ -197,7 +199,7 @@ async def fork(session: Session, request: models.ForkRequest) -> models.RunRespo
 
 
 async def retry(session: Session, request: models.SkipRequest) -> models.RunResponse:
-    run = find_run(session, request.run)
+    run = find_run(session, request.run).current
     if not run.is_complete:
         await run.retry(request.path or None, reply=started_reply_row(request))
         return run_response(run)
@@ -211,7 +213,7 @@ async def retry(session: Session, request: models.SkipRequest) -> models.RunResp
 
 
 async def skip(session: Session, request: models.SkipRequest) -> models.RunResponse:
-    run = find_run(session, request.run)
+    run = find_run(session, request.run).current
     await run.skip(request.path, request.output, reply=started_reply_row(request))
     return run_response(run)
 

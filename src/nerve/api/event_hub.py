@@ -22,6 +22,7 @@ from nerve.core.events import (
     JournalRow,
     WorkflowEvent,
     WorkflowEventType,
+    continued_as,
 )
 from nerve.core.json_codec import is_too_deep
 from nerve.core.workflow.run import WorkflowRun
@@ -216,7 +217,8 @@ class EventHub:
         """Yield the events of a run after a number, then new ones; without a run, new events of all runs.
 
         Gate events of child runs are included, with their own ids, paths and numbers: first those of gates
-        that are already open, then new ones as they occur.
+        that are already open, then new ones as they occur. After a run that continued as new follow the
+        events of the next run of its chain.
         """
         if run_id is None:
             async with contextlib.aclosing(self.watch_all()) as everything:
@@ -232,7 +234,26 @@ class EventHub:
     async def watch_run(self, run_id: str, after: int = 0) -> AsyncGenerator[list[EventFrame], None]:
         """Yield the events of a run as watch() does, in batches of those that are available."""
         self._attach()
-        run = find_run(self._session, run_id)
+        run: WorkflowRun | None = find_run(self._session, run_id)
+        while run is not None:
+            last_event: WorkflowEvent | None = None
+            async with contextlib.aclosing(self._watch_until_end(run, after)) as batches:
+                async for frames in batches:
+                    last_event = frames[-1].event
+                    yield frames
+            run, after = self._find_next_run(run, last_event), 0
+
+    def _find_next_run(self, run: WorkflowRun, last_event: WorkflowEvent | None) -> WorkflowRun | None:
+        """Return the next run of a chain; None if the run did not continue as new."""
+        # The event is published before the handle of the run has its final state.
+        next_id = continued_as(last_event) if last_event is not None else run.continued_as
+        row = self._session.engine.store.run(next_id) if next_id is not None else None
+        if row is not None:
+            return self._session.engine.run_handle(row)
+        return None if run.current is run else run.current
+
+    async def _watch_until_end(self, run: WorkflowRun, after: int) -> AsyncGenerator[list[EventFrame], None]:
+        """Yield the events of one run in batches."""
         subscription = EventSubscription(run.run_id)
         try:
             last, caught_up = after, False

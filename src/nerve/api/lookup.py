@@ -14,6 +14,7 @@ from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.run import OwnedGate, list_gates, several_gates_message
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.local_engine import gate_of_wait
+from nerve.engine.run_chain import find_current_row, find_run_of_chain, iterate_chain
 from nerve.engine.run_summary import GATE_KIND
 from nerve.errors import GateNotOpen
 from nerve.journal.events import (
@@ -65,7 +66,8 @@ def find_run(session: Session, name: str) -> WorkflowRun:
 def find_run_row(session: Session, name: str) -> RunRow:
     """Return a run by its id, its label, a prefix of its id, or a prefix of its label.
 
-    If several match and only one of them is open, return that one.
+    If several match and only one of them is open, return that one. Of runs of one chain, which share their
+    label, the current one is returned; the id of a first run that was deleted still names its chain.
     """
     store = session.engine.store
     exact = store.run(name)
@@ -78,7 +80,11 @@ def find_run_row(session: Session, name: str) -> RunRow:
         if rows := match_run_rows(session, list(names)):
             break
     else:
+        if (current := find_run_of_chain(store, session.name, name)) is not None:
+            return current
         raise RunNotFound(name)
+    if len(rows) > 1:
+        rows = list({row.run: row for row in (find_current_row(store, row) for row in rows)}.values())
     if len(rows) > 1:
         raise ambiguous_run_error(name, rows)
     return rows[0]
@@ -215,7 +221,9 @@ def gate_events(session: Session, run_id: str, path_prefix: str = "") -> Iterato
             case (GateWaiting() | GateAnswered() | GateTimeout() | GateCancelled()) as event:
                 yield GateEvent(run_id, path_prefix + row.path, row.path, event)
             case CallStarted(child=str() as child):
-                yield from gate_events(session, child, path_prefix + row.path)
+                first = session.engine.store.run(child)
+                for child_row in iterate_chain(session.engine.store, first) if first is not None else ():
+                    yield from gate_events(session, child_row.run, path_prefix + row.path)
 
 
 # -- workflows -----------------------------------------------------------------------------------------

@@ -314,6 +314,10 @@ class RunResponse(ApiResponse):
     """What a waiting run waits for: `for signal shipped (key 42)`, `until 14:05`, `for 3 gates`."""
     gates: list[GateResponse] = []
     parent: str | None = None
+    continued_as: str | None = None
+    """The next run of its chain, if it continued as new."""
+    continued_from: str | None = None
+    """The previous run of its chain."""
     input_preview: str = ""
     """The first words of the input."""
 

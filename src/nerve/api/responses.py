@@ -15,7 +15,7 @@ from nerve.core.run_view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Fact
 from nerve.engine.local_engine import CHILDLESS_STATES
-from nerve.engine.run_summary import tags_of_row
+from nerve.engine.run_summary import StoredSummary, tags_of_row
 from nerve.errors import JournalBroken
 from nerve.journal.events import read_short_input
 from nerve.journal.index import read_row, read_start
@@ -64,6 +64,8 @@ def run_fields(run: WorkflowRun) -> dict[str, Any]:
         "held": run.held,
         "waiting_for": run.waiting_for,
         "gates": [gate_response(run.run_id, run.workflow_id, gate) for gate in run.pending_gates],
+        "continued_as": run.continued_as,
+        "continued_from": run.continued_from,
         "input_preview": preview_value(run.input),
     }
 
@@ -95,6 +97,7 @@ def is_long_run(session: Session, row: RunRow) -> bool:
 def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
     """Return what is known of a run from its row, its first and its last event, and its open waits."""
     engine, is_open = session.engine, row.ended is None
+    summary = StoredSummary.of_row(row) or StoredSummary()
     outcome = engine.stored_outcome(row) if not is_open else None
     gates = engine.gates_of_run(row).values() if is_open else ()
     first_rows = engine.store.events(row.run, limit=1)
@@ -116,6 +119,8 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
         else None,
         "gates": [gate_response(row.run, row.workflow, gate) for gate in gates],
         "parent": row.parent,
+        "continued_as": summary.continued_as,
+        "continued_from": summary.continued_from,
         "input_preview": preview_value(
             read_short_input(first_rows[0], MAX_PREVIEWED_CHARS) if first_rows else None
         ),
@@ -173,6 +178,7 @@ def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailRespons
             "error": view.error,
             "error_type": view.error_type,
             "location": view.location,
+            "continued_as": view.continued_as,
         }
         fields |= ended_fields | {"gates": [], "held": None, "waiting_for": None}
     return models.RunDetailResponse(

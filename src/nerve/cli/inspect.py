@@ -114,7 +114,8 @@ def status_command(
             response = response.model_copy(update={"state": state_when_idle(response)})
         outcome = outcome_from_run(response, tree)
         rows = [
-            f"{response.workflow}  {response.run_id}  {response.state} {response.waiting_for or ''}".rstrip(),
+            f"{response.workflow}  {response.run_id}  {response.state} {state_detail(response)}".rstrip(),
+            *([f"continued from {response.continued_from}"] if response.continued_from else []),
             *([f"tags: {format_tags(response.tags)}"] if response.tags else []),
             *render_run_tree(tree, context.out),
         ]
@@ -126,6 +127,11 @@ def status_command(
         return COMPLETED
 
     return run_with_api(common, do, read_only=True)
+
+
+def state_detail(run: RunResponse) -> str:
+    """Return what a run waits for, or the next run of its chain."""
+    return f"and continued as {run.continued_as}" if run.continued_as else run.waiting_for or ""
 
 
 async def print_overall_status(context: CliContext) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PARKED = "parked"
 """The state of a run whose process ended while it was running; no process drives it."""
 FAILURE_FIELDS = ("error", "error_type", "location")
+OUTCOME_FIELDS = ("run_id", "state", "result", "continued_as", *FAILURE_FIELDS)
+"""What the view of a run and the response of the API have alike."""
 PAUSED_STATES = ("pausing", "paused")
 """States in which the run does not continue even if a gate is answered."""
 
@@ -48,6 +50,8 @@ class RunOutcome:
     """What it waits for, as a phrase."""
     tracebacks: list[str] = field(default_factory=list)
     """The lines of the tracebacks of a failed run."""
+    continued_as: str | None = None
+    """The next run of its chain."""
 
     @property
     def exit_code(self) -> int:
@@ -55,7 +59,9 @@ class RunOutcome:
 
     def to_dict(self) -> dict[str, Any]:
         payload: dict[str, Any] = {"run_id": self.run_id, "workflow": self.workflow, "state": self.state}
-        if self.state == "completed":
+        if self.continued_as is not None:
+            payload["continued_as"] = self.continued_as
+        elif self.state == "completed":
             payload["result"] = self.result
         if self.error is not None or self.held is not None:
             payload["error"] = self.error if self.held is None else self.held["message"]
@@ -113,7 +119,7 @@ def make_outcome(
     is_over = run.state in EXIT_CODE_BY_STATE
     waits = [] if is_over or tree is None else tree.waits
     return RunOutcome(
-        **{name: getattr(run, name) for name in ("run_id", "state", "result", *FAILURE_FIELDS)},
+        **{name: getattr(run, name) for name in OUTCOME_FIELDS},
         gates=[] if is_over else gate_payloads(gates),
         waits=[condition for data in waits for condition in iter_wait_conditions(data)],
         tracebacks=tree_tracebacks(tree) if tree is not None else [],
@@ -163,6 +169,8 @@ def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
     """Return the outcome as lines; `resume_hint` is the command that resumes the run."""
     run = f"run {outcome.run_id}"
     match outcome.state:
+        case "completed" if outcome.continued_as is not None:
+            return [f"✓ {run} continued as {outcome.continued_as}"]
         case "completed":
             return [f"✓ {run} completed"]
         case "failed":

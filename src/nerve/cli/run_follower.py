@@ -152,11 +152,18 @@ class RunFollower:
                 if response.is_of_child:
                     continue  # the child run has its own watch task
                 event = to_workflow_event(response)
+                if not prefix and event.run_id != self.run_id:
+                    self._follow_next_run(event.run_id)
                 self.tree.apply_event(prefix, event)
                 if prefix or event.seq > self.known_seq:
                     self._new_events.append(event)
                 if event.event_type in STEP_START_EVENTS and (child := event.data.get("child")) is not None:
                     self._watch_run(child, prefix + event.path)
+
+    def _follow_next_run(self, run_id: str) -> None:
+        """Follow the next run of a chain; its events have their own numbers."""
+        self.run_id = self.context.shown_run_id = run_id
+        self.known_seq = 0
 
     async def _wait_for_child(self, child: str) -> None:
         """Wait until a child run exists. The parent journals the call before it creates the child."""

@@ -36,6 +36,7 @@ MAX_FIELD_CHARS = 2000
 """Longest reason of a hold in the list; longer results and errors are not read."""
 SUMMARY_FIELDS = {
     *("run_id", "workflow", "state", "started_at", "ended_at", "label", "tags", "held", "waiting_for"),
+    *("continued_as", "continued_from"),
 }
 SHORT_ID_CHARS = 13
 """Characters of a run id in the table; they encode the start time in milliseconds."""
@@ -183,7 +184,7 @@ def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Tex
 
 
 def waiting_reason(run: dict[str, Any]) -> str:
-    """Return why a run is held, or what it waits for, as one line."""
+    """Return why a run is held, what it waits for, or the next run of its chain, as one line."""
     if hold := run["held"]:
         return " ".join(f"{hold['reason']}: {hold['message']}".split())
-    return run["waiting_for"] or ""
+    return f"continued as {run['continued_as']}" if run["continued_as"] else run["waiting_for"] or ""

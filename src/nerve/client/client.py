@@ -19,7 +19,7 @@ from nerve.api.errors import STATUS_BY_CODE, ApiError, to_api_error
 from nerve.api.operations import OPERATIONS, Operation
 from nerve.api.request_parsing import MAX_NESTING_DEPTH, parse_request
 from nerve.client.server_address import ServerAddress, find_server
-from nerve.core.events import RUN_END_EVENTS
+from nerve.core.events import RUN_END_EVENTS, continued_as
 from nerve.core.json_codec import encode_json, parse_strict_json
 from nerve.errors import NerveError, NotJson
 from nerve.lazy_dataclass import dataclass
@@ -200,6 +200,7 @@ class Client:
     def watch(self, run: str | None = None, after: int = 0) -> AsyncGenerator[models.EventResponse]:
         """Yield the events of a run after a number, then new ones until it ends; without a run, of all runs.
 
+        After a run that continued as new follow the events of the next run of its chain, by its own numbers.
         A broken stream reconnects where it was. For one run, no event is missed. For all runs, an event `gap`
         reports that events may have been missed while the server restarted; its data are the snapshot to
         continue from, and `events(run=…, after=seq)` returns the missed events of a run.
@@ -247,7 +248,8 @@ class InProcessTransport:
             lagged = False
             try:
                 async for event in self._api.hub.watch(run, after):
-                    after = after if event.is_of_child else event.seq
+                    if not event.is_of_child:
+                        run, after = (event.run_id if run is not None else None), event.seq
                     yield event
             except ApiError as error:
                 if error.code != "conflict" or run is None:
@@ -379,7 +381,8 @@ class HttpTransport:
                         after_gap = message.event == "gap"
                     elif event is not None:
                         yield event
-                        if run is not None and event.event_type in RUN_END_EVENTS:
+                        is_end = event.event_type in RUN_END_EVENTS and continued_as(event) is None
+                        if run is not None and is_end:
                             return
             except StreamFinished:
                 return

@@ -187,7 +187,7 @@ class EventSync:
         while loaded_run.parent is not None:
             loaded_run = await self._client.run(run=loaded_run.parent)
         self._state.merge_runs([loaded_run])
-        return loaded_run.run_id
+        return self._state.root_of(loaded_run.run_id)
 
     # -- runs --------------------------------------------------------------------------------------------
 
@@ -243,8 +243,8 @@ class EventSync:
     async def _load_missed_events(self, root: str) -> list[EventResponse]:
         """Return the missed events of a run and its children, by timestamp."""
         event_lists: list[list[EventResponse]] = []
-        runs, known = [root], set(self._state.runs_in_tree(root))
-        runs += sorted(known - {root})
+        runs = self._state.runs_in_tree(root)
+        known = {root, *runs}
         for run_id in runs:
             run_events = await self.load_events(run_id, self._state.last_seq(run_id) or 0)
             event_lists.append(run_events)

@@ -113,6 +113,7 @@ def run_report(run_detail: RunDetailResponse) -> str:
     rows = [
         f"{symbol} **{run_detail.workflow}** `{run_detail.run_id}` "
         + f"{run_detail.state} {join_to_one_line(run_detail.waiting_for or '')}".rstrip()
+        + (f", continued as `{run_detail.continued_as}`" if run_detail.continued_as else "")
         + (f", {format_usage(used)}" if format_usage(used) else "")
     ]
     rows += [f"- {line}" for line in format_step_lines(run_detail.tree)]

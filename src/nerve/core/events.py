@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
@@ -205,6 +205,16 @@ _ALIASES_BY_NAME: dict[str, tuple[str, ...]] = {
 }
 
 
+class HasEventData(Protocol):
+    """An event, in the form of the engine or of the API."""
+
+    @property
+    def event_type(self) -> str: ...
+
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class WorkflowEvent:
     """One fact about a run. `seq` orders the events of a run; it is 0 without a journal."""
@@ -247,6 +257,14 @@ MAX_SHOWN_CHARS = 100_000
 """Characters of a leaf's output that an event shows; the journal keeps all of it."""
 LONG_TEXT_EVENTS = (WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TOOL_CALL)
 """Events that can contain long strings."""
+
+
+def continued_as(event: HasEventData) -> str | None:
+    """Return the next run of the chain, if an event ends a run that continues as new."""
+    if event.event_type != WorkflowEventType.COMPLETED:
+        return None
+    next_run = event.data.get("continued_as")
+    return next_run if isinstance(next_run, str) else None
 
 
 def truncate_event_data(data: dict[str, Any]) -> dict[str, Any]:

@@ -73,6 +73,12 @@ class RunView:
     usage: RunUsage = field(default_factory=RunUsage)
     ledger: UsageLedger = field(default_factory=UsageLedger)
     """Usage of agents by step and model."""
+    continued_as: str | None = None
+    """The next run of the chain, if the run continued as new."""
+    continued_from: str | None = None
+    """The previous run of the chain."""
+    used_before: dict[str, Any] = field(default_factory=dict)
+    """What the earlier runs of the chain have used of its budget, and the models."""
     last_seq: int = 0
 
     @property

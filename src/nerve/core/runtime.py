@@ -169,6 +169,9 @@ class Runtime(Protocol):
     def is_patched(self, name: str) -> bool:
         """Return whether the run takes the new branch of a patch."""
 
+    def check_may_continue(self) -> None:
+        """Raise RuntimeError if the code that runs now cannot end its run to continue it as new."""
+
 
 class LeafServices(Protocol):
     """The services of the engine for a leaf that is being executed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from typing import Any
 
@@ -130,7 +130,7 @@ class UsageLedger:
         return sum_entries((path, entry) for (path, _), entry in self.entries.items())
 
 
-def sum_entries(entries: Iterator[tuple[str, UsageEntry]]) -> dict[str, dict[str, float]]:
+def sum_entries(entries: Iterable[tuple[str, UsageEntry]]) -> dict[str, dict[str, float]]:
     totals: dict[str, UsageEntry] = {}
     for name, entry in entries:
         totals.setdefault(name, UsageEntry()).add(entry.to_dict())

@@ -11,7 +11,7 @@ from nerve.core.nodes.attempt import InterruptedSteps
 from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, REJECTED_ERROR_TYPE, Result
 from nerve.core.run_view import RunView
 from nerve.core.runtime import NodeCall
-from nerve.core.usage_ledger import sum_entries
+from nerve.core.usage_ledger import UsageEntry, sum_entries
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL_STATES, WorkflowState
 from nerve.core.workflow.workflow import Workflow, recursion_error
@@ -20,6 +20,7 @@ from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.recorded_history import RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget
+from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.wall_clock import WallClock
@@ -87,7 +88,7 @@ class ChildRunner:
         # During replay a child that has not ended must not run ahead: the recorded parent may abandon it.
         if is_late or not (self._barrier.is_live or self._has_ended(run_id)):
             await self._wait_for_replay_end(call, run_id, is_late)
-        row = self._operations.store.run(run_id)
+        row = self._current_row(run_id)
         # After a reset the call has a new child. The previous one would otherwise keep running unsupervised.
         if row is None and self._history.has_optional_records:
             await self._operations.stop_open_children(self._run.run_id, "its parent replaced it", call.path)
@@ -96,18 +97,21 @@ class ChildRunner:
             child = self._operations.resume(row) if row is not None else self._create(workflow, call, run_id)
         except ValueError as error:
             return Result.from_exception(error)
-        previous_runs = await self._run_to_end(call, child, attempt, is_new=row is None)
+        child, previous_runs = await self._run_to_end(call, child, attempt, is_new=row is None)
         # The stop ended the child first, and a crash kept it from the parent; see RunCommands._stop().
         if (top := find_stop_origin(self._operations.store, child)) is not None:
             await self._stop_with_child(child, top)
         if child.run_state.status is not WorkflowState.COMPLETED:
-            self._record_interrupted_step(call, run_id)
+            self._record_interrupted_step(call, child.run_id)
         return child_run_result(child, previous_runs)
 
     async def _run_to_end(
         self, call: NodeCall, child: WorkflowRun, attempt: int, is_new: bool
-    ) -> list[WorkflowRun]:
-        """Wait until a child run has ended; return the runs of earlier attempts, which count as well."""
+    ) -> tuple[WorkflowRun, list[WorkflowRun]]:
+        """Wait until a child run has ended; return it, and the runs of earlier attempts, which count as well.
+
+        If it continues as new, the last run of its chain is returned.
+        """
         children = self._state.children
         # Registered before the first await, so that a stop or a pause of the parent finds the child.
         if not child.is_complete:
@@ -119,6 +123,8 @@ class ChildRunner:
                 )
             while not child.is_complete:
                 await self._wait_for_change(call, child)
+                if child.continued_as is not None:
+                    child = children[call.path] = child.current
         except asyncio.CancelledError:
             await self._abandon(call, child)
             raise
@@ -126,10 +132,15 @@ class ChildRunner:
             if children.get(call.path) is child:
                 del children[call.path]
             self._wall_clock.update()
-        return self._previous_runs(call.path, attempt)
+        return child, self._previous_runs(call.path, attempt)
+
+    def _current_row(self, run_id: str) -> RunRow | None:
+        """Return a child run, or the current run of its chain."""
+        row = self._operations.store.run(run_id)
+        return None if row is None else find_current_row(self._operations.store, row)
 
     def _has_ended(self, run_id: str) -> bool:
-        row = self._operations.store.run(run_id)
+        row = self._current_row(run_id)
         return row is not None and WorkflowState(row.state) in FINAL_STATES
 
     def _create(self, workflow: Workflow, call: NodeCall, run_id: str) -> WorkflowRun:
@@ -147,8 +158,7 @@ class ChildRunner:
         return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits)
 
     def _previous_runs(self, path: str, attempt: int) -> list[WorkflowRun]:
-        store = self._operations.store
-        rows = (store.run(self._journal.child_id(path, number)) for number in range(1, attempt))
+        rows = (self._current_row(self._journal.child_id(path, number)) for number in range(1, attempt))
         return [self._operations.handle(row) for row in rows if row is not None]
 
     async def _stop_with_child(self, child: WorkflowRun, top: str) -> None:
@@ -161,7 +171,7 @@ class ChildRunner:
 
     async def _wait_for_replay_end(self, call: NodeCall, run_id: str, is_late: bool) -> None:
         """Wait until replay has ended; stop the child if the body abandons it before that."""
-        row = self._operations.store.run(run_id)
+        row = self._current_row(run_id)
         try:
             await (self._dispatcher.wait_forever() if is_late else self._barrier.wait_until_live())
         except asyncio.CancelledError:
@@ -208,8 +218,9 @@ class ChildRunner:
             self._record_interrupted_step(call, run_id, is_abandoned=True)
 
     def _attempt_ids(self, path: str) -> list[str]:
-        rows = find_child_attempts(self._operations.store, self._run.run_id, self._journal.call_key(path))
-        return [row.run for row in rows]
+        store = self._operations.store
+        rows = find_child_attempts(store, self._run.run_id, self._journal.call_key(path))
+        return [find_current_row(store, row).run for row in rows]
 
     def with_attempt_usage(self, call: NodeCall, result: Result) -> Result:
         """Add the usage of child runs to the result of a call that timed out and does not name them."""
@@ -247,10 +258,16 @@ def child_run_result(child: WorkflowRun, previous_runs: Sequence[WorkflowRun] = 
 
 
 def sum_run_usage(views: Sequence[RunView]) -> dict[str, Any]:
-    """Return the usage of runs, and the models used."""
+    """Return the usage of runs and of the earlier runs of their chains, and the models used."""
     usage = RunUsage()
+    entries: list[tuple[str, UsageEntry]] = []
     for view in views:
         usage.add(view.usage)
-    entries = (item for view in views for item in view.ledger.entries.items())
-    used, models = usage.to_dict(), sum_entries((model, entry) for (_, model), entry in entries)
+        usage.spend(view.used_before)
+        entries += [(model, entry) for (_, model), entry in view.ledger.entries.items()]
+        for model, amounts in view.used_before.get("models", {}).items():
+            entry = UsageEntry()
+            entry.add(amounts)
+            entries.append((model, entry))
+    used, models = usage.to_dict(), sum_entries(entries)
     return {**used, "models": models} if used or models else {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from nerve.core.nodes.context import numbered_path
 from nerve.core.workflow.run import WorkflowRun
+from nerve.engine.run_chain import find_current_row, iterate_chain
 from nerve.journal.index import JournalIndex
 from nerve.store.port import RunRow, Store
 
@@ -24,7 +25,10 @@ def attempt_timer_path(path: str, attempt: int) -> str:
 
 
 def find_interrupted_step(store: Store, run_id: str) -> str | None:
-    """Return the first effect="once" step of a run or its children whose outcome is unknown."""
+    """Return the first effect="once" step of a run or its children whose outcome is unknown.
+
+    Of a chain, only the current run is read: the others have ended by their own decision.
+    """
     index = JournalIndex(store.events(run_id))
     for path, call in index.children.started:
         if call.child is None:
@@ -32,7 +36,7 @@ def find_interrupted_step(store: Store, run_id: str) -> str | None:
                 return path
             continue
         inner = (
-            find_interrupted_step(store, attempt_row.run)
+            find_interrupted_step(store, find_current_row(store, attempt_row).run)
             for attempt_row in find_child_attempts(store, run_id, index.resets.call_key(path))
         )
         if (step_path := next(filter(None, inner), None)) is not None:
@@ -41,7 +45,7 @@ def find_interrupted_step(store: Store, run_id: str) -> str | None:
 
 
 def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
-    """Return the child runs of a call by its key, first attempt first."""
+    """Return the child runs of a call by its key, first attempt first; of a chain, the first run."""
     rows: list[RunRow] = []
     while (row := store.run(child_id(run_id, key, len(rows) + 1))) is not None:
         rows.append(row)
@@ -49,19 +53,24 @@ def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
 
 
 def find_unsettled_children(store: Store, run_id: str) -> list[RunRow]:
-    """Return the child runs a run has called without a recorded outcome.
+    """Return the child runs a run has called without a recorded outcome; of a chain, the current run.
 
     Includes all attempts, abandoned ones, and those the code no longer requests.
     """
     keys = JournalIndex(store.events(run_id)).children.unsettled_keys
-    return [row for key in keys for row in find_child_attempts(store, run_id, key)]
+    rows = [row for key in keys for row in find_child_attempts(store, run_id, key)]
+    return [find_current_row(store, row) for row in rows]
 
 
 def has_asked_person(store: Store, run_id: str) -> bool:
-    """Whether a run, or a child of it, has opened a gate."""
-    index = JournalIndex(store.events(run_id))
-    children = (call.child for _, call in index.children.started if call.child is not None)
-    return index.has_gate or any(has_asked_person(store, child) for child in children)
+    """Whether a run, a later run of its chain, or a child of them has opened a gate."""
+    first = store.run(run_id)
+    for row in iterate_chain(store, first) if first is not None else ():
+        index = JournalIndex(store.events(row.run))
+        children = (call.child for _, call in index.children.started if call.child is not None)
+        if index.has_gate or any(has_asked_person(store, child) for child in children):
+            return True
+    return False
 
 
 def find_open_children(
@@ -72,5 +81,7 @@ def find_open_children(
         path: find_child_attempts(store, run_id, index.resets.call_key(path))
         for path in index.open_child_paths
     }
-    last = {path: run_handle(rows[-1]) for path, rows in attempts_by_path.items() if rows}
+    last = {
+        path: run_handle(find_current_row(store, rows[-1])) for path, rows in attempts_by_path.items() if rows
+    }
     return {path: child for path, child in last.items() if not child.is_complete}

@@ -19,6 +19,7 @@ from nerve.core.workflow.workflow import Workflow
 from nerve.engine.child_runs import child_id, find_child_attempts, has_asked_person
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.journal_writer import JournalWriter
+from nerve.engine.run_chain import find_current_row
 from nerve.journal.events import CallStarted, RunStarted
 from nerve.journal.failures import find_failures
 from nerve.journal.fork_point import ForkPoint, copied_events
@@ -203,6 +204,9 @@ def copy_run_tree(
         },
         limits=run_limits,
         raised=step_limits or None,
+        # A fork is the first run of its own chain.
+        continued_from=None,
+        started_by=None,
     )
     settled_paths = {copied.path for copied in events if copied.settles}
     child_run_copies: list[RunCopy] = []
@@ -213,7 +217,8 @@ def copy_run_tree(
             # child.
             events[number] = copied._replace(event=call._replace(child=child_id(run.run_id, path)))
             if attempt_rows := find_child_attempts(services.store, row.run, index.resets.call_key(path)):
-                child_run_copies += copy_child_runs(services, attempt_rows[-1], run.run_id, path, fork_point)
+                child_row = find_current_row(services.store, attempt_rows[-1])
+                child_run_copies += copy_child_runs(services, child_row, run.run_id, path, fork_point)
     return [*child_run_copies, RunCopy(row.run, run, start, events)]
 
 

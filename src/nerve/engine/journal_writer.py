@@ -74,6 +74,11 @@ class JournalWriter:
         """The rows that are not known to be on disk."""
         return [*self._in_flight, *self._buffer]
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write has failed, so that nothing more is written."""
+        return self._write_error is not None
+
     def flush_soon(self) -> None:
         """Commit at the end of this turn of the loop."""
         # After a failed write the store may lack rows, and more of them would leave a gap in the sequence.

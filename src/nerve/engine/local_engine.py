@@ -33,9 +33,11 @@ from nerve.engine.budget import day_bounds
 from nerve.engine.child_runner import ChildRunOperations, sum_run_usage
 from nerve.engine.definitions import DefinitionCache
 from nerve.engine.group_commit import GroupCommitter
+from nerve.engine.jsonl_log import JsonlLog
 from nerve.engine.open_waits import gate_info
 from nerve.engine.recovery import RecoveredRuns, RecoveryOperations, RunRecovery, SkippedRun
 from nerve.engine.run_budget import SessionBudgets
+from nerve.engine.run_chain import NextRunJournal, carry_messages, find_current_row, find_run_of_chain
 from nerve.engine.run_commands import RunAccess, RunCommands
 from nerve.engine.run_executor import ExecutorServices, RunExecutor, StoredOutcome, outcome_of_run
 from nerve.engine.run_summary import (
@@ -52,11 +54,17 @@ from nerve.engine.run_summary import (
     usage_of_day,
 )
 from nerve.engine.sink_dispatcher import SinkDispatcher
-from nerve.engine.task_tracking import install_task_factory, shutdown_sentinel, spawn_detached
-from nerve.errors import JournalBroken, NerveError, WorkflowAbsent
+from nerve.engine.task_tracking import (
+    detached_context,
+    install_task_factory,
+    shutdown_sentinel,
+    spawn_detached,
+)
+from nerve.errors import ContinuedAsNew, JournalBroken, NerveError, WorkflowAbsent
 from nerve.journal.events import (
     GateWaiting,
     ProviderLimited,
+    RunCompleted,
     RunOnHold,
     RunStarted,
     SignalWaiting,
@@ -178,6 +186,7 @@ class LocalEngine:
             open_gates=self.open_gates,
             children_of=self.children_of,
             describe_waiting=self.describe_waiting,
+            current_run=self.current_run,
             flush_sinks=self.flush_sinks,
         )
 
@@ -189,6 +198,7 @@ class LocalEngine:
             bind_to_running_loop=self.bind_to_running_loop,
             is_closed=lambda: self.closed,
             run_handle=self.run_handle,
+            current_run=self.current_run,
             check_ready=self.check_ready,
             load_run=self.load_run,
             rebuild_run=self.rebuild_run,
@@ -260,6 +270,8 @@ class LocalEngine:
             publish=self.publish,
             on_idle=self.on_idle,
             on_released=self.on_released,
+            begin_next_run=self._begin_next_run,
+            start_next_run=self._start_next_run,
             finish_stop=self.commands.finish_stop,
             stop_run=self.commands.stop_run,
         )
@@ -415,6 +427,57 @@ class LocalEngine:
         # The body's task is scheduled before the commit, so what the body records first shares that commit.
         executor.start_body()
         await executor.journal.wait_durable(seq)
+
+    def current_run(self, run: WorkflowRun) -> WorkflowRun:
+        """Return the current run of the chain of a run; the run itself unless it continued as new."""
+        if run.continued_as is None:
+            return run
+        row = self.store.run(run.run_id)
+        # A deleted run has no links; its chain may continue all the same.
+        current = (
+            find_run_of_chain(self.store, self._session_name, run.run_id)
+            if row is None
+            else find_current_row(self.store, row)
+        )
+        return run if current is None else self.run_handle(current)
+
+    def _begin_next_run(self, executor: RunExecutor, continuation: ContinuedAsNew) -> WorkflowRun:
+        """Queue the start of the next run of a chain, with the unread messages; return its handle."""
+        previous, start = executor.run, executor.next_start(continuation)
+        run = WorkflowRun(
+            previous.workflow,
+            start.input,
+            start.params,
+            run_id=start.run_id,
+            limits=executor.state.limits,
+            about=start.metadata,
+        )
+        run.continued_from = previous.run_id
+        run.sinks = [sink for sink in previous.sinks if not isinstance(sink, JsonlLog)]
+        journal = NextRunJournal(
+            executor.journal,
+            run.run_id,
+            self.committer,
+            # Stored as running: if the process ends before it executes, recovery resumes it.
+            lambda at: self.run_row(run, WorkflowState.RUNNING, None, start, at),
+            lambda rows: self.publish(run, rows),
+            self.clock.time,
+        )
+        run.run_state.mark_started(start.input, start.params, utc_now(self.clock))
+        self.attach_sinks(run)
+        # Before the write: watchers of the previous run look the next one up when they hear of it.
+        self.run_handles[run.run_id] = run
+        journal.mark_row_dirty()
+        journal.append(start, "", urgent=True)
+        for message in carry_messages(executor.unread_messages):
+            journal.append(message, "")
+        return run
+
+    def _start_next_run(self, run: WorkflowRun) -> None:
+        """Execute the next run of a chain; a closed session leaves that to recovery."""
+        if not self.is_shutting_down():
+            # The task of the previous body calls this, and the next body must not inherit its owner.
+            detached_context().run(self.rebuild_run, run)
 
     def _create_executor(
         self,
@@ -603,6 +666,7 @@ class LocalEngine:
                 run_id=row.run,
                 about=start.metadata,
             )
+            run.continued_from = start.previous_run
             restore_run(run, row, rows)
             self.attach_sinks(run, rows)
             self.run_handles[row.run] = run
@@ -983,7 +1047,9 @@ def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:
     state.restore(WorkflowState(row.state), row.started, row.ended)
     state.tags = tags_of_row(row)
     state.forget_gates()
-    state.set_outcome(*outcome_of_run(decode_event(rows[-1])))
+    end = decode_event(rows[-1])
+    state.set_outcome(*outcome_of_run(end))
+    state.continued_as = end.continued_as if isinstance(end, RunCompleted) else None
     if state.status is WorkflowState.HELD:
         held = (decode_event(row).to_data() for row in reversed(rows) if row.type == RunOnHold.type)
         state.hold = next(held, None)

@@ -19,6 +19,7 @@ from nerve.core.events import WorkflowEventType
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import EXECUTED_STATE_VALUES, OPEN_STATE_VALUES, WorkflowState
 from nerve.engine.child_runs import attempt_timer_path, find_child_attempts
+from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_executor import RunExecutor, describe_error
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, StoreError
@@ -390,7 +391,7 @@ def find_abandoned_children(store: Store, run_id: str) -> set[str]:
     for path in [recorded.path for recorded in counted if is_child_call(recorded.event)] if timers else ():
         attempt_rows = find_child_attempts(store, run_id, resets.call_key(path))
         abandoned |= {
-            row.run
+            find_current_row(store, row).run
             for number, row in enumerate(attempt_rows, 1)
             if attempt_timer_path(path, number) in timers
         }

@@ -146,6 +146,13 @@ class ResultDispatcher:
         queue.insert(index, (seq, future, outcome))
         self.dispatch()
 
+    @property
+    def undelivered_outcomes(self) -> list[DeliveredOutcome]:
+        """The outcomes that the body waits for and has not received."""
+        recorded = [(future, outcome) for future, outcome in self._recorded_outcomes.values()]
+        queued = [(future, outcome) for _, future, outcome in self._queue]
+        return [outcome for future, outcome in (*recorded, *queued) if not future.done()]
+
     def is_awaited(self, record: ReplayEntry) -> bool:
         """Whether the body waits for a recorded outcome that is not delivered yet."""
         return record.seq in self._recorded_outcomes

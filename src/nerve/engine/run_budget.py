@@ -15,6 +15,7 @@ from nerve.core.workflow.run import RunState
 from nerve.core.workflow.state import FINAL_STATES
 from nerve.engine.budget import Budget, ExhaustedBudget, day_bounds
 from nerve.engine.child_runs import find_child_attempts
+from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_summary import local_day, usage_of_day
 from nerve.engine.task_tracking import spawn_detached
@@ -59,8 +60,13 @@ class SessionBudgets:
 
     def activate_run(self, run_id: str, limits: Limits, start: RunStarted, index: JournalIndex) -> Budget:
         """Return the budget of a run that becomes active, with the figures of its journal."""
+        previous = self._runs.get(start.previous_run or "")
         budget = self._add_run(run_id, limits, start.parent, start.parent_path or "")
         budget.is_active = True
+        if previous is not None:
+            # The run includes what its chain used before, which must not count twice in its parent.
+            previous.correct(RunUsage(), today=False)
+            self.remove_run(previous)
         if index.seq:
             self._load(budget, index)
         return budget
@@ -121,6 +127,7 @@ class SessionBudgets:
         """Set the figures of a run to those of its journal, with its steps and child runs in progress."""
         assert budget.run_id is not None
         usage = replace(index.usage)
+        usage.spend(index.start.used_before)
         for path, used in index.usage_in_progress.items():
             usage.spend(used)
             if budget.is_active:
@@ -150,8 +157,10 @@ class SessionBudgets:
         replaced_calls = [(path, key, True) for path, key in calls.replaced_calls]
         for path, key, is_replaced in (*open_calls, *replaced_calls):
             for row in find_child_attempts(self._store, run_id, key):
-                if row.run not in calls.counted_runs:
-                    yield row.run, path, is_replaced
+                # The usage of a chain is that of its current run, which includes the earlier ones.
+                child_id = find_current_row(self._store, row).run
+                if child_id not in calls.counted_runs:
+                    yield child_id, path, is_replaced
 
     # -- waiting for room ----------------------------------------------------------------------
 

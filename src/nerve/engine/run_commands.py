@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.result import Result
+from nerve.core.value_codec import ValueCodec
 from nerve.core.workflow.body_handlers import BodyHandlers, update_channel
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import (
@@ -22,6 +23,7 @@ from nerve.core.workflow.state import (
     WorkflowState,
 )
 from nerve.engine.open_waits import gate_closed_error, signal_received
+from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_executor import RunExecutor
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import RunHeld, UpdateFailed
@@ -68,6 +70,8 @@ class RunAccess:
     bind_to_running_loop: Callable[[], None]
     is_closed: Callable[[], bool]
     run_handle: Callable[[RunRow], WorkflowRun]
+    current_run: Callable[[WorkflowRun], WorkflowRun]
+    """Returns the current run of the chain of a run."""
     check_ready: Callable[[WorkflowRun], None]
     """Raises ValueError if something that the workflow of an inactive run needs is missing."""
     load_run: Callable[[WorkflowRun], RunExecutor]
@@ -88,20 +92,26 @@ class RunCommands:
         self._stop_tasks: dict[asyncio.Task[list[str]], WorkflowRun] = {}
 
     @asynccontextmanager
-    async def _exclusive(self, run: WorkflowRun) -> AsyncIterator[RunExecutor | None]:
-        """Lock a run; yield its executor, if it is in memory."""
+    async def _exclusive(self, run: WorkflowRun) -> AsyncIterator[tuple[WorkflowRun, RunExecutor | None]]:
+        """Lock a run, or the current run of its chain; yield it, and its executor if it is in memory."""
         self._runs.bind_to_running_loop()
-        async with self._locks.setdefault(run, asyncio.Lock()):
-            executor = await self._wait_for_executor(run)
-            # Checked under the lock: the session may have closed while this command waited.
-            if self._runs.is_closed():
-                raise RuntimeError("The session is closed")
-            try:
-                yield executor
-            finally:
-                loaded = self._runs.executors.get(run.run_id)
-                if loaded is not None and not loaded.has_body:
-                    self._release_soon(loaded)
+        is_current = False
+        while not is_current:
+            run = self._runs.current_run(run)
+            async with self._locks.setdefault(run, asyncio.Lock()):
+                executor = await self._wait_for_executor(run)
+                # Checked under the lock: the session may have closed while this command waited.
+                if self._runs.is_closed():
+                    raise RuntimeError("The session is closed")
+                # The run may have continued as new while this command waited.
+                is_current = self._runs.current_run(run) is run
+                if is_current:
+                    try:
+                        yield run, executor
+                    finally:
+                        loaded = self._runs.executors.get(run.run_id)
+                        if loaded is not None and not loaded.has_body:
+                            self._release_soon(loaded)
 
     def _release_soon(self, executor: RunExecutor) -> None:
         """Release an executor without a body after the last command: each would read the whole journal."""
@@ -129,7 +139,7 @@ class RunCommands:
 
     async def wake(self, run: WorkflowRun) -> None:
         """Continue an inactive run whose deadline has passed."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             # An answer may have woken it meanwhile, or a command paused it.
             if executor is None and run.run_state.status in EXECUTED_STATES:
                 self._runs.rebuild_run(run)
@@ -151,6 +161,7 @@ class RunCommands:
 
         The stop completes even if the caller is cancelled. `top` is the enclosing run being stopped, if any.
         """
+        run = self._runs.current_run(run)
         executor = self._runs.executors.get(run.run_id)
         if executor is not None and asyncio.current_task() in executor.dispatcher.tasks:
             raise RuntimeError("A run cannot stop itself. Return or raise instead.")
@@ -183,7 +194,7 @@ class RunCommands:
         return executor is not None and executor.is_cleaning_up
 
     async def _stop(self, run: WorkflowRun, reason: str, top: str | None) -> list[str]:
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             if run.is_complete or run.run_state.status is WorkflowState.PENDING:
                 return []
             if self._find_open_run(run.run_id) is None:
@@ -216,8 +227,9 @@ class RunCommands:
         self._track_stop(executor.run, finish())
 
     async def stop_run(self, run_id: str, reason: str, top: str | None) -> list[str]:
-        """Stop a run by its id, unless it has ended."""
-        run = self._find_open_run(run_id)
+        """Stop a run by its id, or the current run of its chain, unless it has ended."""
+        row = self._runs.store.run(run_id)
+        run = self._find_open_run(run_id if row is None else find_current_row(self._runs.store, row).run)
         return [] if run is None else await self.stop(run, reason, top)
 
     def _find_open_run(self, run_id: str) -> WorkflowRun | None:
@@ -229,7 +241,7 @@ class RunCommands:
 
     async def pause(self, run: WorkflowRun) -> None:
         """Start no new work in the run and its children."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             if run.run_state.status in PAUSE_STATES:
                 return
             if run.run_state.status not in ACTIVE_STATES:
@@ -252,13 +264,14 @@ class RunCommands:
         reply: ReplyRow | None = None,
     ) -> None:
         """Resume a run; if a budget is exhausted, raise the exhausted one: of a child or an enclosing run."""
+        run = self._runs.current_run(run)
         if limits and (budget_owner := self._budget_owner(run)) is not run:
             await self._raise_limits(budget_owner, limits)
             limits = {}
             if budget_owner.run_id in dict(self._runs.enclosing_runs(run.run_id)):
                 # Siblings are held for the same budget, and the user has resumed only one of them.
                 await self._resume_children(budget_owner, except_run=run)
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             # Resuming without a decision would run a step with effect="once" a second time.
             if run.run_state.hold is not None and run.run_state.hold["reason"] == "in doubt":
                 raise RuntimeError(f"Cannot resume: {run.run_state.hold['message']}")
@@ -325,7 +338,7 @@ class RunCommands:
 
     async def _raise_limits(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
         """Raise the budget of a run, whether the run or a child of it is held."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             executor = executor or self._runs.load_run(run)
             await executor.journal.wait_durable(executor.raise_limits(limits))
 
@@ -348,8 +361,9 @@ class RunCommands:
         return self._load_and_settle(run, settle, gate)
 
     async def _load_and_settle(self, run: WorkflowRun, settle: SettleWaits, gate: GateInfo | None) -> None:
-        async with self._exclusive(run) as executor:
-            if not run.is_complete:
+        async with self._exclusive(run) as (current, executor):
+            # The next run of a chain may wait at the same path, but not with the same question.
+            if current is run and not run.is_complete:
                 executor = executor or self._open_run(run)
                 await executor.journal.wait_durable(settle(executor))
             elif gate is not None:
@@ -362,6 +376,7 @@ class RunCommands:
 
     async def signal(self, run: WorkflowRun, label: str, value: Any, key: str | None) -> int:
         """Settle the open waits for a signal; return their number."""
+        run = self._runs.current_run(run)
         received = SignalReceived(label, key, decode_json(encode_json(value)))
         paths: list[str] = []
 
@@ -389,12 +404,14 @@ class RunCommands:
         reply: ReplyRow | None = None,
     ) -> None:
         """Put a message into the mailbox of a run; return when it is on disk."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (current, executor):
             # A caller that did not get the confirmation repeats its message, also after the end of the run.
-            if run.is_complete and self._read_mailbox(run).find_same(channel, key, value) is not None:
+            if self._find_in_ended((run, current), channel, key, value) is not None:
                 return
-            require_open_run(run, f"a message to channel '{channel}'")
-            executor = executor or self._open_run(run)
+            require_open_run(current, f"a message to channel '{channel}'")
+            executor = executor or self._open_run(current)
+            if key is not None and executor.previous_mailbox.find_same(channel, key, value) is not None:
+                return
             seq = executor.open_waits.send(channel, value, key, by)
             executor.journal.attach_reply(reply)
             await executor.journal.wait_durable(seq)
@@ -408,8 +425,11 @@ class RunCommands:
 
     async def update(self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str) -> Any:
         """Let the body handle an update; return the reply when it is on disk."""
-        seq = await self._send_update(run, name, value, key, by)
+        run, seq = await self._send_update(run, name, value, key, by)
         while (reply := self._read_reply(run, seq)) is None:
+            if (carried := self._find_carried(run, seq)) is not None:
+                run, seq = carried
+                continue
             if run.is_complete:
                 raise RuntimeError(f"Run '{run.run_id}' ended before it handled the update '{name}'")
             if (hold := run.run_state.hold) is not None:
@@ -419,8 +439,10 @@ class RunCommands:
             raise UpdateFailed(name, reply.error, reply.error_type or "")
         return reply.result
 
-    async def _send_update(self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str) -> int:
-        """Put an update into the mailbox, unless it is there; return its event when it is on disk."""
+    async def _send_update(
+        self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str
+    ) -> tuple[WorkflowRun, int]:
+        """Put an update into the mailbox, unless it is there; return its run and event when it is on disk."""
         channel = update_channel(name)
         try:
             executor, handlers = await self._wait_for_handlers(
@@ -428,10 +450,15 @@ class RunCommands:
             )
         except RuntimeError:
             # A caller that did not get the reply repeats its update, also after the end of the run.
-            if not run.is_complete or (sent := self._read_mailbox(run).find(channel, key)) is None:
+            current = self._runs.current_run(run)
+            data = encode_ended_update(current, name, value)
+            found = self._find_in_ended((run, current), channel, key, data) if current.is_complete else None
+            if found is None:
                 raise
-            return sent.seq
+            return found
         data = handlers.encode_update(name, value)
+        if key is not None and (found := self._find_earlier_update(run, executor, channel, key, data)):
+            return found
         # The state has changed since a repeated update was validated, maybe by that update itself.
         if executor.journal.index.mailbox.find_same(channel, key, data) is None:
             # Without an await in between: the state that the validator has seen is the state that is
@@ -439,10 +466,39 @@ class RunCommands:
             handlers.validate_update(name, data)
         seq = executor.open_waits.send(channel, data, key, by)
         await executor.journal.wait_durable(seq)
-        return seq
+        return executor.run, seq
+
+    def _find_earlier_update(
+        self, run: WorkflowRun, executor: RunExecutor, channel: str, key: str, data: Any
+    ) -> tuple[WorkflowRun, int] | None:
+        """Return the update with a key, if the addressed or the previous run of the chain has it."""
+        if (found := self._find_in_ended((run,), channel, key, data)) is not None:
+            return found
+        sent = executor.previous_mailbox.find_same(channel, key, data)
+        row = self._runs.store.run(executor.start.previous_run or "") if sent is not None else None
+        return None if row is None or sent is None else (self._runs.run_handle(row), sent.seq)
+
+    def _find_in_ended(
+        self, runs: Iterable[WorkflowRun], channel: str, key: str | None, value: Any
+    ) -> tuple[WorkflowRun, int] | None:
+        """Return the message with a key in those of the runs that have ended; ValueError if it is another."""
+        for run in dict.fromkeys(runs) if key is not None else ():
+            sent = self._read_mailbox(run).find_same(channel, key, value) if run.is_complete else None
+            if sent is not None:
+                return run, sent.seq
+        return None
+
+    def _find_carried(self, run: WorkflowRun, message: int) -> tuple[WorkflowRun, int] | None:
+        """Return the message in the next run of the chain, if the run did not read it."""
+        row = self._runs.store.run(run.continued_as) if run.continued_as is not None else None
+        if row is None:
+            return None
+        next_run = self._runs.run_handle(row)
+        carried = self._read_mailbox(next_run).carried.get(message)
+        return None if carried is None else (next_run, carried)
 
     def _read_mailbox(self, run: WorkflowRun) -> Mailbox:
-        """Return the mailbox of a run that has ended."""
+        """Return the mailbox of a run as the store has it."""
         return JournalIndex(self._runs.store.events(run.run_id)).mailbox
 
     def _read_reply(self, run: WorkflowRun, message: int) -> UpdateCompleted | None:
@@ -460,7 +516,7 @@ class RunCommands:
     ) -> tuple[RunExecutor, BodyHandlers]:
         """Return the handlers of a body that is as far as its journal, and its executor."""
         while True:
-            async with self._exclusive(run) as executor:
+            async with self._exclusive(run) as (run, executor):
                 require_open_run(run, command)
                 executor = executor or self._open_run(run)
                 if not executor.has_body:
@@ -490,7 +546,7 @@ class RunCommands:
         make_reply: PathReplyFactory | None = None,
     ) -> str:
         """Send a message to the agent of a running step; return the path of the step."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             steering_by_path = (
                 {}
                 if executor is None
@@ -514,7 +570,7 @@ class RunCommands:
         self, run: WorkflowRun, path: str, decision: str, value: Any, reply: ReplyRow | None = None
     ) -> None:
         """Record the decision on the step a run is held at, and resume the run."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             if run.run_state.status is not WorkflowState.HELD:
                 problem = f"run '{run.run_id}' is {run.state.value}, but only a held run has a step in doubt"
                 raise RuntimeError(f"Cannot {decision}: {problem}")
@@ -540,7 +596,7 @@ class RunCommands:
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
         """Hold an inactive run until the user decides; it still receives answers, signals and facts."""
-        async with self._exclusive(run) as executor:
+        async with self._exclusive(run) as (run, executor):
             executor = executor or self._runs.load_run(run)
             executor.hold(RunOnHold(reason, message))
             await executor.journal.wait_durable(executor.journal.seq)
@@ -553,6 +609,14 @@ def require_open_run(run: WorkflowRun, command: str) -> None:
         raise RuntimeError(f"Run '{run.run_id}' is {run.state.value} and cannot take {command}.")
     if run.run_state.status is WorkflowState.PENDING:
         raise RuntimeError(f"Run '{run.run_id}' has not been started and cannot take {command}.")
+
+
+def encode_ended_update(run: WorkflowRun, name: str, value: Any) -> Any:
+    """Return the value of an update to a run that has ended, as its journal would have it."""
+    handlers = run.run_state.handlers
+    if handlers is not None and handlers.has_update(name):
+        return handlers.encode_update(name, value)
+    return ValueCodec(type(value), f"The value{{field}} of update '{name}'").normalize(value)
 
 
 def settle_by_fact(executor: RunExecutor, path: str, fact_match: Mapping[str, Any]) -> int:

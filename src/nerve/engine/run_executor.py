@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
@@ -20,13 +22,14 @@ from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
 from nerve.core.runtime import NodeCall, Wait
 from nerve.core.tracebacks import NO_TRACE, FailureTrace
 from nerve.core.workflow.body_handlers import BodyHandlers, UpdateReply
+from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, BodyCancellation
 from nerve.engine.call_runner import CallRunner
-from nerve.engine.child_runner import ChildRunner, ChildRunOperations
-from nerve.engine.child_runs import has_asked_person
+from nerve.engine.child_runner import ChildRunner, ChildRunOperations, sum_run_usage
+from nerve.engine.child_runs import child_id, has_asked_person
 from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.inherited_threads import InheritedThreads
@@ -35,14 +38,25 @@ from nerve.engine.open_waits import OpenWaits
 from nerve.engine.recorded_history import MISMATCH_HINT, RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget, SessionBudgets
+from nerve.engine.run_chain import make_next_start
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
 from nerve.engine.wall_clock import WallClock
-from nerve.errors import Conflict, InvalidRecord, LimitReached, NerveError, Rejected, StoreFull, Suspended
+from nerve.errors import (
+    Conflict,
+    ContinuedAsNew,
+    InvalidRecord,
+    LimitReached,
+    NerveError,
+    Rejected,
+    StoreFull,
+    Suspended,
+)
 from nerve.journal.events import (
     Event,
+    MessageReceived,
     RunCancelled,
     RunChanged,
     RunCompleted,
@@ -56,13 +70,18 @@ from nerve.journal.events import (
     UpdateCompleted,
 )
 from nerve.journal.index import JournalIndex, StoredJournal
+from nerve.journal.mailbox import Mailbox, Message
 from nerve.journal.paths import ROOT_PATH
 from nerve.journal.replay import Replay, ReplayEntry
+from nerve.journal.run_view import read_view
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, RunRow, Store
 
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
+
+NEXT_RUN_PATH = "/~next"
+"""The path from which the id of the next run of a chain derives, so that there is only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +104,10 @@ class ExecutorServices:
     publish: Callable[[WorkflowRun, list[EventRow]], None]
     on_idle: Callable[[RunExecutor], None]
     on_released: Callable[[RunExecutor], None]
+    begin_next_run: Callable[[RunExecutor, ContinuedAsNew], WorkflowRun]
+    """Queues the start of the next run of a chain; it is written with the end of the run."""
+    start_next_run: Callable[[WorkflowRun], None]
+    """Executes the next run of a chain, whose start is on disk."""
     finish_stop: Callable[[RunExecutor, RunStopping], None]
     """Ends a run whose cleanup continues after a restart."""
     stop_run: Callable[[str, str, str | None], Awaitable[list[str]]]
@@ -117,6 +140,10 @@ class RunExecutor:
         self.main_task: asyncio.Task[None] | None = None
         self._forced_stop = RunStopping()
         """Why the body is cancelled when the run fails, whatever the body does."""
+        self._next_run: WorkflowRun | None = None
+        """The next run of the chain, if the body continues as new."""
+        self._undelivered_messages: set[int] = set()
+        """The messages that settled waits of a body which continues as new before it gets them."""
         self._cleanup_error: str | None = None
         """What the body raised while it was being stopped."""
         self._loop = asyncio.get_running_loop()
@@ -275,6 +302,19 @@ class RunExecutor:
     def is_patched(self, name: str) -> bool:
         return self._side_effects.is_patched(name)
 
+    def check_may_continue(self) -> None:
+        # A task of the body has the dispatcher as its owner, and the code of a step has none.
+        if TASK_OWNER.get() is not self.dispatcher:
+            raise RuntimeError("ctx.continue_as_new was called in a step. Call it in the workflow function.")
+        if IN_CLEANUP.get() or self.barrier.is_unwinding:
+            raise RuntimeError(
+                "ctx.continue_as_new was called in a cleanup, but the run ends after it. Call it elsewhere."
+            )
+        if asyncio.current_task() is not self.main_task:
+            raise RuntimeError(
+                "ctx.continue_as_new was called in a task or a handler. Call it in the workflow function."
+            )
+
     def _reply_to_update(self, reply: UpdateReply) -> None:
         completed = UpdateCompleted(
             reply.name, reply.message, reply.result, reply.error, error_type=reply.error_type
@@ -330,6 +370,11 @@ class RunExecutor:
                 await self._end_with_failure(RuntimeError("The workflow function raised CancelledError"))
         except KeyboardInterrupt:
             raise
+        except ContinuedAsNew as continuation:
+            if barrier.forced_error is not None:
+                await self._end_with_failure(barrier.forced_error)
+            else:
+                await self._continue_as_new(continuation)
         except Rejected as error:
             rejected = RunCancelled(self.run.run_id, error.reason, error_type=REJECTED_ERROR_TYPE)
             await self._end_run(rejected, WorkflowState.CANCELLED, error=error)
@@ -355,13 +400,61 @@ class RunExecutor:
         failed = RunFailed(self.run.run_id, error_message, name, self._elapsed_seconds(), *trace)
         await self._end_run(failed, WorkflowState.FAILED, error=error)
 
+    async def _continue_as_new(self, continuation: ContinuedAsNew) -> None:
+        # A pause applies to the chain: the next run does not start before a resume.
+        await self.barrier.wait_until_resumed()
+        # Now: the tasks that wait for them are cancelled when the run ends.
+        outcomes = self.dispatcher.undelivered_outcomes
+        self._undelivered_messages = {each.message for each in outcomes if isinstance(each, MessageReceived)}
+        next_id = child_id(self.run.run_id, NEXT_RUN_PATH)
+        end = RunCompleted(self.run.run_id, "null", self._elapsed_seconds(), extra={"continued_as": next_id})
+        await self._end_run(end, WorkflowState.COMPLETED, continuation=continuation)
+
+    def next_start(self, continuation: ContinuedAsNew) -> RunStarted:
+        """Return the start of the next run of the chain."""
+        index, used = self.journal.index, self.budget.usage.to_dict()
+        usage: dict[str, Any] = dict(used)
+        if used:
+            # The models are in the events of the run, and those of the runs before it in its start.
+            view = read_view(self.run.run_id, self.run.workflow_id, self.journal.read_rows())
+            usage |= {"models": models} if (models := sum_run_usage([view]).get("models")) else {}
+        return make_next_start(
+            replace(self.start, run_id=self.run.run_id),
+            child_id(self.run.run_id, NEXT_RUN_PATH),
+            continuation.input,
+            continuation.params,
+            usage,
+            definition=self.start.definition,
+            seed=os.urandom(16).hex(),
+            limits=self.state.limits.to_dict(),
+            raised=index.step_limits or None,
+            tags=index.tags or None,
+        )
+
+    @property
+    def unread_messages(self) -> list[Message]:
+        """The messages that the body has not received, in the order in which they were sent."""
+        return self.journal.index.mailbox.find_unread(self._undelivered_messages)
+
+    @cached_property
+    def previous_mailbox(self) -> Mailbox:
+        """The messages of the previous run of the chain, whose keys are still known."""
+        previous = self.start.previous_run
+        rows = self._services.store.events(previous) if previous is not None else []
+        return JournalIndex(rows).mailbox
+
     def _elapsed_seconds(self) -> float:
         started_at = self.state.started_at
         now = utc_now(self._services.clock)
         return round((now - started_at).total_seconds(), 3) if started_at else 0.0
 
     async def _end_run(
-        self, end: RunEnd, status: WorkflowState, result: Any = None, error: BaseException | None = None
+        self,
+        end: RunEnd,
+        status: WorkflowState,
+        result: Any = None,
+        error: BaseException | None = None,
+        continuation: ContinuedAsNew | None = None,
     ) -> None:
         """Write how the run ended, unless the body ended before it requested everything in the journal."""
         if self.barrier.is_stopping or self.barrier.is_inactive:
@@ -395,7 +488,7 @@ class RunExecutor:
         # nothing may follow in the journal, and a crash before it leaves the run open to be finished again.
         self._side_effects.flush_deferred()
         self.budget.record_stopped_children()
-        if await self._write_end(end, status) is not None:
+        if await self._write_end(end, status, continuation) is not None:
             return
         self.state.exception = error
         self.state.set_outcome(*(StoredOutcome(result) if error is None else outcome_of_run(end)))
@@ -469,15 +562,25 @@ class RunExecutor:
             killed += [path + inner for inner in await self._services.stop_run(run_id, reason, top)]
         return killed
 
-    async def _write_end(self, end: RunEnd, status: WorkflowState) -> NerveError | None:
-        """Write the last event of the run; return the error if that fails, in which case the run is held."""
+    async def _write_end(
+        self, end: RunEnd, status: WorkflowState, continuation: ContinuedAsNew | None = None
+    ) -> NerveError | None:
+        """Write the last event of the run, and the start of the next one of its chain; return the error.
+
+        If the write fails, the run is held.
+        """
         self.detach()
         self.state.gates.clear()
         self.state.recorded_status = status
         self.journal.mark_row_dirty()
         try:
             # The settle key of the root is unique in the store, so two processes cannot both end the run.
-            await self.journal.wait_durable(self.journal.append(end, "", ROOT_PATH, urgent=True))
+            seq = self.journal.append(end, "", ROOT_PATH, urgent=True)
+            # Queued without an await in between, so that one commit has both: a message that comes later
+            # finds the next run.
+            if continuation is not None:
+                self._next_run = self._services.begin_next_run(self, continuation)
+            await self.journal.wait_durable(seq)
         except NerveError as error:
             self.state.recorded_status = None
             return error
@@ -489,6 +592,9 @@ class RunExecutor:
         # callback that looks the run up must not find it active.
         self.state.mark_ended(status)
         self.release()
+        if self._next_run is not None:
+            self.state.continued_as = self._next_run.run_id
+            self._services.start_next_run(self._next_run)
         self.state.notify_watchers()
 
     def detach(self) -> None:

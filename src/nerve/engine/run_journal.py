@@ -49,6 +49,10 @@ class RunJournal(JournalWriter):
         # once.
         return [*(row for row in stored if not unwritten or row.seq < unwritten[0].seq), *unwritten]
 
+    def read_rows(self) -> list[EventRow]:
+        """Return all rows of the journal, written or not."""
+        return self._rows_after(0)
+
     def append_reset(self, path: str, because: str) -> None:
         """Record that what is recorded at a path no longer counts, so that it runs again."""
         self.append(PathReset(because), path)

@@ -23,6 +23,7 @@ from nerve.journal.events import (
     ProviderLimited,
     ProviderOpen,
     RequestAbandoned,
+    RunCompleted,
     RunOnHold,
     RunResumed,
     RunStarted,
@@ -37,7 +38,18 @@ from nerve.journal.events import (
 from nerve.journal.index import RecordedEvent, StoredJournal, is_guard
 from nerve.journal.paths import ROOT_PATH, is_below_leaf, is_within_step
 from nerve.lazy_dataclass import dataclass
-from nerve.store.port import PATCH_KIND, TAG_KIND, Append, EventRow, RunRow, Store, TagRow, UsageRow, WaitRow
+from nerve.store.port import (
+    CHAIN_KIND,
+    PATCH_KIND,
+    TAG_KIND,
+    Append,
+    EventRow,
+    RunRow,
+    Store,
+    TagRow,
+    UsageRow,
+    WaitRow,
+)
 
 GATE_KIND, LEAF_GATE_KIND = "gate", "leaf_gate"
 SIGNAL_KIND, MESSAGE_KIND, TIMER_KIND = "signal", "message", "timer"
@@ -107,6 +119,12 @@ class StoredSummary:
     hold: dict[str, Any] | None = None
     """Why it is held, if it is."""
     tags: dict[str, str] = field(default_factory=dict)
+    chain: str | None = None
+    """The first run of its chain, if it is a later one."""
+    continued_from: str | None = None
+    """The previous run of its chain."""
+    continued_as: str | None = None
+    """The next run of its chain, if it continued as new."""
 
     @classmethod
     def of_row(cls, row: RunRow) -> StoredSummary | None:
@@ -133,6 +151,9 @@ class RunSummary:
         self._spent = RunUsage()
         self._used_at = 0.0
         self._tags: dict[str, str] = {}
+        self._chain: str | None = None
+        self._continued_from: str | None = None
+        self._continued_as: str | None = None
         self._changed_tags: dict[tuple[str, str], TagRow] = {}
         self._provider_changes: list[tuple[str, float, ProviderLimited | None]] = []
         for recorded in events:
@@ -163,6 +184,8 @@ class RunSummary:
         elif settles == ROOT_PATH:
             # The store closes the waits of a run that has ended.
             self._open_waits, self._changed_paths, self._hold = {}, {}, None
+            if isinstance(event, RunCompleted):
+                self._continued_as = event.continued_as
         elif settles is not None:
             if path in self._open_waits:
                 self._close(path)
@@ -175,6 +198,11 @@ class RunSummary:
                 self._parent_path, self._copied_until = event.parent_path, event.copied_events
                 if event.tags:
                     self._set_tags(at, event.tags)
+                if event.previous_run is not None:
+                    self._chain, self._continued_from = event.chain, event.previous_run
+                    self._changed_tags[CHAIN_KIND, CHAIN_KIND] = TagRow(
+                        CHAIN_KIND, CHAIN_KIND, event.chain, at
+                    )
             case StateEntered(state=str() as name):
                 self._position.on_state_entered(path, name)
             case UsageReported() if seq > self._copied_until:
@@ -282,7 +310,8 @@ class RunSummary:
         """Return the JSON for the row of the run."""
         position, used = self._position, self._usage.to_dict()
         is_short = self._hold is None and self._parent_path is None and not used and not self._tags
-        if is_short and position.machine is None:
+        is_alone = self._chain is None and self._continued_as is None
+        if is_short and is_alone and position.machine is None:
             # By hand: this is written twice for every run.
             return "{}" if (step := position.step) is None else f'{{"step":{cached_json(step)}}}'
         fields = {
@@ -292,6 +321,9 @@ class RunSummary:
             "usage": used,
             "hold": self._hold,
             "tags": self._tags,
+            "chain": self._chain,
+            "continued_from": self._continued_from,
+            "continued_as": self._continued_as,
         }
         return encode_json({name: value for name, value in fields.items() if value}, max_depth=None)
 

@@ -182,6 +182,10 @@ class RunStarted(KnownEvent):
     raised: dict[str, dict[str, Any]] | None = None
     """For a fork: the limits of steps that were raised in the run it derives from, by path."""
     overrides: dict[str, dict[str, Any]] | None = None
+    continued_from: dict[str, Any] | None = None
+    """For a later run of a chain: the previous `run`, the `first` one, and what they have `used`."""
+    started_by: dict[str, Any] | None = None
+    """For a detached run: the `run` that started it, and the `path` of the call."""
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -194,6 +198,22 @@ class RunStarted(KnownEvent):
         """The run that this one was forked from."""
         source: str | None = (self.forked_from or {}).get("run")
         return source
+
+    @property
+    def previous_run(self) -> str | None:
+        """The run of the chain that this one continues."""
+        previous: str | None = (self.continued_from or {}).get("run")
+        return previous
+
+    @property
+    def chain(self) -> str:
+        """The first run of the chain."""
+        return str((self.continued_from or {}).get("first", self.run_id))
+
+    @property
+    def used_before(self) -> dict[str, Any]:
+        """What the earlier runs of the chain have used of its budget, and the models."""
+        return dict((self.continued_from or {}).get("used", {}))
 
     @property
     def copied_events(self) -> int:
@@ -224,7 +244,7 @@ class RunEnd(KnownEvent):
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted(RunEnd):
-    """The body has returned; `result_json` is the JSON of its value, decoded on demand."""
+    """The body has returned, or continued as new; `result_json` is the JSON of its value."""
 
     type = WorkflowEventType.COMPLETED
     run_id: str = ""
@@ -248,6 +268,12 @@ class RunCompleted(RunEnd):
     @property
     def result(self) -> Any:
         return decode_json(self.result_json)
+
+    @property
+    def continued_as(self) -> str | None:
+        """The next run of the chain; None if the body has returned."""
+        next_run: str | None = self.extra.get("continued_as")
+        return next_run
 
     def to_data(self) -> dict[str, Any]:
         values = {"run_id": self.run_id, "result": self.result, "duration_s": self.duration_s}
@@ -882,6 +908,8 @@ class MessageSent(KnownEvent):
     key: str | None = None
     """The idempotency key: a second message with it is not sent."""
     by: str | None = None
+    carried: int | None = None
+    """The number of the message in the previous run of the chain, which did not read it."""
 
 
 @dataclass(frozen=True, slots=True)

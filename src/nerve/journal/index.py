@@ -309,7 +309,9 @@ class JournalIndex:
                 # A message that the body did not get before it gave up its wait is not lost.
                 self.mailbox.put_back(path)
             case MessageSent():
-                self.mailbox.add(Message(recorded.seq, event.channel, event.value, event.key))
+                self.mailbox.add(Message(recorded.seq, event.channel, event.value, event.key, event.by))
+                if event.carried is not None:
+                    self.mailbox.carried[event.carried] = recorded.seq
             case MessageReceived():
                 self.mailbox.take(event.channel, event.message, path)
                 self._settle(recorded)

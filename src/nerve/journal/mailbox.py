@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 from nerve.core.json_codec import encode_json
@@ -17,6 +18,7 @@ class Message(NamedTuple):
     channel: str
     value: Any
     key: str | None = None
+    by: str | None = None
 
 
 class Mailbox:
@@ -29,6 +31,8 @@ class Mailbox:
         self._by_key: dict[tuple[str, str], Message] = {}
         self.replies: dict[int, tuple[int, UpdateCompleted]] = {}
         """The replies to updates and their events, by the messages that requested them."""
+        self.carried: dict[int, int] = {}
+        """The messages that the previous run of the chain did not read, by their numbers there."""
 
     def add(self, message: Message) -> None:
         self._unread.setdefault(message.channel, {})[message.seq] = message
@@ -53,7 +57,13 @@ class Mailbox:
     @property
     def unread(self) -> list[Message]:
         """The messages that the body has not received, in the order in which they were sent."""
-        return sorted(message for messages in self._unread.values() for message in messages.values())
+        return self.find_unread(())
+
+    def find_unread(self, undelivered: Container[int]) -> list[Message]:
+        """Return the unread messages and those that settled a wait whose task did not get them, in order."""
+        unread = [message for messages in self._unread.values() for message in messages.values()]
+        settled = [message for message in self._received.values() if message.seq in undelivered]
+        return sorted([*unread, *settled], key=lambda message: message.seq)
 
     def take(self, channel: str, seq: int, path: str) -> None:
         """Note that the wait at a path has received a message."""

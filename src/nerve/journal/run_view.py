@@ -169,10 +169,11 @@ class RunViewBuilder:
             case RunStarted():
                 view.started_at, view.state = at, "running"
                 view.tags = dict(event.tags or {})
+                view.continued_from, view.used_before = event.previous_run, event.used_before
                 for step in event.steps:
                     self._get_or_add_node(f"/{step}")
             case RunCompleted():
-                view.result = event.result
+                view.result, view.continued_as = event.result, event.continued_as
                 self._end_run("completed", at)
             case RunFailed():
                 set_failure(view, event)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
 from nerve.api.event_hub import EventFrame, EventHub
 from nerve.api.models import ApiResponse
-from nerve.core.events import RUN_END_EVENTS
+from nerve.core.events import RUN_END_EVENTS, SHOWN_IN_KEY, continued_as
 from nerve.lazy_dataclass import dataclass
 
 SNAPSHOT_RUNS = 100
@@ -37,6 +37,20 @@ Feed = AsyncGenerator[list[FeedMessage], None]
 """Messages in batches of those that are available."""
 
 
+class RunCursor(NamedTuple):
+    """The run whose event number is the cursor of a client."""
+
+    run_id: str
+    is_later: bool = False
+    """Whether it is a later run of the chain than the one that the client asked for."""
+
+    def move_to(self, run_id: str) -> RunCursor:
+        return self if run_id == self.run_id else RunCursor(run_id, True)
+
+    def format(self, number: int) -> str:
+        return f"{self.run_id}:{number}" if self.is_later else str(number)
+
+
 @dataclass(frozen=True, slots=True)
 class RunFeed:
     """A subscription to one run, from a cursor on."""
@@ -48,39 +62,47 @@ class RunFeed:
     """Number of the first available event, if the event of the cursor does not exist."""
     is_over: bool
     """Whether the cursor is at the last event of a finished run."""
+    later_run: str = ""
+    """The run that the cursor named, if it is a later one of the chain."""
 
     @classmethod
     async def open(cls, api: Api, name: str, cursor: str) -> RunFeed:
         """Subscribe to a run after a cursor. Raises ApiError for an unknown run or an invalid cursor."""
-        if cursor and not (cursor.isdecimal() and len(cursor) < 16):
+        # In a later run of the chain, the cursor names that run.
+        later_run, _, number = cursor.rpartition(":")
+        name = later_run or name
+        if number and not (number.isdecimal() and len(number) < 16):
             raise ApiError("bad_request", "The cursor of a run must be an event number")
-        after = int(cursor or 0)
+        after = int(number or 0)
         page: Any = await api.perform("events", {"run": name, "after": max(after - 1, 0), "limit": 1})
         event = page.events[0] if page.events else None
         if event is not None and (after == 0 or event.seq == after):
-            return cls(api, event.run_id, after, None, after > 0 and event.event_type in RUN_END_EVENTS)
+            is_over = after > 0 and event.event_type in RUN_END_EVENTS and continued_as(event) is None
+            return cls(api, event.run_id, after, None, is_over, later_run)
         detail: Any = await api.perform("run", {"run": name})
-        return cls(api, detail.run_id, after, event.seq if event is not None else 1, is_over=False)
+        oldest = event.seq if event is not None else 1
+        return cls(api, detail.run_id, after, oldest, False, later_run)
 
     async def messages(self) -> Feed:
-        after = self.after
+        after, cursor = self.after, RunCursor(self.run_id, bool(self.later_run))
         if self.oldest is not None:
             detail: Any = await self.api.perform("run", {"run": self.run_id})
             gap = FeedMessage("gap", {"after": after, "oldest": self.oldest})
             after = detail.last_seq
-            yield [gap, FeedMessage("snapshot", detail.model_dump(mode="json"), str(after))]
-            if detail.ended_at is not None:
+            yield [gap, FeedMessage("snapshot", detail.model_dump(mode="json"), cursor.format(after))]
+            if detail.ended_at is not None and detail.continued_as is None:
                 return
         batches = self.api.hub.watch_run(self.run_id, after)
         try:
             async for frames in batches:
                 messages = []
                 for frame in frames:
-                    after = frame.event.seq if frame.event.run_id == self.run_id else after
-                    messages.append(FeedMessage(frame.event.event_type, frame, str(after)))
+                    if SHOWN_IN_KEY not in frame.event.data:
+                        cursor, after = cursor.move_to(frame.event.run_id), frame.event.seq
+                    messages.append(FeedMessage(frame.event.event_type, frame, cursor.format(after)))
                 yield messages
         except ApiError as error:
-            yield [lagged_message(error, str(after))]
+            yield [lagged_message(error, cursor.format(after))]
         finally:
             await batches.aclose()
 

@@ -529,20 +529,29 @@ class Session:
     async def retry(self, run_id: str, key: str | None = None, *, reply: Any = None) -> WorkflowRun:
         """Return a new run that copies the settled steps of `run_id` and executes the failed ones again.
 
-        Failed child runs are retried in the same way. The same idempotency `key` returns the same run; the
+        Failed child runs are retried in the same way. Of a run that continued as new, the last run of its
+        chain is retried. The same idempotency `key` returns the same run; the
         store keeps `reply` in the same transaction.
         """
-        return await self.engine.retry(self._full_id(run_id), key, reply)
+        run = self.get_workflow_run(run_id)
+        return await self.engine.retry(run.current.run_id if run else run_id, key, reply)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
-        """Return a run by its id or a unique prefix of it; None if there is none."""
+        """Return a run by its id or a unique prefix of it; None if there is none.
+
+        The id of the first run of a chain, if that run was deleted, returns the current run of the chain.
+        """
         if not is_valid_unicode(run_id):
             return None
+        from nerve.engine.run_chain import find_run_of_chain  # the engine is imported with the first run
+
         store = self.engine.store
         exact = store.run(run_id)
         if exact is not None and exact.session == self.name:
             return self.engine.run_handle(exact)
         rows = store.runs(session=self.name, prefix=run_id, newest=2)
+        if not rows and (current := find_run_of_chain(store, self.name, run_id)) is not None:
+            return self.engine.run_handle(current)
         return self.engine.run_handle(rows[0]) if len(rows) == 1 else None
 
     def runs(

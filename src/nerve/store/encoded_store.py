@@ -204,6 +204,7 @@ class EncodedStore:
         since: float | None = None,
         tags: Mapping[str, str] | None = None,
         patch: str | None = None,
+        chain: str | None = None,
         search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
@@ -218,6 +219,7 @@ class EncodedStore:
             "since": since,
             "tags": tags,
             "patch": patch,
+            "chain": chain,
             "before": before,
         }
         if search is None:

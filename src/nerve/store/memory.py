@@ -13,6 +13,7 @@ from nerve.errors import Conflict, StoreError
 from nerve.store import refusal_messages
 from nerve.store.input_search import input_contains, lower_ascii
 from nerve.store.port import (
+    CHAIN_KIND,
     EMPTIABLE_TYPE,
     EMPTIED_DATA,
     MAX_SEARCHED_RUNS,
@@ -59,7 +60,18 @@ class MemoryStore:
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         for part in batch:
             _check_part(part)
-        return [self._append_part(part) for part in batch]
+        outcomes: list[StoreError | None] = []
+        refused: set[str] = set()
+        for part in batch:
+            conflict = (
+                refusal_messages.needed_part_conflict(part)
+                if part.needs in refused
+                else self._append_part(part)
+            )
+            if conflict is not None:
+                refused.add(part.run)
+            outcomes.append(conflict)
+        return outcomes
 
     def _append_part(self, part: Append) -> Conflict | None:
         settling = {(part.run, row.settles): row.seq for row in part.rows if row.settles is not None}
@@ -155,6 +167,7 @@ class MemoryStore:
         since: float | None = None,
         tags: Mapping[str, str] | None = None,
         patch: str | None = None,
+        chain: str | None = None,
         search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
@@ -171,6 +184,7 @@ class MemoryStore:
             and (since is None or row.started >= since)
             and (not tags or self._has_tags(row.run, tags))
             and (patch is None or self._may_need_old_branch(row, patch))
+            and (chain is None or self._tags.get(row.run, {}).get((CHAIN_KIND, CHAIN_KIND)) == chain)
             and (before is None or (row.started, row.run) < (before.started, before.run))
         ]
         rows.sort(key=lambda row: (row.started, row.run))

@@ -75,12 +75,13 @@ class WaitRow(NamedTuple):
     data: str | None
 
 
-TAG_KIND, PATCH_KIND = "tag", "patch"
-"""The kinds of tag rows. The row of a patch has the value "true" if the run takes its new branch."""
+TAG_KIND, PATCH_KIND, CHAIN_KIND = "tag", "patch", "chain"
+"""The kinds of tag rows. The row of a patch has the value "true" if the run takes its new branch. The row of
+a chain has the id of its first run; every later run of the chain has one."""
 
 
 class TagRow(NamedTuple):
-    """A tag of a run, or a patch that the run has evaluated."""
+    """A tag of a run, a patch that the run has evaluated, or the chain that the run belongs to."""
 
     kind: str
     name: str
@@ -151,7 +152,8 @@ class Append(NamedTuple):
 
     Facts are asserted and retracted, and waits opened and closed, in the order given. The row of a run that
     has ended closes all its waits. Used amounts are added to those of their day and model. Tags belong to
-    the run of the row, which is given with them. An append of facts or replies alone names no run.
+    the run of the row, which is given with them. An append of facts or replies alone names no run. A part
+    that `needs` the part of another run, earlier in the batch, is written only with it.
     """
 
     run: str
@@ -164,6 +166,7 @@ class Append(NamedTuple):
     waits: Sequence[WaitRow] = ()
     usage: Sequence[UsageRow] = ()
     tags: Sequence[TagRow] = ()
+    needs: str = ""
 
 
 class Store(Protocol):
@@ -207,6 +210,7 @@ class Store(Protocol):
         since: float | None = None,
         tags: Mapping[str, str] | None = None,
         patch: str | None = None,
+        chain: str | None = None,
         search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
@@ -215,7 +219,8 @@ class Store(Protocol):
 
         `since` is the earliest start, `tags` are names and values that a run has. With a `patch`, return
         the runs that may need its old branch: those that evaluated it as false, and those that have not
-        evaluated it and started before the first run of their workflow did. `search` is a text in the
+        evaluated it and started before the first run of their workflow did. With a `chain`, the id of its
+        first run, return its later runs. `search` is a text in the
         workflow, label, tags or input of a run, without regard to the case of ASCII letters; only the
         newest `MAX_SEARCHED_RUNS` of the runs that match otherwise are searched, and inputs in first
         events of at most `MAX_SEARCHED_CHARS` characters.

@@ -20,6 +20,10 @@ def settled_path_conflict(run: str, path: str, seq: int) -> Conflict:
     return Conflict(run, f"{path} is already settled by event {seq}")
 
 
+def needed_part_conflict(part: Append) -> Conflict:
+    return Conflict(part.run, f"it is written only together with run {part.needs}, which was refused")
+
+
 def run_key_conflict(row: RunRow, owner: str) -> Conflict:
     return Conflict(row.run, f"key {row.key!r} of session {row.session} is already used by run {owner}")
 

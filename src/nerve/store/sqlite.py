@@ -22,8 +22,10 @@ from nerve.store import hash_chain, refusal_messages
 from nerve.store.commit_mark import CommitMark
 from nerve.store.owner_lock import OwnerLock
 from nerve.store.port import (
+    CHAIN_KIND,
     MAX_SEARCHED_CHARS,
     MAX_SEARCHED_RUNS,
+    TAG_KIND,
     Append,
     Definition,
     EventRow,
@@ -165,6 +167,7 @@ class SqliteStore:
         since: float | None = None,
         tags: Mapping[str, str] | None = None,
         patch: str | None = None,
+        chain: str | None = None,
         search: str | None = None,
         before: RunRow | None = None,
         newest: int | None = None,
@@ -179,6 +182,7 @@ class SqliteStore:
             "since": since,
             "tags": json.dumps(dict(tags)) if tags else None,
             "patch": patch,
+            "chain": chain,
             "started": before.started if before is not None else None,
             "before": before.run if before is not None else None,
             "newest": -1 if newest is None else newest,
@@ -204,8 +208,11 @@ class SqliteStore:
             return "select_runs_of_conversation"
         if values["label"] is not None:
             return "select_runs_with_label"
+        if session is not None and values["chain"] is not None:
+            values["kind"], values["tag"], values["value"] = CHAIN_KIND, CHAIN_KIND, values["chain"]
+            return "select_runs_with_tag"
         if tags and session is not None and not self._has_few_runs(session, states):
-            values["tag"], values["value"] = next(iter(tags.items()))
+            values["kind"], (values["tag"], values["value"]) = TAG_KIND, next(iter(tags.items()))
             return "select_runs_with_tag"
         is_page = newest is not None and session is not None and not values["prefix"]
         if states is None:

@@ -220,11 +220,12 @@ class SqliteWriter:
     def _append_together(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
         new_ends: dict[str, _JournalEnd] = {}
+        refused: set[str] = set()
         group = _AppendGroup()
         with self._group_transaction as execute:
             for part in batch:
                 end = new_ends.get(part.run) or self._cached_end(db, part)
-                conflict = _find_conflict(db, part, end)
+                conflict = _find_conflict(db, part, end, refused)
                 if conflict is None:
                     new_end = self._add_part(db, group, part, end)
                     if new_end is not None:
@@ -236,11 +237,14 @@ class SqliteWriter:
 
     def _append_one_by_one(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         with Transaction(db) as execute:
-            return [self._append_alone(db, execute, part) for part in batch]
+            refused: set[str] = set()
+            return [self._append_alone(db, execute, part, refused) for part in batch]
 
-    def _append_alone(self, db: apsw.Connection, execute: Execute, part: Append) -> Conflict | None:
+    def _append_alone(
+        self, db: apsw.Connection, execute: Execute, part: Append, refused: set[str]
+    ) -> Conflict | None:
         end = _select_end(db, part.run)
-        if conflict := _find_conflict(db, part, end):
+        if conflict := _find_conflict(db, part, end, refused):
             return conflict
         group = _AppendGroup()
         self._add_part(db, group, part, end)
@@ -250,6 +254,7 @@ class SqliteWriter:
         except apsw.ConstraintError:
             execute("ROLLBACK TO part")
             if conflict := _key_conflict(db, part):
+                refused.add(part.run)
                 return conflict
             raise
         finally:
@@ -471,7 +476,20 @@ def _insert_chunked(execute: Execute, name: str, width: int, values: list[object
         start, rows = end, rows - count
 
 
-def _find_conflict(db: apsw.Connection, part: Append, end: _JournalEnd | None) -> Conflict | None:
+def _find_conflict(
+    db: apsw.Connection, part: Append, end: _JournalEnd | None, refused: set[str]
+) -> Conflict | None:
+    """Return why a part cannot be written, and note its run as refused; else note its paths as settled."""
+    if part.needs in refused:
+        conflict: Conflict | None = refusal_messages.needed_part_conflict(part)
+    else:
+        conflict = _find_journal_conflict(db, part, end)
+    if conflict is not None:
+        refused.add(part.run)
+    return conflict
+
+
+def _find_journal_conflict(db: apsw.Connection, part: Append, end: _JournalEnd | None) -> Conflict | None:
     """Return why a part cannot follow the end of its journal; else note its paths as settled."""
     last = end.seq if end is not None else 0
     if last != part.after:

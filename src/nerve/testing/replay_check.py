@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
+from nerve.core.json_codec import encode_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
@@ -19,6 +20,7 @@ from nerve.engine.recorded_history import MISMATCH_HINT
 from nerve.engine.result_dispatcher import REPLAY_TIMEOUT_S
 from nerve.engine.run_budget import SessionBudgets
 from nerve.engine.run_executor import ExecutorServices, RunExecutor
+from nerve.errors import ContinuedAsNew
 from nerve.journal.events import (
     ChildStopped,
     RequestAbandoned,
@@ -28,7 +30,7 @@ from nerve.journal.events import (
     RunFailed,
     RunOnHold,
 )
-from nerve.journal.index import RecordedEvent, StoredJournal, read_events
+from nerve.journal.index import RecordedEvent, StoredJournal, read_events, read_start
 from nerve.journal.replay import Replay
 from nerve.session.session import Session
 from nerve.store.port import Append, RunRow, Store
@@ -150,7 +152,12 @@ class ReplayCheck(RunExecutor):
         return False
 
     async def _end_run(
-        self, end: RunEnd, status: WorkflowState, result: Any = None, error: BaseException | None = None
+        self,
+        end: RunEnd,
+        status: WorkflowState,
+        result: Any = None,
+        error: BaseException | None = None,
+        continuation: ContinuedAsNew | None = None,
     ) -> None:
         if self.barrier.is_stopping or self.barrier.is_inactive:
             return
@@ -158,9 +165,21 @@ class ReplayCheck(RunExecutor):
         if (obstacle := self._history.find_unrequested_record()) is not None:
             self._history.hold_for_mismatch(obstacle, f"the code now {describe_outcome(end)}")
         elif recorded is None or outcome_key(recorded) == outcome_key(end):
-            self._report(None)
+            self._report(None if continuation is None else self._compare_next_run(continuation))
         else:
             self._report(f"{describe_end(recorded)}, the code now {describe_outcome(end)}")
+
+    def _compare_next_run(self, continuation: ContinuedAsNew) -> str | None:
+        """Return the difference to the start of the next run of the chain; None if there is none."""
+        end = self._recorded_end
+        next_id = end.continued_as if isinstance(end, RunCompleted) else None
+        if next_id is None or self._services.store.run(next_id) is None:
+            return None
+        start = read_start(self._services.store, next_id)
+        if (start.input, start.params) == (continuation.input, continuation.params):
+            return None
+        recorded, found = (encode_json(value) for value in (start.input, continuation.input))
+        return f"/: the run continues as new with {recorded} in the journal, the code now with {found}"
 
     def _on_body_ended(self, task: asyncio.Task[None]) -> None:
         """Compare where a body ended that was stopped in the recorded run."""
@@ -176,7 +195,7 @@ def outcome_key(end: RunEnd) -> tuple[Any, ...]:
     """Return what must be the same in the end of a run."""
     match end:
         case RunCompleted():
-            return (end.type, end.result)
+            return (end.type, end.result, end.continued_as)
         case RunFailed():
             return (end.type, end.error_type, end.error)
         case RunCancelled():
@@ -191,6 +210,8 @@ def describe_end(end: RunEnd) -> str:
 def describe_outcome(end: RunEnd) -> str:
     """Return how a run ended, as a part of a sentence."""
     match end:
+        case RunCompleted() if end.continued_as is not None:
+            return "continues as new"
         case RunCompleted():
             return f"returns {truncate_error_text(end.result_json)}"
         case RunFailed():
@@ -249,6 +270,8 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
         publish=lambda *_: None,
         on_idle=lambda _: None,
         on_released=lambda _: None,
+        begin_next_run=refuse,
+        start_next_run=refuse,
         finish_stop=lambda *_: None,
         stop_run=stop_nothing,
     )

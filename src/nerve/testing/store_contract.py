@@ -12,6 +12,7 @@ import pytest
 
 from nerve.errors import Conflict, StoreError
 from nerve.store.port import (
+    CHAIN_KIND,
     EMPTIABLE_TYPE,
     MAX_INLINE_BYTES,
     MAX_SEARCHED_CHARS,
@@ -388,6 +389,35 @@ class StoreContract:
         assert find_runs("unknown") == ""
         assert store.tag_names("s", PATCH_KIND) == ["fraud-check", "other"]
         assert store.tag_names("s", TAG_KIND) == []
+
+    def test_the_runs_of_a_chain_are_found_by_the_first_one(self, store: Store) -> None:
+        def start(run: str, number: int, first: str | None = None) -> None:
+            tags = [] if first is None else [TagRow(CHAIN_KIND, CHAIN_KIND, first, float(number))]
+            row = RunRow(run, "s", "w", "running", float(number))
+            store.append([Append(run, 0, [event(1)], row, tags=tags)])
+
+        for number, (run, first) in enumerate([("a", None), ("b", "a"), ("x", "y"), ("c", "a")]):
+            start(run, number, first)
+
+        def find_runs(chain: str, **filters: object) -> str:
+            return "".join(row.run for row in store.runs(chain=chain, **filters))  # type: ignore[arg-type]
+
+        assert find_runs("a", session="s") == find_runs("a") == "bc"
+        assert find_runs("a", session="s", newest=1) == "c"
+        assert find_runs("b", session="s") == find_runs("a", session="other") == ""
+        assert store.tag_names("s", TAG_KIND) == []
+        store.delete_runs(["b"])
+        assert find_runs("a", session="s") == "c"
+
+    def test_a_part_that_needs_another_is_written_only_with_it(self, store: Store) -> None:
+        store.append([append("a", 0), append("b", 0)])
+        late = Append("a", 0, [event(1)])
+        outcomes = store.append([late, append("n", 0)._replace(needs="a"), append("b", 1)])
+        assert [outcome is None for outcome in outcomes] == [False, False, True]
+        assert "only together with run a" in str(outcomes[1])
+        assert store.events("n") == []
+        assert store.append([append("a", 1), append("n", 0)._replace(needs="a")]) == [None, None]
+        assert len(store.events("n")) == 1
 
     def test_runs_are_found_by_a_text_in_their_workflow_label_tags_and_input(self, store: Store) -> None:
         def start(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nerve.api.models import EventResponse
-from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
+from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
 from nerve.core.step_names import step_label, step_name
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_value
@@ -226,6 +226,8 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
             | WorkflowEventType.CANCELLED
             | WorkflowEventType.HELD
         ):
+            if (next_run := continued_as(event)) is not None:
+                return f"[workflow] continued as {next_run}"
             reason = failure_line(data) if data.get("location") else data.get("error")
             reason = reason or data.get("reason") or data.get("message")
             return f"[workflow] {event.event_type.removeprefix('workflow_')}" + (

@@ -171,6 +171,12 @@ class ProgressTree:
 
     def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
         branch = self.branches.get(prefix)
+        if branch is not None and branch.run_id != event.run_id:
+            # Another attempt at a child run, or the next run of a chain: its tree starts again.
+            inner = [each for each in self.branches if each.startswith(f"{prefix}/")]
+            for replaced in (prefix, *inner):
+                del self.branches[replaced]
+            branch = None
         if branch is None:
             branch = RunBranch(event.run_id, prefix, shows_progress=self.shows_progress)
             self.branches[prefix] = branch

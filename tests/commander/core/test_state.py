@@ -279,3 +279,59 @@ def test_the_card_of_a_followed_run_says_what_its_tree_waits_for() -> None:
     assert state.runs["run-1"].waiting_for == "for 2 gates"
     state.apply_event(journal.answer())
     assert state.runs["run-1"].waiting_for == 'for gate "Ship it?"'
+
+
+def chain_of_two() -> tuple[Journal, Journal]:
+    first, second = (
+        Journal("run-1", label="v1"),
+        Journal("run-2", continued_from={"run": "run-1"}, label="v1"),
+    )
+    first.step("/one")
+    first.add("workflow_completed", "", result=None, continued_as="run-2")
+    second.step("/two")
+    second.gate("/ask/answer", "g2")
+    return first, second
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_the_card_of_a_run_shows_the_next_run_of_its_chain(is_followed: bool) -> None:
+    first, second = chain_of_two()
+    state = followed(first) if is_followed else CommanderState()
+    state.focus_run("run-1")
+    state.apply_events(first.events)
+    card = state.runs["run-1"]
+    assert (card.state, card.ended_at) == ("running", None)
+    state.apply_events(second.events)
+    assert list(state.runs) == ["run-1"]
+    assert (card.state, [gate.run_id for gate in card.gates]) == ("waiting", ["run-2"])
+    assert state.open_gate_id == "g2"
+    assert state.runs_in_tree("run-1") == ["run-2"]
+    state.apply_events(first.events)  # sent again after a reconnect
+    assert card.state == "waiting"
+    second.answer("/ask/answer", "g2")
+    second.end()
+    state.apply_events(second.events[4:])
+    assert (card.state, card.result) == ("completed", "shipped")
+    if is_followed:
+        assert card.tree is not None
+        assert list(card.tree.root.view.nodes) == ["/two", "/ask"]
+        assert [block.done for block in state.blocks if block.kind == "run"] == [True]
+
+
+def test_the_runs_of_a_chain_in_a_list_are_one_card() -> None:
+    state = CommanderState()
+    runs = [
+        make_run("run-3", continued_from="run-2", label="v1", started_at=BEGAN + timedelta(seconds=3)),
+        make_run(
+            "run-2",
+            "completed",
+            continued_from="run-1",
+            continued_as="run-3",
+            started_at=BEGAN + timedelta(seconds=2),
+        ),
+        make_run("run-1", "completed", continued_as="run-2", started_at=BEGAN),
+    ]
+    state.merge_runs(runs)
+    state.merge_runs(runs[1:])
+    assert [(card.run_id, card.state) for card in state.runs.values()] == [("run-1", "running")]
+    assert state.root_of("run-3") == "run-1"

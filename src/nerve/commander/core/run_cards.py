@@ -13,6 +13,7 @@ from nerve.core.events import (
     WAIT_END_EVENTS,
     WAIT_OPEN_EVENTS,
     WorkflowEvent,
+    continued_as,
 )
 from nerve.core.json_codec import preview_value
 from nerve.core.limits import RunUsage
@@ -150,9 +151,11 @@ class RunCard:
     def _apply_lifecycle(self, event: WorkflowEvent, change: str) -> None:
         data = event.data
         if change == "started":
-            self.state, self.started_at = "running", event.timestamp
+            self.state, self.started_at = "running", self.started_at or event.timestamp
             self.label, self.parent = data.get("label") or self.label, data.get("parent") or self.parent
             self.input_preview = preview_value(data.get("input"))
+        elif continued_as(event) is not None:
+            self.gates, self.open_waits = [], {}  # the next run of the chain follows
         elif change in ENDED_STATES:
             self.state, self.ended_at, self.gates, self.held = change, event.timestamp, [], None
             self.open_waits = {}
@@ -172,6 +175,8 @@ class RunCard:
             return
         view = self.tree.root.view
         self.state, self.started_at, self.ended_at = view.state, view.started_at, view.ended_at
+        if view.continued_as is not None:
+            self.state, self.ended_at = "running", None  # the next run of the chain follows
         self.result, self.error, self.held = view.result, view.error, view.held
         self.error_type, self.location = view.error_type, view.location
         self.stated_waiting_for = self.tree.waiting_for

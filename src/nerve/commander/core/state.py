@@ -86,6 +86,9 @@ class CommanderState(BlockConversation):
     on_event: Callable[[WorkflowEvent], None] | None = None
     """Called with each event of a followed run after it was applied."""
     children: dict[str, ChildRun] = field(default_factory=dict)
+    """The runs that the card of another run shows: its child runs, and the later runs of its chain."""
+    continued_run_ids: set[str] = field(default_factory=set)
+    """Ids of runs that a later run of their chain has replaced in the card."""
     _router_messages: dict[str, RunMessages] = field(default_factory=dict)
     _deferred_gate_ids: set[str] = field(default_factory=set)
     """Ids of gates that the user deferred."""
@@ -178,15 +181,34 @@ class CommanderState(BlockConversation):
     def merge_runs(self, runs: Iterable[RunResponse]) -> None:
         """Merge runs from the API, newest first; a followed run keeps the state of its tree."""
         for run in reversed(list(runs)):
-            if run.parent is not None and run.run_id not in self.runs:
+            if self._is_in_card(run.continued_from):
+                self._record_next_run(run.run_id, str(run.continued_from))
+                self._update_chain(run)
+            elif run.parent is not None and run.run_id not in self.runs:
                 self._record_child(run.run_id, run.parent, None)
             elif (card := self.runs.get(run.run_id)) is None:
                 card = self.runs[run.run_id] = RunCard.from_run(run)
                 card.gates = [gate for gate in self.gates if self.root_of(gate.run_id) == run.run_id]
-            elif card.tree is None:
+            elif card.tree is None and run.run_id not in self.continued_run_ids:
                 card.update_from(run)
-            self.mark_changed(run=run.run_id)
+            self.mark_changed(run=self.root_of(run.run_id))
         self._sort_and_prune_runs()
+
+    def _is_in_card(self, run_id: str | None) -> bool:
+        return run_id is not None and (run_id in self.runs or run_id in self.children)
+
+    def _record_next_run(self, run_id: str, previous: str) -> None:
+        """Record the next run of a chain; the card of the first one shows it from now on."""
+        self._record_child(run_id, previous, "")
+        self.continued_run_ids.add(previous)
+
+    def _update_chain(self, run: RunResponse) -> None:
+        """Update the card of a chain from the API, if this is its current run."""
+        card = self.runs.get(self.root_of(run.run_id))
+        if card is not None and card.tree is None and run.run_id not in self.continued_run_ids:
+            started_at = card.started_at
+            card.update_from(run)
+            card.started_at = started_at or card.started_at
 
     def _sort_and_prune_runs(self) -> None:
         newest = sorted(self.runs.values(), key=lambda card: card.run_id, reverse=True)
@@ -243,11 +265,12 @@ class CommanderState(BlockConversation):
         return card.tree is not None and "" in card.tree.branches and card.has_ended
 
     def runs_in_tree(self, run_id: str) -> list[str]:
-        """Return a run and its known child runs."""
-        return [
+        """Return a run, or the current run of its chain, and its known child runs."""
+        shown = [
             run_id,
             *(child_id for child_id, child in self.children.items() if child.root_run_id == run_id),
         ]
+        return [each for each in shown if each not in self.continued_run_ids]
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -267,9 +290,15 @@ class CommanderState(BlockConversation):
         data = event.data
         if event.event_type in STEP_START_EVENTS and data.get("child"):
             self._record_child(str(data["child"]), event.run_id, event.path)
-        elif event.event_type == WorkflowEventType.STARTED and data.get("parent"):
-            self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
+        elif event.event_type == WorkflowEventType.STARTED:
+            previous = str((data.get("continued_from") or {}).get("run", ""))
+            if self._is_in_card(previous):
+                self._record_next_run(event.run_id, previous)
+            elif data.get("parent"):
+                self._record_child(event.run_id, str(data["parent"]), data.get("parent_path"))
         root = self.root_of(event.run_id)
+        if event.run_id in self.continued_run_ids:
+            return root
         card = self.runs.get(root)
         last_seq = self.last_seq(event.run_id)
         if last_seq is not None and event.seq <= last_seq:
@@ -282,7 +311,7 @@ class CommanderState(BlockConversation):
         self._apply_gate_event(event, card)
         if last_seq is not None:
             self._apply_to_tree(event, card)
-        elif event.run_id == root:
+        elif self._is_of_chain(event.run_id):
             card.apply_event(event)
         if root == event.run_id:
             card.last_seq = max(card.last_seq, event.seq)
@@ -295,9 +324,6 @@ class CommanderState(BlockConversation):
         child = self.children.get(event.run_id)
         prefix = (child.prefix or "") if child is not None else ""
         assert card.tree is not None
-        branch = card.tree.branches.get(prefix)
-        if branch is not None and branch.run_id != event.run_id:
-            del card.tree.branches[prefix]
         card.tree.apply_event(prefix, event)
         if event.event_type == WorkflowEventType.STARTED and not prefix:
             card.label, card.parent = event.data.get("label"), event.data.get("parent")
@@ -309,11 +335,16 @@ class CommanderState(BlockConversation):
             if router_messages is not None and event.event_type not in SEPARATELY_SHOWN_EVENTS:
                 for text in router_messages.of(event):
                     block.append_message(text, "router")
-            if event.run_id == card.run_id and card.has_ended:
+            if self._is_of_chain(event.run_id) and card.has_ended:
                 self._finish_block(block, card)
             self.mark_changed(block=block)
         if self.on_event is not None:
             self.on_event(event)
+
+    def _is_of_chain(self, run_id: str) -> bool:
+        """Return whether a run is the root of its card, or a later run of the chain of that root."""
+        child = self.children.get(run_id)
+        return child is None or child.prefix == ""
 
     def _create_router_messages(self, name: str) -> RunMessages:
         from nerve.router.decision import Candidate

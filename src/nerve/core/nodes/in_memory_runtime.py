@@ -229,6 +229,9 @@ class InMemoryRuntime:
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Do nothing: only a run has tags."""
 
+    def check_may_continue(self) -> None:
+        raise RuntimeError("ctx.continue_as_new needs a run: start the workflow with session.start")
+
     def is_patched(self, name: str) -> bool:
         return True
 

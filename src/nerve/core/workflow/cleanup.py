@@ -14,7 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.durable_timeout import durable_timeout
 from nerve.core.result import error_text
 from nerve.core.validation import describe_value, require_seconds
-from nerve.errors import CompensationFailed, Suspended
+from nerve.errors import CompensationFailed, ContinuedAsNew, Suspended
 
 IN_CLEANUP: ContextVar[bool] = ContextVar("nerve_in_cleanup", default=False)
 """Whether the code that runs now is in a cleanup block; tasks that it starts are, too."""
@@ -62,7 +62,10 @@ class Saga:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # An unloaded body continues from its journal: nothing has failed.
-        if error is None or isinstance(error, Suspended | GeneratorExit) or not self._compensations:
+        # A chain that continues has not failed, either.
+        if isinstance(error, Suspended | ContinuedAsNew | GeneratorExit):
+            return
+        if error is None or not self._compensations:
             return
         failures: list[Exception] = []
         async with cleanup_block(self._execution, self._timeout):

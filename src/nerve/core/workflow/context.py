@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from nerve.core.events import validate_sink
 from nerve.core.gates import check_gate_settings
+from nerve.core.json_codec import check_safe_integers, decode_json, encode_json
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Node, NodeRegistry, effective_policy
 from nerve.core.nodes.context import ExecutionContext, call_with_fallback
@@ -34,7 +35,7 @@ from nerve.core.workflow.answer_type import AnswerType, ask_typed
 from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
 from nerve.core.workflow.cleanup import Saga, cleanup_block
 from nerve.core.workflow.message_receiver import MessageReceiver
-from nerve.errors import InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
+from nerve.errors import ContinuedAsNew, InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -319,6 +320,23 @@ class WorkflowContext:
         if not require_name("a patch", name):
             raise ValueError("The name of a patch must not be empty; use a name such as 'fraud-check'")
         return self.execution.runtime.is_patched(name)
+
+    def continue_as_new(self, input: Any = None, params: Mapping[str, Any] | None = None) -> NoReturn:
+        """End this run and start the next run of its chain with this input, in one commit; never returns.
+
+        The next run has an empty journal. It gets the unread messages, tags, label, conversation, parent and
+        limits, and what the chain has used of its budget. `params` are by default those of this run. Child
+        runs and other tasks of this run are stopped. RuntimeError in a step, a task, a handler or a cleanup
+        block.
+        """
+        run = self._require_run()
+        self.execution.runtime.check_may_continue()
+        workflow = run.workflow
+        next_params = self.params if params is None else workflow.check_params(params)
+        next_input = workflow.encode_input(input)
+        check_safe_integers([next_input, next_params])
+        # As the journal will have it: cleanup code of the function may change its objects.
+        raise ContinuedAsNew(*decode_json(encode_json([next_input, next_params])))
 
     def receive_gate_input(self, value: Any) -> None:
         """Answer the open gate of this run."""

@@ -64,6 +64,8 @@ class RunOperations:
     """Reads the open gates of an inactive run from its journal."""
     children_of: Callable[[WorkflowRun], Mapping[str, WorkflowRun]]
     describe_waiting: Callable[[WorkflowRun], str | None]
+    current_run: Callable[[WorkflowRun], WorkflowRun]
+    """Returns the current run of the chain of a run that continued as new."""
     flush_sinks: Callable[[WorkflowRun], Awaitable[None]]
 
 
@@ -100,6 +102,8 @@ class RunState:
         self.trace = NO_TRACE
         """Where the run failed."""
         self.exception: BaseException | None = None
+        self.continued_as: str | None = None
+        """The next run of its chain, if it continued as new."""
         self.children: dict[str, WorkflowRun] = {}
         """The child runs it waits for, by the paths of their calls."""
         self.known_gates: OpenGates | None = OpenGates()
@@ -205,6 +209,8 @@ class WorkflowRun(Generic[R]):
         self._workflow = workflow
         self.about = dict(about or {})
         """What its start records about it: label, branch, conversation, modules, tags."""
+        self.continued_from: str | None = None
+        """The previous run of its chain."""
         self.sinks: list[Sink] = [validate_sink(event_sink)] if event_sink is not None else []
         self.run_state = RunState(
             input,
@@ -260,8 +266,8 @@ class WorkflowRun(Generic[R]):
 
     @property
     def result(self) -> R | None:
-        """The value of the run, as `wait` returns it; None until it is completed."""
-        if self.run_state.status is not WorkflowState.COMPLETED:
+        """The value of the run, as `wait` returns it; None until completed, and if it continued as new."""
+        if self.run_state.status is not WorkflowState.COMPLETED or self.continued_as is not None:
             return None
         value: R = self._workflow.decode_result(self.run_state.result)
         return value
@@ -311,6 +317,16 @@ class WorkflowRun(Generic[R]):
     def is_complete(self) -> bool:
         """Whether the run has ended: completed, failed or cancelled."""
         return self.run_state.status in FINAL_STATES
+
+    @property
+    def continued_as(self) -> str | None:
+        """The id of the next run of its chain, if the run continued as new."""
+        return self.run_state.continued_as
+
+    @property
+    def current(self) -> WorkflowRun[R]:
+        """The current run of its chain; the run itself unless it continued as new."""
+        return self if self.continued_as is None else self._operations.current_run(self)
 
     @property
     def open_children(self) -> Mapping[str, WorkflowRun]:
@@ -371,30 +387,35 @@ class WorkflowRun(Generic[R]):
     async def wait(self) -> R:
         """Return the value of the run; raise the error that failed it, RunHeld, or CancelledError.
 
-        The value has the type that a typed workflow function declares.
+        The value has the type that a typed workflow function declares. A run that continues as new has the
+        value of the last run of its chain.
         """
         if self.run_state.status is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
-        while not self.is_complete and (hold := self.held) is None:
-            await self.wait_for_change()
-            if self.run_state.status in FINAL_STATES:
-                await self._operations.flush_sinks(self)
-        if not self.is_complete and hold is not None:
+        run = self.current
+        while not run.is_complete and (hold := run.held) is None:
+            await run.wait_for_change()
+            if run.run_state.status in FINAL_STATES:
+                await self._operations.flush_sinks(run)
+            run = run.current
+        if not run.is_complete and hold is not None:
             raise RunHeld(hold["run_id"], hold["reason"], hold["message"])
-        state = self.run_state
+        state = run.run_state
         if state.status is WorkflowState.CANCELLED:
             raise asyncio.CancelledError(state.error or "")
         if state.status is WorkflowState.FAILED:
             if isinstance(state.exception, Exception):
                 raise state.exception
-            raise WorkflowFailed(self._run_id, state.error or "", state.error_type) from state.exception
-        value: R = self._workflow.decode_result(state.result)
+            raise WorkflowFailed(run.run_id, state.error or "", state.error_type) from state.exception
+        value: R = run.workflow.decode_result(state.result)
         return value
 
     async def next_gate(self) -> GateInfo | None:
         """Wait for an open gate and return it; None when the run has ended or is held."""
-        while (gate := self.pending_gate) is None and not self.is_complete and self.held is None:
-            await self.wait_for_change()
+        run = self.current
+        while (gate := run.pending_gate) is None and not run.is_complete and run.held is None:
+            await run.wait_for_change()
+            run = run.current
         return gate
 
     async def stop(self, reason: str = "") -> list[str]:
@@ -479,11 +500,12 @@ class WorkflowRun(Generic[R]):
     def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
         # First: a loop that has ended closed the gates of its runs in memory, and the error must say so.
         self._require_usable_session()
-        matches = self.match_gates(name)
+        run = self.current
+        matches = run.match_gates(name)
         if len(matches) == 1:
             return matches[0].run, matches[0].gate
-        if not (gates := list(self.owned_gates())):
-            raise GateNotOpen(f"No gate pending: run '{self._run_id}' is {self.state.value}")
+        if not (gates := list(run.owned_gates())):
+            raise GateNotOpen(f"No gate pending: run '{run.run_id}' is {run.state.value}")
         problem = (
             f"Several open gates have the name '{name}'" if matches else f"No gate '{name}' pending. Open"
         )
@@ -577,9 +599,11 @@ class WorkflowRun(Generic[R]):
         )
 
     async def wait_until_ended(self) -> None:
-        """Return when the run has ended, however long it is held."""
-        while not self.is_complete:
-            await self.wait_for_change()
+        """Return when the run, or the last one of its chain, has ended, however long it is held."""
+        run = self.current
+        while not run.is_complete:
+            await run.wait_for_change()
+            run = run.current
 
     async def wait_for_change(self) -> None:
         """Return at the next change of the run that callers can wait for."""

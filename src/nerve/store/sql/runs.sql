@@ -52,6 +52,9 @@ run, runs.session, workflow, state, runs.started, ended, key, parent, wake, defi
             'true'
         )
     ))
+    AND (:chain IS NULL OR EXISTS (
+        SELECT 1 FROM tags AS own WHERE own.id = runs.id AND own.kind = 'chain' AND own.value = :chain
+    ))
 
 -- name: run_order
 ORDER BY started DESC, run DESC
@@ -101,7 +104,7 @@ WHERE label = :label
 
 -- name: select_runs_with_tag
 SELECT :run_columns FROM tags CROSS JOIN runs USING (id) CROSS JOIN journals USING (id)
-WHERE tags.session = :session AND tags.kind = 'tag' AND tags.name = :tag AND tags.value = :value
+WHERE tags.session = :session AND tags.kind = :kind AND tags.name = :tag AND tags.value = :value
     AND tags.started <= ifnull(:started, 9e999) AND tags.started >= ifnull(:since, -9e999)
     AND +run >= :prefix AND +run < :prefix || char(1114111) AND :run_filters
 ORDER BY tags.started DESC, run DESC
