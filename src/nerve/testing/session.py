@@ -17,9 +17,6 @@ from nerve.testing.fakes import Fake, Fakes
 from nerve.testing.scripted import RecordedQuery, ScriptedProvider
 from nerve.testing.virtual_clock import VirtualClock
 
-REPLACED_ATTRIBUTES = ("_store", "_clock", "_engine", "_provider_slots", "_agents", "_dataspace", "providers")
-"""The attributes of a session that a test of it replaces until it ends."""
-
 
 class TestSession(Session):
     """A session whose clock skips time, and in which fakes replace steps; `test_session` opens one."""
@@ -99,7 +96,7 @@ def borrow_names(tested: TestSession, session: Session | None, options: dict[str
     # Both have the same attributes: nodes and workflows refer to the session that they were registered with.
     attributes = vars(session)
     tested.__dict__ = attributes
-    original = {name: attributes[name] for name in REPLACED_ATTRIBUTES}
+    original = dict(attributes)
     names = [(registry, dict(registry)) for registry in (session.nodes, session.graphs, session.workflows)]
     attributes.update(_engine=None, _provider_slots=None, _agents={}, _dataspace=None)
     try:
@@ -108,9 +105,8 @@ def borrow_names(tested: TestSession, session: Session | None, options: dict[str
         for registry, names_before in names:
             registry.clear()
             dict.update(registry, names_before)
+        attributes.clear()
         attributes.update(original)
-        for name in ("clock", "_fakes"):
-            attributes.pop(name, None)
 
 
 def refuse_prompts(name: str) -> ScriptedProvider:
