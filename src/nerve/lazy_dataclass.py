@@ -1,4 +1,4 @@
-"""The decorator `dataclass`, as in the standard library, except that methods are generated on first use.
+"""The decorator `dataclass`, as in the standard library, except that `__init__` is generated on first use.
 
 The standard decorator compiles up to seven methods of each class at import, which takes about a millisecond.
 A command imports some two hundred of these classes and creates objects of thirty. A class whose signature a
@@ -8,8 +8,10 @@ library reads, such as the options of a command, needs the standard decorator.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import MISSING, FrozenInstanceError
+from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,7 +25,15 @@ else:
 
         def decorate(cls: type) -> type:
             cls = make_fields(cls, slots, kw_only)
-            add_stubs(cls, frozen, slots, eq, order)
+            methods = {"__init__": make_init_stub(cls, frozen), "__repr__": show_fields}
+            if eq:
+                methods |= make_equality(cls, frozen)
+            if order:
+                methods |= {f"__{name}__": make_comparison(cls, getattr(operator, name)) for name in ORDER}
+            own = vars(cls)
+            for name, method in methods.items():
+                if own.get(name) is None:  # Python sets __hash__ to None in a class with its own __eq__
+                    setattr(cls, name, method)
             if frozen:
                 add_frozen_methods(cls, slots)
             return cls
@@ -31,7 +41,7 @@ else:
         return decorate if cls is None else decorate(cls)
 
 
-ORDER_METHODS = ("__lt__", "__le__", "__gt__", "__ge__")
+ORDER = ("lt", "le", "gt", "ge")
 
 
 def make_fields(cls: type, slots: bool, kw_only: bool) -> type:
@@ -46,63 +56,96 @@ def make_fields(cls: type, slots: bool, kw_only: bool) -> type:
     return made
 
 
-def add_stubs(cls: type, frozen: bool, slots: bool, eq: bool, order: bool) -> None:
-    """Add stubs of the methods; the first call of one replaces it by the generated method."""
-    own = vars(cls)
-    # Python sets __hash__ to None in a class that defines __eq__; such a None is not a decision.
-    has_own_hash = "__hash__" in own and (own["__hash__"] is not None or "__eq__" not in own)
-    names = ["__init__", "__repr__", *(("__eq__",) if eq else ()), *(ORDER_METHODS if order else ())]
-    for name in names:
-        if name not in own:
-            setattr(cls, name, make_stub(cls, name, frozen, slots))
-    if eq and not has_own_hash:
-        cls.__hash__ = make_stub(cls, "__hash__", frozen, slots) if frozen else None  # type: ignore[assignment]
+def make_init_stub(cls: type, frozen: bool) -> Callable[..., None]:
+    """Return an `__init__` whose first call replaces it by the generated one."""
+
+    def initialize(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        cls.__init__ = method = generate_init(cls, frozen)  # type: ignore[misc]
+        method(self, *args, **kwargs)
+
+    return initialize
 
 
-def make_stub(cls: type, name: str, frozen: bool, slots: bool) -> Callable[..., Any]:
-    def stub(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        method = generate_method(cls, name, frozen, slots)
-        setattr(cls, name, method)
-        return method(self, *args, **kwargs)
-
-    return stub
-
-
-def generate_method(cls: type, name: str, frozen: bool, slots: bool) -> Callable[..., Any]:
-    """Return a method of a standard dataclass with the same fields."""
-    all_fields = dataclasses.fields(cls)
-    namespace: dict[str, Any] = {
-        "__module__": cls.__module__,
-        "__qualname__": cls.__qualname__,
-        "__doc__": "A class for its methods.",
-        "__annotations__": {each.name: each.type for each in all_fields},
-    }
-    for each in all_fields:
-        namespace[each.name] = copy_field(each)
+def generate_init(cls: type, frozen: bool) -> Callable[..., None]:
+    """Compile `__init__` with the fields as parameters."""
+    # Defaults are values of the namespace, so that the source consists of names only.
+    namespace: dict[str, Any] = {"__name__": cls.__module__, "_MISSING": MISSING, "_set": object.__setattr__}
+    parameters: list[str] = []
+    keyword_parameters: list[str] = []
+    body: list[str] = []
+    for each in dataclasses.fields(cls):
+        name = value = each.name
+        parameter = name
+        if each.default is not MISSING:
+            namespace[f"_default_{name}"] = each.default
+            parameter, value = f"{name}=_default_{name}", name if each.init else f"_default_{name}"
+        elif each.default_factory is not MISSING:
+            namespace[f"_make_{name}"] = each.default_factory
+            parameter, value = f"{name}=_MISSING", f"_make_{name}()"
+            if each.init:
+                value += f" if {name} is _MISSING else {name}"
+        elif not each.init:
+            continue  # __post_init__ sets it
+        if each.init:
+            (keyword_parameters if each.kw_only else parameters).append(parameter)
+        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
-        namespace["__post_init__"] = None  # generated code calls the one of the object
-    decorate = dataclasses.dataclass(
-        init=name == "__init__",
-        repr=name == "__repr__",
-        eq=name in ("__eq__", "__hash__", *ORDER_METHODS),
-        order=name in ORDER_METHODS,
-        frozen=frozen and name in ("__init__", "__hash__"),
-        slots=slots,
-    )
-    method: Callable[..., Any] = getattr(decorate(type(cls.__name__, (), namespace)), name)
+        body.append("self.__post_init__()")
+    if keyword_parameters:
+        parameters += ["*", *keyword_parameters]
+    head = f"def __init__({', '.join(['self', *parameters])}):\n "
+    exec(head + "\n ".join(body or ["pass"]), namespace)  # noqa: S102 - names of fields, as written in the class
+    method: Callable[..., None] = namespace["__init__"]
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
     return method
 
 
-def copy_field(field: dataclasses.Field[Any]) -> Any:
-    """Return a new specification of a field, for another class."""
-    if field.default is not dataclasses.MISSING:
-        default = {"default": field.default}
-    elif field.default_factory is not dataclasses.MISSING:
-        default = {"default_factory": field.default_factory}
-    else:
-        default = {}
-    options = {name: getattr(field, name) for name in ("init", "repr", "compare", "hash", "kw_only")}
-    return dataclasses.field(**options, **default)
+@recursive_repr()
+def show_fields(self: Any) -> str:
+    values = ", ".join(
+        f"{each.name}={getattr(self, each.name)!r}" for each in dataclasses.fields(self) if each.repr
+    )
+    return f"{self.__class__.__qualname__}({values})"
+
+
+def make_equality(cls: type, frozen: bool) -> dict[str, Any]:
+    """Return `__eq__`, and the `__hash__` that goes with it: none for a class whose objects change."""
+    return {"__eq__": make_comparison(cls, operator.eq), "__hash__": make_hash(cls) if frozen else None}
+
+
+def make_comparison(cls: type, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    read_values: Callable[[Any], tuple[Any, ...]] | None = None
+
+    def compare_fields(self: Any, other: Any) -> Any:
+        nonlocal read_values
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        if read_values is None:
+            read_values = make_reader([each.name for each in dataclasses.fields(cls) if each.compare])
+        return compare(read_values(self), read_values(other))
+
+    return compare_fields
+
+
+def make_hash(cls: type) -> Callable[[Any], int]:
+    read_values: Callable[[Any], tuple[Any, ...]] | None = None
+
+    def hash_fields(self: Any) -> int:
+        nonlocal read_values
+        if read_values is None:
+            fields = dataclasses.fields(cls)
+            names = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
+            read_values = make_reader(names)
+        return hash(read_values(self))
+
+    return hash_fields
+
+
+def make_reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gets the values of an object with these names."""
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda self: tuple(getattr(self, name) for name in names)
 
 
 def add_frozen_methods(cls: type, slots: bool) -> None:

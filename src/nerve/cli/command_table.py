@@ -14,6 +14,10 @@ class CommandEntry(NamedTuple):
     example: str
 
 
+APP_HELP = """Durable workflows of agents, shell commands and Python functions.
+
+[bold]nerve[/bold] without a command opens the Commander. To get started: nerve init my-project
+"""
 RUN_HELP = """Run a workflow in this process and follow it until it ends.
 
 TARGET is a workflow file, a workflow name or a unique prefix of it, or a Python file that defines

@@ -11,12 +11,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from nerve.cli.command_table import CLI_COMMANDS, COMMAND_GROUPS, NESTED_COMMANDS
+from nerve.cli.command_table import APP_HELP, CLI_COMMANDS, COMMAND_GROUPS, NESTED_COMMANDS
 
-APP_HELP = """Durable workflows of agents, shell commands and Python functions.
-
-[bold]nerve[/bold] without a command opens the Commander. To get started: nerve init my-project
-"""
 APP_OPTIONS = {
     "--help (-h)": "Display this message and exit.",
     "--install-completion": "Install shell completion.",

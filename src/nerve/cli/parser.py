@@ -8,6 +8,7 @@ from cyclopts import App, Group
 
 from nerve import __version__
 from nerve.cli.command_table import (
+    APP_HELP,
     CLI_COMMANDS,
     COMMAND_GROUPS,
     NESTED_COMMANDS,
@@ -15,7 +16,6 @@ from nerve.cli.command_table import (
     WORKFLOW_COMMANDS,
     CommandEntry,
 )
-from nerve.cli.general_help import APP_HELP
 
 app = App(
     name="nerve",

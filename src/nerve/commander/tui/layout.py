@@ -172,9 +172,13 @@ class CommanderLayout(App[str]):
         self.state.on_change = self.request_frame
         self.draw_all()
         self.set_interval(FRAME_INTERVAL_S, self.maybe_draw_frame)
-        self.run_in_background(self.controller.open())
+        # After the first frame, which the import of the HTTP client would delay by a third.
+        self.call_after_refresh(self.open_controller)
         if self._typeahead is not None:
             self.prompt.enter_lines(self._typeahead)
+
+    def open_controller(self) -> None:
+        self.run_in_background(self.controller.open())
 
     # -- frames ------------------------------------------------------------------------------------------
 
