@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nerve.dataspace import Record
-from nerve.dataspace.record_identity import IDENTITY_FIELDS
+from nerve.dataspace.record import IDENTITY_FIELDS
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/dataspace.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nerve.dataspace.canonical_json import Json
 from nerve.dataspace.matchers import literal
 from nerve.dataspace.pattern import Pattern
-from nerve.dataspace.record import Record
+from nerve.dataspace.record import Json, Record
 
 SIGNAL_LABEL = "signal"
 DEFINITION_LABEL = "workflow-definition"

@@ -7,13 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from nerve.dataspace.canonical_json import Json
 from nerve.dataspace.errors import VersionConflict
-from nerve.dataspace.facts import Change, Fact
-from nerve.dataspace.index import KeyIndex
+from nerve.dataspace.facts import Change, Fact, KeyIndex
 from nerve.dataspace.observers import Observation, Observer, Observers
 from nerve.dataspace.pattern import Pattern
-from nerve.dataspace.record import Record
+from nerve.dataspace.record import Json, Record
 
 RecordLike = Record | str | Sequence[Json]
 """A record, its text, or its JSON form."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from nerve.dataspace.canonical_json import Json, encode_canonical
 from nerve.dataspace.errors import NotAPattern
+from nerve.dataspace.record import Json, encode_canonical
 from nerve.lazy_dataclass import dataclass
 
 ANY, MORE, ESCAPE = "_", "...", "\\"

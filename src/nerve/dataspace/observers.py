@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nerve.dataspace.errors import Lagged
-from nerve.dataspace.facts import Change
-from nerve.dataspace.index import KeyIndex
+from nerve.dataspace.facts import Change, KeyIndex
 from nerve.dataspace.pattern import Pattern
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from nerve.dataspace.canonical_json import Json, encode_canonical, normalize_json
 from nerve.dataspace.errors import NotAPattern
 from nerve.dataspace.matchers import (
     ESCAPE,
@@ -20,8 +19,20 @@ from nerve.dataspace.matchers import (
     escape_pattern_text,
     literal,
 )
-from nerve.dataspace.record import Record, hash_identity, join_record, named_field_key, split_record
-from nerve.dataspace.record_identity import Field, first_field, identity_fields, normalize_spelling
+from nerve.dataspace.record import (
+    Field,
+    Json,
+    Record,
+    encode_canonical,
+    first_field,
+    hash_identity,
+    identity_fields,
+    join_record,
+    named_field_key,
+    normalize_json,
+    normalize_spelling,
+    split_record,
+)
 from nerve.lazy_dataclass import dataclass
 
 PATTERN_SYNTAX = 'A pattern is a list with a label first: ["agent-response", {"request-id": "?id"}].'

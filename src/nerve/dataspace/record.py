@@ -1,4 +1,4 @@
-"""Records, the content of facts: a label, positional fields and named fields."""
+"""Records, the content of facts: a label, positional fields and named fields, in canonical JSON."""
 
 from __future__ import annotations
 
@@ -8,17 +8,111 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from nerve.core.json_codec import short_sha256
-from nerve.dataspace.canonical_json import Json, encode_canonical, normalize_json
+from nerve.core.json_codec import MAX_EXACT_INT, check_safe_integers, encode_json, short_sha256
 from nerve.dataspace.errors import NotARecord
-from nerve.dataspace.record_identity import (
-    DEFAULT_FIELDS,
-    Field,
-    first_field,
-    identity_fields,
-    normalize_spelling,
-)
+from nerve.errors import NotJson
 from nerve.lazy_dataclass import dataclass
+
+# -- canonical JSON: equal values have equal text ------------------------------------------------
+
+Json = Any
+MAX_DEPTH = 64
+"""The maximum nesting depth of a value."""
+
+
+def normalize_json(value: Json, depth: int = 0) -> Json:
+    """Return a copy of plain JSON types, with `1.0` as `1` and unpaired surrogates replaced."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return replace_lone_surrogates(value)
+    if isinstance(value, int):
+        check_safe_integers(value)
+        return int(value)
+    if isinstance(value, float):
+        if value - value != 0:
+            raise NotJson(f"The number {value} cannot be encoded as JSON")
+        return int(value) if value.is_integer() and abs(value) <= MAX_EXACT_INT else float(value)
+    if depth >= MAX_DEPTH:
+        raise NotJson(f"The value is nested more than {MAX_DEPTH} levels deep; make it flatter")
+    if isinstance(value, list | tuple):
+        return [normalize_json(item, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {normalize_key(key): normalize_json(item, depth + 1) for key, item in value.items()}
+    raise NotJson(f"A value of type {type(value).__name__} cannot be encoded as JSON; use plain data instead")
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Replace unpaired surrogates, which neither UTF-8 nor a store can encode."""
+    if text.isascii():
+        return str(text)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def normalize_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise NotJson(f"Object keys must be strings, got {key!r}")
+    return replace_lone_surrogates(key)
+
+
+def encode_canonical(value: Json) -> str:
+    """Return the canonical JSON text of a plain value."""
+    return encode_json(value, canonical=True)
+
+
+# -- identity of records -------------------------------------------------------------------------
+
+
+Field = str | int
+"""The name of a named field, or the index of a positional one."""
+
+IDENTITY_FIELDS: Mapping[str, tuple[Field, ...]] = {
+    "signal": (0, "key"),
+    "workflow-definition": ("id",),
+    "workflow-instance": ("definition", "label"),
+    "workflow/state": ("run",),
+    "workflow/log": ("run", "seq"),
+    "agent-request": ("run", "request-id"),
+    "agent-response": ("run", "request-id"),
+}
+"""The fields that identify a record. With any other label, the whole record is its identity."""
+
+REQUIRED_IDENTITY_FIELD = {"workflow-instance": "label"}
+"""Without this field the whole record is its identity: two instances without a label are distinct."""
+
+LABEL_ALIASES = {"workflow/definition": "workflow-definition", "workflow/instance": "workflow-instance"}
+FIELD_ALIASES = {"signal": {"scope": "key"}}
+DEFAULT_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "signal": {"key": None, "value": None},
+    "agent-response": {"request-id": None, "text": ""},
+}
+
+
+def normalize_spelling(label: str, named_fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the label and the named fields without aliases."""
+    label = LABEL_ALIASES.get(label, label)
+    aliases = FIELD_ALIASES.get(label, {})
+    renamed_fields = {name for name, usual in aliases.items() if usual not in named_fields}
+    return label, {
+        aliases[name] if name in renamed_fields else name: value for name, value in named_fields.items()
+    }
+
+
+def identity_fields(label: str, named_fields: Mapping[str, Any]) -> tuple[Field, ...] | None:
+    """Return the fields that identify a record; None for the whole record."""
+    needed = REQUIRED_IDENTITY_FIELD.get(label)
+    if needed is not None and named_fields.get(needed) is None:
+        return None
+    return IDENTITY_FIELDS.get(label)
+
+
+def first_field(label: str) -> Field:
+    """Return the first identity field of a label."""
+    return IDENTITY_FIELDS.get(label, (0,))[0]
+
+
+# -- records -------------------------------------------------------------------------------------
+
 
 RECORD_SYNTAX = 'A record is a list with a label first: ["agent-response", {"request-id": "r", "text": "t"}].'
 

@@ -6,11 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from nerve.dataspace.canonical_json import Json
 from nerve.dataspace.errors import NotAPattern, NotARecord
 from nerve.dataspace.matchers import ANY, MORE, escape_pattern_text, unescape_pattern_text
 from nerve.dataspace.pattern import Pattern
-from nerve.dataspace.record import Record, join_record, split_record
+from nerve.dataspace.record import Json, Record, join_record, split_record
 from nerve.errors import NotJson
 from nerve.text.sexpr import (
     Constant,

@@ -21,9 +21,9 @@ from nerve.dataspace.builtin_records import (
     workflow_log,
     workflow_state,
 )
-from nerve.dataspace.canonical_json import normalize_json
 from nerve.dataspace.matchers import NO_LITERAL
 from nerve.dataspace.pattern import Pattern
+from nerve.dataspace.record import normalize_json
 from nerve.engine.run_summary import EVENT_BY_KIND, RunPosition, StoredSummary, event_of_wait
 from nerve.errors import NotJson
 from nerve.journal.events import (

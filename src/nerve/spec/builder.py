@@ -23,10 +23,9 @@ from nerve.core.nodes.control.while_node import WhileNode, WhileState
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode
 from nerve.core.nodes.graph import Graph
 from nerve.core.policy import Policy, Retry
-from nerve.core.result import Result, is_rejected
+from nerve.core.result import Result, is_final_rejection, is_rejected
 from nerve.core.safe_path import resolve_inside
 from nerve.spec import models
-from nerve.spec.conversation_scopes import ConversationScopes
 from nerve.spec.dataspace_nodes import asserted_fact, prepare_wait, retracted_pattern
 from nerve.spec.expectations import WithExpectations
 from nerve.spec.inline_nodes import (
@@ -42,7 +41,7 @@ from nerve.spec.inline_nodes import (
     limits_policy,
 )
 from nerve.spec.prompt_nodes import prepare_prompt
-from nerve.spec.scope import Scope, ScopeView
+from nerve.spec.scope import ConversationScopes, Scope, ScopeView
 from nerve.spec.template_values import (
     evaluate_expression,
     fill_templates,
@@ -50,7 +49,6 @@ from nerve.spec.template_values import (
     render_command,
     render_text,
 )
-from nerve.spec.transitions import MachineTransitions
 from nerve.spec.walk import filled_variables
 
 ControlNodeT = TypeVar("ControlNodeT", bound=ControlNode)
@@ -388,6 +386,49 @@ class NodeBuilder:
             return PreparedCall(WrappedNode(mark_inline(node), transitions.outcome), view["given"])
 
         return make
+
+
+class MachineTransitions:
+    """The transitions of one machine in one run."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._remembered_failure: Result | None = None
+
+    def next_state(self, state: models.StateSpec, result: Result) -> str | None:
+        scope = self._scope
+        if scope.pending_goto.is_leaving:
+            scope.pending_goto.is_leaving = False
+            return scope.pending_goto.target
+        if not result.success:
+            if is_final_rejection(result) or (state.on_error is None and state.after_failure == "fail"):
+                return None
+            if state.on_error is not None:
+                return state.on_error
+            if state.after_failure == "remember":
+                if is_rejected(result):
+                    return None
+                self._remembered_failure = Result.failed(
+                    f"state '{state.name}' failed: {result.error}",
+                    result.error_type,
+                    result.output,
+                    result.attributes,
+                )
+        view = scope.view(given=result.output)
+        targets = (
+            transition.to
+            for transition in state.next
+            if transition.when is None or is_condition_true(transition.when, view)
+        )
+        return next(targets, None)
+
+    def reset(self) -> None:
+        """Forget the failure of the previous execution of the machine."""
+        self._remembered_failure = None
+
+    def outcome(self, result: Result) -> Result:
+        """Return the result of the machine: a remembered failure, if there is one."""
+        return self._remembered_failure if self._remembered_failure is not None and result.success else result
 
 
 def is_aside_test(spec: models.NodeBase) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
-from nerve.spec.checks import answer_fields, conversations, expressions, flow, names, node_rules
+from nerve.spec.checks import answer_fields, conversations, expressions, flow, node_rules
 from nerve.spec.checks.node_rules import LocatedProblem
 from nerve.spec.validation import validate_document
 from nerve.spec.walk import SpecNode, walk_spec
@@ -27,28 +27,23 @@ class CheckedDocument:
         return [problem for problem in self.problems if problem.severity == "error"]
 
 
-def check_document(document: Document, known: names.KnownNames | None = None) -> CheckedDocument:
-    """Return the problems of a workflow; with `known`, unknown names are problems too."""
+def check_document(document: Document) -> CheckedDocument:
+    """Return the problems of a workflow, except for names that only the project knows."""
     spec, problems = validate_document(document)
     if spec is not None:
         spec_nodes = list(walk_spec(spec.body))
         errors = [problem for check in STRUCTURE_CHECKS for problem in check(spec, spec_nodes)]
         errors += flow.check_machines(spec_nodes, document.state_word)
-        if known:
-            errors += names.find_unknown_names(spec, spec_nodes, known)
-            errors += names.find_wrong_call_inputs(spec_nodes, known)
         problems = [document.problem(loc, message, fix) for loc, message, fix in errors]
         problems += expressions.check_embedded_texts(document, spec, spec_nodes)
+        undeclared_fields, undecided_success = answer_fields.check_read_fields(document, spec, spec_nodes)
         warnings = [
             *flow.find_endless_machines(spec_nodes, document.state_word),
             *answer_fields.find_unhandled_failures(spec_nodes),
+            *undeclared_fields,
+            *conversations.find_shared_folders(spec_nodes, document),
         ]
-        warnings += answer_fields.find_undeclared_fields(document, spec, spec_nodes)
-        warnings += conversations.find_shared_folders(spec_nodes, document)
-        for severity, located_problems in (
-            ("warning", warnings),
-            ("note", answer_fields.find_undecided_success(document, spec, spec_nodes)),
-        ):
+        for severity, located_problems in (("warning", warnings), ("note", undecided_success)):
             problems += [
                 replace(document.problem(*located_problem), severity=severity)
                 for located_problem in located_problems

@@ -39,9 +39,9 @@ class SpecNode:
         return self.spec.id or self.kind
 
 
-def walk_spec(node: models.NodeBase, loc: Loc = ("body",)) -> Iterator[SpecNode]:
-    """Yield a node and all its descendants, parents first."""
-    yield from _walk_below(SpecNode(node, loc))
+def walk_spec(body: models.NodeBase) -> Iterator[SpecNode]:
+    """Yield the body of a workflow and all its descendants, parents first."""
+    yield from _walk_below(SpecNode(body, ("body",)))
 
 
 def _walk_below(spec_node: SpecNode) -> Iterator[SpecNode]:

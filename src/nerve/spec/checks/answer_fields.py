@@ -22,39 +22,32 @@ AGENT_FIELDS = frozenset(
 CONDITION_KEYS = frozenset({"when", "condition", "until"})
 
 
-def find_undeclared_fields(
+def check_read_fields(
     document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
-) -> Iterator[LocatedProblem]:
-    """Yield fields of an agent's answer that a condition reads and no output schema declares."""
-    steps_by_id = specs_by_id(spec_nodes)
+) -> tuple[list[LocatedProblem], list[LocatedProblem]]:
+    """Return the fields of an agent's answer that a condition reads and no output schema declares.
+
+    The second list has the conditions on the `success` of an agent whose schema does not declare it.
+    """
+    undeclared: list[LocatedProblem] = []
+    undecided: list[LocatedProblem] = []
+    steps_by_id: dict[str, list[models.NodeBase]] = {}
+    for spec_node in spec_nodes:
+        if spec_node.spec.id:
+            steps_by_id.setdefault(spec_node.spec.id, []).append(spec_node.spec)
     for loc, paths in condition_paths(document, spec, spec_nodes):
         for id, field in sorted(answer_fields_read(paths)):
             if id in steps_by_id and (problem := describe_missing_field(id, field, steps_by_id[id])):
-                yield loc, *problem
-
-
-def find_undecided_success(
-    document: Document, spec: models.WorkflowSpec, spec_nodes: list[SpecNode]
-) -> Iterator[LocatedProblem]:
-    """Yield conditions on the `success` of an agent whose schema does not declare it."""
-    steps_by_id = specs_by_id(spec_nodes)
-    for loc, paths in condition_paths(document, spec, spec_nodes):
+                undeclared.append((loc, *problem))
         read_ids = {
             path[1] for path in paths if path[0] in ("context", "steps") and path[2:3] == ("success",)
         }
         for id in sorted(read_ids & steps_by_id.keys()):
             if describe_missing_field(id, "success", steps_by_id[id]):
                 message = f"An answer of '{id}' counts as success unless it is JSON with success: false"
-                yield loc, message, f"Add 'success' to output_schema of '{id}' if the answer should decide."
-
-
-def specs_by_id(spec_nodes: list[SpecNode]) -> dict[str, list[models.NodeBase]]:
-    """Return the nodes that have an id, by id."""
-    steps_by_id: dict[str, list[models.NodeBase]] = {}
-    for spec_node in spec_nodes:
-        if spec_node.spec.id:
-            steps_by_id.setdefault(spec_node.spec.id, []).append(spec_node.spec)
-    return steps_by_id
+                fix = f"Add 'success' to output_schema of '{id}' if the answer should decide."
+                undecided.append((loc, message, fix))
+    return undeclared, undecided
 
 
 def condition_paths(

@@ -45,9 +45,9 @@ def read_forms(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH)
     return SexprReader(text, file, depth).read_forms()
 
 
-def read_single_form(text: str, file: str = "<text>", *, depth: int = MAX_SEXPR_DEPTH) -> Form:
+def read_single_form(text: str, file: str = "<text>") -> Form:
     """Return the only form of a text."""
-    forms = read_forms(text, file, depth=depth)
+    forms = read_forms(text, file)
     if len(forms) != 1:
         position = forms[1].position if forms else Position()
         raise InvalidDefinition([Problem(file, position, f"Expected one form, found {len(forms) or 'none'}")])
