@@ -145,12 +145,8 @@ def compare_values(frame: Frame, left: Value, right: Value, compare: Callable[[V
     """Return the result of a comparison; strings are compared by UTF-16 units."""
     left, right = to_primitive(frame, left), to_primitive(frame, right)
     if type(left) is str and type(right) is str:
-        return compare(*comparable_strings(frame, left, right))
+        if left.isascii() and right.isascii():
+            frame.charge_scan(min(len(left), len(right)))
+            return compare(left, right)
+        return compare(utf16.utf16_sort_key(frame, left), utf16.utf16_sort_key(frame, right))
     return compare(to_number(frame, left), to_number(frame, right))
-
-
-def comparable_strings(frame: Frame, left: str, right: str) -> tuple[Value, Value]:
-    if left.isascii() and right.isascii():
-        frame.charge_scan(min(len(left), len(right)))
-        return left, right
-    return utf16.utf16_sort_key(frame, left), utf16.utf16_sort_key(frame, right)

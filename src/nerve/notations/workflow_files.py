@@ -61,8 +61,10 @@ def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
             else project
         )
         for path in list_project_files(root, directory, SUFFIXES, discovered.problems):
-            workflow = read_workflow_file(root, path, discovered.problems)
-            if workflow is None:
+            try:
+                workflow = read_workflow_file(root, path)
+            except InvalidDefinition as error:
+                discovered.problems += error.problems
                 continue
             if (first := workflow_by_slug.setdefault(slugify(workflow.name), workflow)) is not workflow:
                 other_name = first.name if first.name != workflow.name else ""
@@ -72,18 +74,14 @@ def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
     return discovered
 
 
-def read_workflow_file(root: Path, path: Path, problems: list[Problem]) -> DiscoveredWorkflow | None:
-    """Return the workflow of a file, or None after adding a problem."""
+def read_workflow_file(root: Path, path: Path) -> DiscoveredWorkflow:
+    """Return the workflow of a file; raises `InvalidDefinition`."""
     try:
-        document = SUFFIXES[path.suffix.lower()].read(read_file_inside(root, path, MAX_FILE_BYTES), str(path))
-    except InvalidDefinition as error:
-        problems.extend(error.problems)
-        return None
+        text = read_file_inside(root, path, MAX_FILE_BYTES)
     except (OSError, FileRefused) as error:
-        problems.append(explain_open_error(path, error))
-        return None
+        raise InvalidDefinition([explain_open_error(path, error)]) from None
+    document = SUFFIXES[path.suffix.lower()].read(text, str(path))
     name = document.data.get("name")
     if not isinstance(name, str) or not name:
-        problems.append(document.problem((), "'name' is missing", "Add a name."))
-        return None
+        raise InvalidDefinition([document.problem((), "'name' is missing", "Add a name.")])
     return DiscoveredWorkflow(name, path, path.parent.parent, document.notation, document)

@@ -88,13 +88,13 @@ def discover_agents(project: Path) -> DiscoveredAgents:
     discovered = DiscoveredAgents()
     for folder in PROJECT_FOLDER_NAMES:
         for path in list_project_files(project, project / folder / "agents", (".md",), discovered.problems):
-            file_problems: list[Problem] = []
-            agent = read_agent_file(project, path, file_problems)
-            discovered.problems += file_problems
-            if agent is None:
+            try:
+                agent = read_agent_file(project, path)
+            except InvalidDefinition as error:
+                discovered.problems += error.problems
                 name = guess_agent_name(project, path)
                 if discovered.get(name) is None:
-                    discovered.broken.setdefault(name, file_problems)
+                    discovered.broken.setdefault(name, error.problems)
                 continue
             if (earlier := discovered.get(agent.name)) is not None:
                 discovered.shadowed.append(ShadowedFile(agent.name, path, earlier.path))
@@ -103,23 +103,32 @@ def discover_agents(project: Path) -> DiscoveredAgents:
     return discovered
 
 
-def read_agent_file(root: Path, path: Path, problems: list[Problem]) -> AgentFile | None:
-    """Return the agent of a file, or None after adding a problem."""
+def read_agent_file(root: Path, path: Path) -> AgentFile:
+    """Return the agent of a file; raises `InvalidDefinition`.
+
+    Unknown keys of the front matter belong to other programs and are ignored.
+    """
     try:
         front = read_front_matter(root, path)
-        fields = load_yaml(front, str(path)) if front else None
-    except InvalidDefinition as error:
-        problems.extend(error.problems)
-        return None
     except (OSError, FileRefused) as error:
-        problems.append(explain_open_error(path, error))
-        return None
-    if fields is not None and not isinstance(fields, LocatedMap):
-        problems.append(
-            Problem(str(path), Position(2), "The front matter must be a mapping", "Write 'name: …'.")
-        )
-        return None
-    return build_agent_file(root, path, fields or LocatedMap(), problems)
+        raise InvalidDefinition([explain_open_error(path, error)]) from None
+    fields = load_yaml(front, str(path)) if front else None
+    fields = LocatedMap() if fields is None else fields
+    if not isinstance(fields, LocatedMap):
+        message = "The front matter must be a mapping"
+        raise InvalidDefinition([Problem(str(path), Position(2), message, "Write 'name: …'.")])
+    settings: dict[str, Any] = {}
+    for key, (parse, message, fix) in FRONT_MATTER_FIELDS.items():
+        if (value := fields.get(key)) is None:
+            continue
+        try:
+            settings[key] = parse(value)
+        except ValueError as error:
+            position = fields.value_positions.get(key) or Position()
+            problem = Problem(str(path), position, f"'{key}' {str(error) or message}", fix)
+            raise InvalidDefinition([problem]) from None
+    name = settings.pop("name", "") or path.stem
+    return AgentFile(name, path, root, **settings, positions=dict(fields.value_positions))
 
 
 def guess_agent_name(root: Path, path: Path) -> str:
@@ -130,22 +139,6 @@ def guess_agent_name(root: Path, path: Path) -> str:
         return path.stem
     match = NAME_LINE_PATTERN.search("".join(lines[: front_matter_end(lines)]))
     return match[1] if match is not None else path.stem
-
-
-def build_agent_file(root: Path, path: Path, fields: LocatedMap, problems: list[Problem]) -> AgentFile | None:
-    """Build an agent from its front matter. Unknown keys belong to other programs and are ignored."""
-    settings: dict[str, Any] = {}
-    for key, (parse, message, fix) in FRONT_MATTER_FIELDS.items():
-        if (value := fields.get(key)) is None:
-            continue
-        try:
-            settings[key] = parse(value)
-        except ValueError as error:
-            position = fields.value_positions.get(key) or Position()
-            problems.append(Problem(str(path), position, f"'{key}' {str(error) or message}", fix))
-            return None
-    name = settings.pop("name", "") or path.stem
-    return AgentFile(name, path, root, **settings, positions=dict(fields.value_positions))
 
 
 def parse_agent_text(value: Any) -> str:

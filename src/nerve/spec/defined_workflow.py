@@ -140,7 +140,8 @@ class DefinedWorkflow(Workflow):
             )  # every prompt reports the same unknown default provider
             self._are_names_checked = True
 
-    def new_scope(self, context: WorkflowContext) -> Scope:
+    async def _execute_body(self, context: WorkflowContext) -> Any:
+        assert self.session is not None
         run = context._run
         run_variables = RunVariables(
             context.run_id,
@@ -149,7 +150,7 @@ class DefinedWorkflow(Workflow):
             getattr(run, "branch", None) or "main",
             self.spec.folder,
         )
-        return Scope(
+        scope = Scope(
             context.input,
             context.params,
             run_variables,
@@ -158,10 +159,6 @@ class DefinedWorkflow(Workflow):
             model=self.spec.model,
             hyphens=self._hyphens,
         )
-
-    async def _execute_body(self, context: WorkflowContext) -> Any:
-        assert self.session is not None
-        scope = self.new_scope(context)
         root = self.builder_class(scope, self.session).step(self.spec.body)
         call = NodeCall("", root, self.name, context.input, context=context.execution)
         result = await join_detached_prompts(scope, run_inline(call))

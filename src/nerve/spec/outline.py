@@ -10,7 +10,6 @@ from nerve.lazy_dataclass import dataclass
 from nerve.spec import models
 from nerve.spec.checks.flow import GotosByState, gotos_by_state, state_transitions
 from nerve.spec.walk import child_specs, walk_spec
-from nerve.text.source import Loc
 
 END_KEY = ""
 """The key of the end; no box has it."""
@@ -45,6 +44,41 @@ class Diagram:
 
     def connect(self, start: str, end: str, label: str = "") -> None:
         self.edges.append((start, end, label))
+
+    def draw_body(self, node: models.NodeBase, gotos: GotosByState) -> None:
+        """Add the boxes and edges of the body of a workflow."""
+        if isinstance(node, models.MachineSpec):
+            for n, state in enumerate(node.states):
+                key = state.name
+                self.boxes[key] = state_item(state)
+                for where, to in state_transitions(state, ("body", "states", n), gotos):
+                    label = "on error" if where[-1] == "on_error" else "goto"
+                    if "next" in where and isinstance(m := where[-2], int):
+                        label = state.next[m].when or ""
+                    self.connect(key, to or END_KEY, label)
+                if state.terminal or not state.next:
+                    self.connect(key, END_KEY)
+        elif isinstance(node, models.SequenceSpec):
+            keys = [step.id or f"{step.kind}{n}" for n, step in enumerate(node.steps, 1)]
+            for step, key, before in zip(node.steps, keys, [None, *keys], strict=False):
+                self.draw_box(step, key)
+                if before is not None:
+                    self.connect(before, key)
+        elif isinstance(node, models.GraphSpec):
+            for step in node.steps:
+                self.draw_box(step, str(step.id))
+                for name in step.depends_on:
+                    self.connect(name, str(step.id))
+        else:
+            self.draw_box(node, node.id or node.kind)
+
+    def draw_box(self, node: models.NodeBase, key: str) -> None:
+        self.boxes[key] = outline_item(node)
+        for loc, part in child_specs(node):
+            inside = f"{key}.{part.id or loc[-1]}"
+            label = str(loc[-1]) if loc[0] in ("then", "otherwise", "cases") else ""
+            self.connect(key, inside, label)
+            self.draw_box(part, inside)
 
 
 def build_outline(spec: models.WorkflowSpec, words: Mapping[str, str] | None = None) -> OutlineItem:
@@ -172,54 +206,10 @@ def shorten_first_line(text: str | None) -> str:
     return line if len(line) <= 60 else line[:57] + "..."
 
 
-def draw_node(
-    workflow_diagram: Diagram, node: models.NodeBase, prefix: str, gotos: GotosByState, loc: Loc
-) -> list[str]:
-    """Add the boxes and edges of a node; return the keys of its last boxes."""
-    if isinstance(node, models.MachineSpec):
-        for n, state in enumerate(node.states):
-            key = f"{prefix}{state.name}"
-            workflow_diagram.boxes[key] = state_item(state)
-            for where, to in state_transitions(state, (*loc, "states", n), gotos):
-                label = "on error" if where[-1] == "on_error" else "goto"
-                if "next" in where and isinstance(m := where[-2], int):
-                    label = state.next[m].when or ""
-                workflow_diagram.connect(key, f"{prefix}{to}" if to else END_KEY, label)
-            if state.terminal or not state.next:
-                workflow_diagram.connect(key, END_KEY)
-        return [END_KEY]
-    if isinstance(node, models.SequenceSpec):
-        last: list[str] = []
-        for n, step in enumerate(node.steps):
-            first, ends = draw_box(workflow_diagram, step, f"{prefix}{step.id or f'{step.kind}{n + 1}'}")
-            for before in last:
-                workflow_diagram.connect(before, first)
-            last = ends
-        return last
-    if isinstance(node, models.GraphSpec):
-        for step in node.steps:
-            draw_box(workflow_diagram, step, f"{prefix}{step.id}")
-            for name in step.depends_on:
-                workflow_diagram.connect(f"{prefix}{name}", f"{prefix}{step.id}")
-        needed = {name for step in node.steps for name in step.depends_on}
-        return [f"{prefix}{step.id}" for step in node.steps if step.id not in needed]
-    return draw_box(workflow_diagram, node, f"{prefix}{node.id or node.kind}")[1]
-
-
-def draw_box(workflow_diagram: Diagram, node: models.NodeBase, key: str) -> tuple[str, list[str]]:
-    workflow_diagram.boxes[key] = outline_item(node)
-    for loc, part in child_specs(node):
-        inside = f"{key}.{part.id or loc[-1]}"
-        label = str(loc[-1]) if loc[0] in ("then", "otherwise", "cases") else ""
-        workflow_diagram.connect(key, inside, label)
-        draw_box(workflow_diagram, part, inside)
-    return key, [key]
-
-
 def format_mermaid(spec: models.WorkflowSpec) -> str:
     """Return the diagram as Mermaid text."""
     workflow_diagram = Diagram()
-    draw_node(workflow_diagram, spec.body, "", gotos_by_state(list(walk_spec(spec.body))), ("body",))
+    workflow_diagram.draw_body(spec.body, gotos_by_state(list(walk_spec(spec.body))))
     names = {key: f"n{n}" for n, key in enumerate([*workflow_diagram.boxes, END_KEY])}
     lines = ["flowchart TD"]
     for key, box_item in workflow_diagram.boxes.items():

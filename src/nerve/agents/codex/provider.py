@@ -73,7 +73,13 @@ class CodexProvider:
         self._home, self._program = home, program
         self._env = dict(env or {})
         self._own_variables = (*CODEX_KEY_VARIABLES, *pass_env, *([env_key] if env_key else []))
-        self._config = {**custom_server_settings(base_url, env_key), **(config or {})}
+        server = {"name": "nerve", "base_url": base_url, "wire_api": "responses"}
+        server |= {"env_key": env_key} if env_key else {}
+        self._config: dict[str, Any] = {}
+        if base_url is not None:
+            self._config = {f"model_providers.nerve.{name}": value for name, value in server.items()}
+            self._config["model_provider"] = "nerve"
+        self._config |= config or {}
 
     def check(self) -> None:
         """Raise Unavailable if the program is not installed."""
@@ -268,14 +274,3 @@ async def wait_for_thread_lock(ask: Callable[[], Awaitable[RpcMessage]]) -> RpcM
             if "active writer" not in str(error) or asyncio.get_running_loop().time() > deadline:
                 raise
         await asyncio.sleep(0.1)
-
-
-def custom_server_settings(base_url: str | None, env_key: str | None) -> dict[str, Any]:
-    """Return the settings for a custom server."""
-    if base_url is None:
-        return {}
-    server = {"name": "nerve", "base_url": base_url, "wire_api": "responses"}
-    if env_key:
-        server["env_key"] = env_key
-    settings = {f"model_providers.nerve.{name}": value for name, value in server.items()}
-    return {"model_provider": "nerve", **settings}

@@ -92,7 +92,11 @@ def string_repeat(frame: Frame, text: str, count: Value = UNDEFINED) -> str:
 
 def replace_matches(frame: Frame, text: str, search: Value, by: Value, max_count: int | None) -> str:
     text, needle = search_units(frame, text, search)
-    parts = split_replacement(utf16_units(frame, to_string(frame, by)))
+    new = utf16_units(frame, to_string(frame, by))
+    # The literals of the replacement, and its marks `$&`, `` $` `` and `$'`.
+    parts = [new]
+    if "$" in new:
+        parts = ["$" if part == "$$" else part for part in REPLACEMENT_MARK_PATTERN.split(new) if part]
     pieces: list[str] = []
     done, position, count = 0, text.find(needle), 0
     while position >= 0 and count != max_count:
@@ -111,13 +115,6 @@ def replace_matches(frame: Frame, text: str, search: Value, by: Value, max_count
     return utf16.join_pieces(frame, [*pieces, text[done:]])
 
 
-def split_replacement(new: str) -> list[str]:
-    """Split a replacement into literals and the marks `$&`, `` $` `` and `$'`."""
-    if "$" not in new:
-        return [new]
-    return ["$" if part == "$$" else part for part in REPLACEMENT_MARK_PATTERN.split(new) if part]
-
-
 @STRING_METHODS.add("slice")
 def string_slice(frame: Frame, text: str, start: Value = UNDEFINED, end: Value = UNDEFINED) -> str:
     text = utf16_units(frame, text)
@@ -128,7 +125,8 @@ def string_slice(frame: Frame, text: str, start: Value = UNDEFINED, end: Value =
 def string_split(
     frame: Frame, text: str, separator: Value = UNDEFINED, limit: Value = UNDEFINED
 ) -> ArrayValue:
-    max_parts = 2**32 - 1 if limit is UNDEFINED else to_uint32(to_number(frame, limit))
+    whole_part = integer_part(2**32 - 1 if limit is UNDEFINED else to_number(frame, limit))
+    max_parts = int(whole_part) % 2**32 if abs(whole_part) < float("inf") else 0  # as an unsigned integer
     needle = UNDEFINED if separator is UNDEFINED else utf16_units(frame, to_string(frame, separator))
     if max_parts == 0:
         return ArrayValue()
@@ -139,11 +137,6 @@ def string_split(
     frame.charge_items(text.count(needle) + 1 if needle else len(text))
     parts = text.split(needle) if needle else list(text)
     return ArrayValue(join_surrogates(part) for part in parts[:max_parts])
-
-
-def to_uint32(number: Number) -> int:
-    whole_part = integer_part(number)
-    return int(whole_part) % 2**32 if abs(whole_part) < float("inf") else 0
 
 
 @STRING_METHODS.add("startsWith")

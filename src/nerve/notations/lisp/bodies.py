@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
@@ -50,7 +51,7 @@ def compile_body_node(
 
 def compile_forms(program: LispProgram, forms: Sequence[Form], env: Env) -> None:
     for form in forms:
-        try:
+        with suppress(FormRejected):
             if not isinstance(form, ListForm) or not form.head:
                 fix = "Write a body as forms in parentheses."
                 program.fail_expected(form, "a form such as (log …)", fix)
@@ -58,13 +59,10 @@ def compile_forms(program: LispProgram, forms: Sequence[Form], env: Env) -> None
                 env.add_step(STEPS[form.head](program, form, env))
             elif form.head in BLOCK_FORMS:
                 BLOCK_FORMS[form.head](program, form, env)
+            elif hint := MISPLACED_CLAUSE_FIXES.get(form.head):
+                program.add(form, f"({form.head} …) is not allowed here", hint)
             else:
-                hint = MISPLACED_CLAUSE_FIXES.get(form.head)
-                if hint:
-                    program.fail(form, f"({form.head} …) is not allowed here", hint)
                 program.add_unknown_name(form, "form", form.head, [*STEPS, *BLOCK_FORMS])
-        except FormRejected:
-            continue
 
 
 def compile_action(program: LispProgram, form: ListForm, env: Env) -> None:
@@ -78,10 +76,8 @@ def compile_let(program: LispProgram, form: ListForm, env: Env) -> None:
         program.fail(form, "The names of (let …) are missing", "Write (let ((name EXPR) …) BODY …).")
     inner = Env(env.names.new_child(), env.steps)
     for pair in let_pairs(program, program.require_items(form.items[1], "the names of a let")):
-        try:
+        with suppress(FormRejected):
             bind_let_name(program, pair, inner)
-        except FormRejected:
-            continue
     compile_forms(program, form.items[2:], inner)
 
 

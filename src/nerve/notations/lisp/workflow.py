@@ -222,7 +222,16 @@ def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListFo
     """Compile the machine; a state is followed by the next in the text, unless a goto leaves it."""
     if not forms and not program.problems:
         program.add(form, "A workflow must have at least one state", "Add (state NAME BODY …).")
-    state_forms = named_states(program, forms)
+    state_forms: list[tuple[str, ListForm]] = []
+    for item in forms:
+        with suppress(FormRejected):
+            if len(item.items) < 2:
+                program.fail(item, "The name of (state …) is missing", "Write (state NAME BODY …).")
+            name = program.require_name(item.items[1], "the name of a state")
+            if name in program.states:
+                program.add(item.items[1], f"The state '{name}' is duplicated", "Rename one.")
+            program.states.add(name)
+            state_forms.append((name, item))
     collect_explicit_names(program, [item for _, item in state_forms])
     states = LocatedList((), form.position)
     for number, (name, item) in enumerate(state_forms):
@@ -232,22 +241,6 @@ def compile_machine(program: LispProgram, form: ListForm, forms: Sequence[ListFo
     for number, prompt in program.untagged_prompts:
         prompt.set_at("tag", f"_prompt_{number}", prompt.position)
     return make_node("machine", form.position, states=states)
-
-
-def named_states(program: LispProgram, forms: Sequence[ListForm]) -> list[tuple[str, ListForm]]:
-    state_forms: list[tuple[str, ListForm]] = []
-    for item in forms:
-        try:
-            if len(item.items) < 2:
-                program.fail(item, "The name of (state …) is missing", "Write (state NAME BODY …).")
-            name = program.require_name(item.items[1], "the name of a state")
-        except FormRejected:
-            continue
-        if name in program.states:
-            program.add(item.items[1], f"The state '{name}' is duplicated", "Rename one.")
-        program.states.add(name)
-        state_forms.append((name, item))
-    return state_forms
 
 
 def compile_state(program: LispProgram, name: str, form: ListForm, following: str | None) -> LocatedMap:

@@ -80,28 +80,21 @@ def find_unknown_names(
         match spec_node.spec:
             case models.CallSpec(target=target) if not known.has_name(target):
                 yield (*spec_node.loc, "target"), *describe_unknown_agent(target, known)
-            case models.PromptSpec():
-                yield from find_unknown_prompt_names(spec_node, spec, known)
+            case models.PromptSpec() as node:
+                key = "agent" if node.agent else "provider"
+                name = node.agent or node.provider or spec.provider or DEFAULT_PROVIDER
+                if not known.has_name(name):
+                    default = ("provider",) if spec.provider else spec_node.loc
+                    loc = (*spec_node.loc, key) if getattr(node, key) else default
+                    yield loc, *describe_unknown_agent(name, known)
+                if node.fallback is not None and not known.has_name(node.fallback):
+                    yield (*spec_node.loc, "fallback"), *describe_unknown_agent(node.fallback, known)
             case models.WorkflowCallSpec(workflow=name) if name != spec.name and name not in known.workflows:
                 yield (
                     (*spec_node.loc, "workflow"),
                     f"Unknown workflow '{name}'{did_you_mean_hint(name, known.workflows)}",
                     "Load it first.",
                 )
-
-
-def find_unknown_prompt_names(
-    spec_node: SpecNode, spec: models.WorkflowSpec, known: KnownNames
-) -> Iterator[LocatedProblem]:
-    node = spec_node.spec
-    assert isinstance(node, models.PromptSpec)
-    key = "agent" if node.agent else "provider"
-    name = node.agent or node.provider or spec.provider or DEFAULT_PROVIDER
-    if not known.has_name(name):
-        default = ("provider",) if spec.provider else spec_node.loc
-        yield ((*spec_node.loc, key) if getattr(node, key) else default), *describe_unknown_agent(name, known)
-    if node.fallback is not None and not known.has_name(node.fallback):
-        yield (*spec_node.loc, "fallback"), *describe_unknown_agent(node.fallback, known)
 
 
 def describe_unknown_agent(name: str, known: KnownNames) -> tuple[str, str]:

@@ -33,18 +33,10 @@ def name_set(names: str) -> frozenset[str]:
     return frozenset(names.split())
 
 
-def _long_options(*names: str) -> frozenset[str]:
-    return frozenset(names)
-
-
-_SHELL = ShellProgram(
-    "shell", "oO", "c", _long_options("--rcfile", "--init-file", "--command", "--init-command")
-)
-_AWK = ShellProgram("filter", "Ffilv", "e", _long_options("--source"))
-_NODE = ShellProgram(
-    "script", "", "epr", _long_options("--eval", "--print", "--require", "--import", "--loader")
-)
-_EXEC = _long_options("-exec", "-execdir", "-ok", "-okdir", "-fprintf")
+_SHELL = ShellProgram("shell", "oO", "c", name_set("--rcfile --init-file --command --init-command"))
+_AWK = ShellProgram("filter", "Ffilv", "e", name_set("--source"))
+_NODE = ShellProgram("script", "", "epr", name_set("--eval --print --require --import --loader"))
+_EXEC = name_set("-exec -execdir -ok -okdir -fprintf")
 
 PROGRAMS: dict[str, ShellProgram] = {
     **dict.fromkeys(("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "csh"), _SHELL),
@@ -54,26 +46,26 @@ PROGRAMS: dict[str, ShellProgram] = {
     "ruby": ShellProgram("script", "IEKC", "er"),
     "php": ShellProgram("script", "dfz", "rBRE"),
     "lua": ShellProgram("script", "", "el"),
-    "Rscript": ShellProgram("script", "", "e", _long_options("--expr")),
+    "Rscript": ShellProgram("script", "", "e", name_set("--expr")),
     "osascript": ShellProgram("script", "l", "e"),
     "tclsh": ShellProgram("script"),
     "expect": ShellProgram("script", "", "c"),
     **dict.fromkeys(("node", "nodejs", "bun", "deno"), _NODE),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
-    "sed": ShellProgram("filter", "lf", "e", _long_options("--expression")),
+    "sed": ShellProgram("filter", "lf", "e", name_set("--expression")),
     **dict.fromkeys(
         ("command", "builtin", "nohup", "setsid", "busybox", "time", "coproc"), ShellProgram("prefix")
     ),
     "exec": ShellProgram("prefix", "a"),
     "sudo": ShellProgram("prefix", "ugpCDhrtTU"),
     "doas": ShellProgram("prefix", "uC"),
-    "env": ShellProgram("prefix", "uC", "S", _long_options("--split-string")),
+    "env": ShellProgram("prefix", "uC", "S", name_set("--split-string")),
     "nice": ShellProgram("prefix", "n"),
     "ionice": ShellProgram("prefix", "cnp"),
     "stdbuf": ShellProgram("prefix", "ioe"),
     "timeout": ShellProgram("prefix", "ks", skipped_operands=1),
     "chroot": ShellProgram("prefix", skipped_operands=1),
-    "flock": ShellProgram("prefix", "wE", "c", _long_options("--command"), skipped_operands=1),
+    "flock": ShellProgram("prefix", "wE", "c", name_set("--command"), skipped_operands=1),
     "xargs": ShellProgram("prefix", "aEILnPsd", runs_stdin=True),
     "runuser": ShellProgram("words", runs_stdin=True),
     "su": ShellProgram("words", runs_stdin=True),
@@ -84,16 +76,14 @@ PROGRAMS: dict[str, ShellProgram] = {
     "git": ShellProgram(
         "options",
         code_options="c",
-        long_code_options=_long_options("--upload-pack", "--receive-pack", "--exec", "--config"),
+        long_code_options=name_set("--upload-pack --receive-pack --exec --config"),
     ),
-    "script": ShellProgram("options", code_options="c", long_code_options=_long_options("--command")),
-    "rsync": ShellProgram(
-        "options", code_options="e", long_code_options=_long_options("--rsh", "--rsync-path")
-    ),
+    "script": ShellProgram("options", code_options="c", long_code_options=name_set("--command")),
+    "rsync": ShellProgram("options", code_options="e", long_code_options=name_set("--rsh --rsync-path")),
     "tar": ShellProgram(
         "options",
         code_options="I",
-        long_code_options=_long_options("--to-command", "--checkpoint-action", "--use-compress-program"),
+        long_code_options=name_set("--to-command --checkpoint-action --use-compress-program"),
     ),
     "find": ShellProgram("options", long_code_options=_EXEC),
 }
