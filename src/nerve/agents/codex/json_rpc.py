@@ -6,9 +6,10 @@ import itertools
 import json
 import re
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from nerve.errors import NerveError
+from nerve.process.line_process import LineProcess
 
 RpcMessage = dict[str, Any]
 ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -22,18 +23,10 @@ class RpcError(NerveError):
     """Codex responded to a request with an error."""
 
 
-class LineTransport(Protocol):
-    """Sends and receives the lines of messages."""
-
-    def send(self, line: bytes) -> None: ...
-    async def read_line(self) -> bytes: ...
-    async def wait_for_stderr(self) -> str: ...
-
-
 class JsonRpcPeer:
     """The remote side. Only one task reads, so messages that arrive before a response are queued."""
 
-    def __init__(self, lines: LineTransport) -> None:
+    def __init__(self, lines: LineProcess) -> None:
         self._lines = lines
         self._request_ids = itertools.count(1)
         self._pending_messages: deque[RpcMessage] = deque()
