@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Retry,
         WhileNode,
     )
+    from nerve.core.queues import Queue as Queue
     from nerve.core.workflow import (
         Limits,
         Workflow,
@@ -45,6 +46,7 @@ _MODULES = {
     "MapNode": "nerve.core.nodes",
     "MockNode": "nerve.core.nodes",
     "Node": "nerve.core.nodes",
+    "Queue": "nerve.core.queues",
     "Result": "nerve.core.nodes",
     "Retry": "nerve.core.nodes",
     "Session": "nerve.session",

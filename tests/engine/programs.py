@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from nerve import FunctionNode, Graph, Session, WorkflowContext
+from nerve import FunctionNode, Graph, Queue, Session, WorkflowContext
 from nerve.core.json_codec import decode_json
 from nerve.core.nodes.control import GateNode, LoopNode, MapNode, ParallelNode
 from nerve.store.memory import MemoryStore
@@ -18,7 +18,7 @@ from nerve.store.port import Append, EventRow, RunRow
 
 BLIND = (
     *("call", "fail", "gate", "emit", "tag", "patched", "clock", "sleep", "map", "graph", "child", "seq"),
-    *("mail", "gather", "loop"),
+    *("mail", "gather", "loop", "queued"),
 )
 SIGHTED = (
     *(*BLIND, "look", "as_completed", "race", "first", "give_up"),
@@ -122,6 +122,8 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
             return (await call(ctx, "work", rest))["output"] if is_patched else "old branch"
         case "clock":
             return [ctx.now().isoformat(), ctx.random(), ctx.new_id()]
+        case "queued":
+            return (await call(ctx, "queued", {"n": rest, "lane": rest % 2}))["output"]
         case "sleep":
             await observe(ctx, "sleep", lambda: ctx.sleep(0))
             return "slept"
@@ -258,7 +260,7 @@ def log(ctx: WorkflowContext, what: Any) -> Any:
 
 def build(program: Any, world: World, store: MemoryStore, has_patches: bool = True) -> Session:
     """Return a session in which `program` is the workflow `main`, before or after its patches were added."""
-    session = Session(store=store)
+    session = Session(store=store, queues=[Queue("lanes", concurrency=1, per="lane", priority="n")])
 
     async def fail(context: Any) -> Any:
         await world.work(context)
@@ -266,6 +268,7 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
 
     work = FunctionNode("work", session, world.work)
     FunctionNode("fail", session, fail)
+    FunctionNode("queued", session, world.work, queue="lanes")
     MapNode("map", session, work, max_parallel=2)
     LoopNode("loop", session, work, times=2)
     graph = Graph("graph", session)

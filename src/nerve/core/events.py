@@ -58,6 +58,9 @@ class WorkflowEventType(StrEnum):
     MESSAGE_TIMEOUT = "message_timeout"
     MESSAGE_CANCELLED = "message_cancelled"
     UPDATE_COMPLETED = "update_completed"
+    QUEUE_WAITING = "queue_waiting"
+    QUEUE_ENTERED = "queue_entered"
+    QUEUE_CANCELLED = "queue_cancelled"
 
     LOOP_ITERATION = "loop_iteration"
     BRANCH_TAKEN = "branch_taken"
@@ -126,6 +129,7 @@ WAIT_OPEN_EVENTS = (
     WorkflowEventType.SIGNAL_WAITING,
     WorkflowEventType.MESSAGE_WAITING,
     WorkflowEventType.TIMER_STARTED,
+    WorkflowEventType.QUEUE_WAITING,
 )
 GATE_END_EVENTS = (
     WorkflowEventType.GATE_ANSWERED,
@@ -142,6 +146,8 @@ WAIT_END_EVENTS = (
     WorkflowEventType.MESSAGE_CANCELLED,
     WorkflowEventType.TIMER_FIRED,
     WorkflowEventType.TIMER_CANCELLED,
+    WorkflowEventType.QUEUE_ENTERED,
+    WorkflowEventType.QUEUE_CANCELLED,
 )
 GATE_EVENTS = frozenset({WorkflowEventType.GATE_WAITING, *GATE_END_EVENTS})
 """The events of child runs that are also delivered with the events of their parent runs."""
@@ -161,6 +167,7 @@ _ENGINE_EVENT_PREFIXES = (
     "signal_",
     "message_",
     "update_",
+    "queue_",
     "clock_",
     "path_",
     "child_",

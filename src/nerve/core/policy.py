@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import Limits, parse_step_limits
+from nerve.core.queues import Queue, queue_name
 from nerve.core.result import Result, is_rejected
 from nerve.core.validation import (
     is_node,
@@ -140,6 +141,8 @@ class Policy:
     """The budget of the step: tokens, cost, turns."""
     on_timeout: OnError | Node | None = None
     """Replaces `on_error` when the `timeout` of the step itself expires; set only by workflow files."""
+    queue: str | None = None
+    """The name of the queue whose slot the step needs to run."""
 
     @classmethod
     def of(
@@ -150,11 +153,13 @@ class Policy:
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        queue: str | Queue | None = None,
     ) -> Policy:
         """Return a policy of these settings; ValueError for an invalid one."""
-        if (retry, timeout, idle_timeout, on_error, effect, limits, None) == _UNSET:
+        if (retry, timeout, idle_timeout, on_error, effect, limits, None, queue) == _UNSET:
             return NO_POLICY
-        policy = cls(retry, timeout, idle_timeout, on_error, effect, parse_step_limits(limits))
+        name = None if queue is None else queue_name(queue)
+        policy = cls(retry, timeout, idle_timeout, on_error, effect, parse_step_limits(limits), queue=name)
         policy._check()
         return policy
 

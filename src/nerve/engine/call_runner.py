@@ -29,6 +29,7 @@ from nerve.engine.recorded_history import RecordedHistory, hold_in_doubt
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
+from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
@@ -72,6 +73,7 @@ class CallRunner:
         budget: RunBudget,
         timers: RunTimers,
         threads: AgentThreads,
+        queues: RunQueues,
         running_leaves: dict[str, LeafRuntime],
         check_limits: Callable[[str], bool],
         is_only_run: Callable[[], bool],
@@ -80,7 +82,8 @@ class CallRunner:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
         self._waits, self._side_effects, self._children = waits, side_effects, children
-        self._budget, self._timers, self._clock = budget, timers, timers.clock
+        self._budget, self._timers, self._queues = budget, timers, queues
+        self._clock = timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
         self._find_fake = find_fake
         self.running_leaves = running_leaves
@@ -142,6 +145,11 @@ class CallRunner:
                 # not started.
                 if (reservation := self._count_and_reserve(path, role)) is not None:
                     await reservation
+                if call.policy.queue is not None:
+                    # A child run waits for its slot itself; only a wrong name is reported here.
+                    request = self._queues.request_of_call(call)
+                    if role == "leaf":
+                        await self._queues.enter_step(path, request)
                 is_started = True
                 seq = self._record_started(call, role, text, input_hash)
                 if role != "control" and (durable_start := self._sync_start(seq)) is not None:
@@ -167,6 +175,9 @@ class CallRunner:
             if is_started:
                 await self._record_abandoned_call(call, role, recorded, is_settled)
             raise
+        finally:
+            if call.policy.queue is not None:
+                self._queues.leave(path)
 
     async def _record_abandoned_call(
         self, call: NodeCall, role: Role, recorded: RecordedCall | None, is_settled: bool
@@ -347,9 +358,14 @@ class CallRunner:
         while True:
             if number:
                 await self._backoff(runtime, delay)
+            if call.policy.queue is not None and not self._queues.holds(call.path):
+                await self._enter_queue_again(call, runtime)
             number += 1
             result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
             self._raise_if_cancelled(result)
+            # An attempt has its own slot: others run during a backoff, and a rate counts every attempt.
+            if call.policy.queue is not None:
+                self._queues.leave(call.path)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.
             if result.settlement == "timeout" and call.policy.effect == "once":
@@ -377,6 +393,16 @@ class CallRunner:
         finally:
             self.in_backoff.discard(path)
         self.running_leaves[path] = runtime
+
+    async def _enter_queue_again(self, call: NodeCall, runtime: LeafRuntime) -> None:
+        """Wait for the slot of another attempt; meanwhile the leaf does not execute."""
+        self._mark_leaf_idle(call.path)
+        self.in_backoff.add(call.path)
+        try:
+            await self._queues.enter_attempt(call)
+        finally:
+            self.in_backoff.discard(call.path)
+        self.running_leaves[call.path] = runtime
 
     async def _wait_for_decision(self, call: NodeCall) -> Result | None:
         """Return the user's decision on an interrupted effect="once" step; None means run it again."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from nerve.core.limits import BUDGET_FIELDS, Limits, RunUsage
 from nerve.core.nodes.attempt import InterruptedSteps
+from nerve.core.queues import QueueRequest
 from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, REJECTED_ERROR_TYPE, Result
 from nerve.core.run_view import RunView
 from nerve.core.runtime import NodeCall
@@ -43,6 +44,8 @@ class ChildRunOperations:
     stop_open_children: Callable[..., Awaitable[None]]
     """Stops the open children of a run, or those at a `path`; `top` is an enclosing run that is stopped."""
     schedule_stop: Callable[[WorkflowRun, str, str | None], object]
+    is_queued: Callable[[str], bool]
+    """Whether a run waits for a queue before it starts."""
 
 
 class ChildRunner:
@@ -61,11 +64,12 @@ class ChildRunner:
         wall_clock: WallClock,
         operations: ChildRunOperations,
         on_write_failed: Callable[[NerveError], None],
+        request_queue: Callable[[NodeCall], QueueRequest],
     ) -> None:
         self._run, self._state, self._journal, self._dispatcher = run, run.run_state, journal, dispatcher
         self._barrier, self._history, self._budget = barrier, history, budget
         self._timers, self._wall_clock, self._operations = timers, wall_clock, operations
-        self._on_write_failed = on_write_failed
+        self._on_write_failed, self._request_queue = on_write_failed, request_queue
         self._lineage = [*(start.lineage or ()), run.workflow_id]
         self.interrupted_steps = InterruptedSteps()
         """Steps of the run and its children that were interrupted and may have had their effect."""
@@ -155,7 +159,8 @@ class ChildRunner:
                     budget_limits[name] = min(bound, budget_limits.get(name, bound))
         limits = workflow.limits.with_raised({"depth": depth, **budget_limits})
         params = workflow.check_params(call.params)
-        return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits)
+        about = {} if call.policy.queue is None else {"queue": self._request_queue(call).to_data()}
+        return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits, about=about)
 
     def _previous_runs(self, path: str, attempt: int) -> list[WorkflowRun]:
         rows = (self._current_row(self._journal.child_id(path, number)) for number in range(1, attempt))
@@ -192,13 +197,16 @@ class ChildRunner:
         self._record_interrupted_step(call, child.run_id, is_abandoned=True)
 
     async def _wait_for_change(self, call: NodeCall, child: WorkflowRun) -> None:
-        """Wait until a child changes; pause the timers of its call while it is held."""
-        if child.held is None:
+        """Wait until a child changes; pause the timers of its call while it is held or waits to start."""
+        if not self._is_kept_back(child):
             await self._wait_for_event(child)
             return
         with self._timers.paused(call.path):
-            while child.held is not None:
+            while self._is_kept_back(child):
                 await self._wait_for_event(child)
+
+    def _is_kept_back(self, child: WorkflowRun) -> bool:
+        return child.held is not None or self._operations.is_queued(child.run_id)
 
     async def _wait_for_event(self, child: WorkflowRun) -> None:
         self._wall_clock.update()

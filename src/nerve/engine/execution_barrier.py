@@ -17,6 +17,10 @@ MAX_CLEANUP_ERRORS = 3
 """How often a body that is being stopped hears that it starts steps outside a cleanup block."""
 
 
+def ignore_pause() -> None:
+    pass
+
+
 class ExecutionBarrier:
     """The barrier between a body and its run.
 
@@ -45,6 +49,8 @@ class ExecutionBarrier:
         self.is_cleanup_aborted = False
         self.forced_error: Exception | None = None
         """The error that the run fails with, even if the body catches it."""
+        self.on_pause: Callable[[], None] = ignore_pause
+        """Called when no new work may start."""
         self._cleanup_errors_left = MAX_CLEANUP_ERRORS
         self._resumed: asyncio.Future[None] | None = None
         """Completes when the run is resumed; None unless it is paused or held."""
@@ -111,6 +117,7 @@ class ExecutionBarrier:
             # The future stops new work and the flag stops new outcomes; set together, since an outcome that
             # still came through would be journaled before the event that pauses or holds the run.
             self._resumed, self._dispatcher.is_paused = asyncio.get_running_loop().create_future(), True
+            self.on_pause()
         return self._resumed
 
     def stop_new_work(self) -> None:

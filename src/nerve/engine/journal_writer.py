@@ -12,7 +12,7 @@ from nerve.engine.run_summary import RunSummary
 from nerve.errors import NerveError
 from nerve.journal.events import Event
 from nerve.journal.index import RecordedEvent
-from nerve.store.port import Append, Definition, EventRow, ReplyRow, RunRow
+from nerve.store.port import Append, Definition, EventRow, ReplyRow, RunRow, WaitRow
 
 _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = partial(
     tuple.__new__, EventRow
@@ -44,6 +44,7 @@ class JournalWriter:
         self._is_row_dirty = False
         self._definition: Definition | None = None
         self._replies: list[ReplyRow] = []
+        self._attached_waits: list[WaitRow] = []
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._write_error: NerveError | None = None
         self._is_closed = False
@@ -100,6 +101,11 @@ class JournalWriter:
         if reply is not None:
             self._replies.append(reply)
 
+    def attach_waits(self, waits: Iterable[WaitRow]) -> None:
+        """Store rows beside the waits of the run with its next event."""
+        self._attached_waits += waits
+        self._is_row_dirty = True
+
     def mark_row_dirty(self) -> None:
         """Write the row of the run with the next append."""
         self._is_row_dirty = True
@@ -133,6 +139,10 @@ class JournalWriter:
             return Append(self.run_id, self.committed_seq, rows, None, definition, replies=replies)
         # The row is built when the write is collected, so it matches the last event of this batch.
         row = self._make_run_row(rows[-1].at)
+        waits = summary.take_waits(row.session)
+        if self._attached_waits:
+            waits += self._attached_waits
+            self._attached_waits = []
         return Append(
             self.run_id,
             self.committed_seq,
@@ -140,7 +150,7 @@ class JournalWriter:
             row._replace(summary=summary.encode()),
             definition,
             replies=replies,
-            waits=summary.take_waits(row.session),
+            waits=waits,
             usage=summary.take_usage(row.session),
             tags=summary.take_tags(),
         )

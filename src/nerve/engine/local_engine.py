@@ -15,12 +15,14 @@ from nerve.core.events import GATE_EVENTS, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
 from nerve.core.nodes.base import Node, NodeRegistry
+from nerve.core.queues import QueueRequest
 from nerve.core.runtime import NodeCall
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.run import RunOperations, WorkflowRun
 from nerve.core.workflow.special_workflows import MissingWorkflow
 from nerve.core.workflow.state import (
     EXECUTED_STATE_VALUES,
+    EXECUTED_STATES,
     FINAL_STATE_VALUES,
     FINAL_STATES,
     OPEN_STATE_VALUES,
@@ -53,6 +55,7 @@ from nerve.engine.run_summary import (
     usage_by_model,
     usage_of_day,
 )
+from nerve.engine.session_queues import SessionQueues
 from nerve.engine.sink_dispatcher import SinkDispatcher
 from nerve.engine.task_tracking import (
     detached_context,
@@ -131,6 +134,15 @@ class LocalEngine:
             self.resume_runs_held_for_day,
             clock,
         )
+        self.queues = SessionQueues(
+            store,
+            session_name,
+            lambda: getattr(session, "queues", {}),
+            lambda: self.committer,
+            self.is_shutting_down,
+            self._wake_queued_run,
+            clock,
+        )
         self._recovery = RunRecovery(
             RecoveryOperations(
                 store=store,
@@ -144,6 +156,7 @@ class LocalEngine:
                 mark_unreadable=self.mark_unreadable,
                 stop=self.commands.stop,
                 hold=self.commands.hold,
+                leave_queues=self.queues.leave_unclaimed,
             )
         )
         self._sink_dispatcher = SinkDispatcher()
@@ -253,6 +266,8 @@ class LocalEngine:
             clock=self.clock,
             committer=committer,
             budgets=self.budgets,
+            queues=self.queues,
+            requests_around=self.requests_around,
             children=ChildRunOperations(
                 store=self.store,
                 start=self.start,
@@ -261,6 +276,7 @@ class LocalEngine:
                 usage_of_stopped_runs=self.usage_of_stopped_runs,
                 stop_open_children=self.stop_open_children,
                 schedule_stop=self.commands.schedule_stop,
+                is_queued=self.queues.is_waiting,
             ),
             get_dataspace=lambda: self.dataspace,
             is_shutting_down=self.is_shutting_down,
@@ -295,6 +311,7 @@ class LocalEngine:
         # store.
         for mapping in (self.draining_tasks, self._idle_executors, self._wake_timers, self._starts_by_key):
             mapping.clear()
+        self.queues.forget()
 
     def usage_today(self) -> RunUsage:
         """Return what all runs have used since midnight, as far as it counts against budgets."""
@@ -541,7 +558,10 @@ class LocalEngine:
                 drain_task = self.draining_tasks[run_id] = spawn_detached(drain_executor(executor))
                 drain_task.add_done_callback(lambda _: self.draining_tasks.pop(run_id, None))
         self._idle_executors.pop(run_id, None)
-        if executor.run.is_complete:
+        is_complete = executor.run.is_complete
+        if self.queues.has_entries(run_id) and (is_complete or executor.state.status not in EXECUTED_STATES):
+            self.queues.leave_run(run_id, is_ended=is_complete)
+        if is_complete:
             self._cancel_wake(run_id)
             if self._dataspace is not None:
                 self._dataspace.unwatch(run_id)
@@ -596,6 +616,17 @@ class LocalEngine:
         except (ValueError, RuntimeError) as error:
             if not self.closed:
                 log.warning("skipped run %s: %s", row.run, error)
+        finally:
+            # A run that cannot continue must not keep a slot that others wait for.
+            if row.run not in self.executors and self.queues.has_entries(row.run):
+                self.queues.leave_unclaimed(row.run)
+
+    def _wake_queued_run(self, run_id: str) -> None:
+        """Continue an inactive run that has a slot now; an active one asks for it when it needs it."""
+        if run_id in self.executors:
+            return
+        if (row := self.store.run(run_id)) is not None:
+            self._schedule_resume(row)
 
     def rebuild_run(self, run: WorkflowRun, stored: StoredJournal | None = None) -> RunExecutor:
         """Rebuild a run from its journal and continue it."""
@@ -607,6 +638,9 @@ class LocalEngine:
         executor.use_definition(self.definition_of(run.workflow))
         executor.start_body()
         run.run_state.notify_watchers()
+        if self.queues.has_entries(run.run_id):
+            # Changed code may not ask for them again.
+            executor.dispatcher.call_when_idle(lambda: self.queues.leave_unclaimed(run.run_id))
         return executor
 
     def load_run(self, run: WorkflowRun) -> RunExecutor:
@@ -696,7 +730,9 @@ class LocalEngine:
         run_logs.complete_truncated_logs(
             self.store, self._session_name, self._workflow_or_placeholder, self.run_handle
         )
+        self.queues.restore()
         runs = await self._recovery.recover()
+        self.queues.start_waiting()
         await self.resume_runs_held_for_day()
         return runs
 
@@ -810,6 +846,16 @@ class LocalEngine:
                 return enclosing
             run_id, path = start.parent, (start.parent_path or "") + path
             enclosing.append((run_id, path))
+
+    def requests_around(self, run_id: str) -> list[QueueRequest]:
+        """Return the queues that a run, and the runs around it, are in until they end."""
+        requests: list[QueueRequest] = []
+        for each in (run_id, *(around for around, _ in self.enclosing_runs(run_id))):
+            executor = self.executors.get(each)
+            start = executor.start if executor is not None else read_start(self.store, each)
+            if start.queue is not None:
+                requests.append(QueueRequest.from_data(start.queue))
+        return requests
 
     def on_workflow_defined(self, workflow: Workflow) -> None:
         """Report a new workflow to watchers."""

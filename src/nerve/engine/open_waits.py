@@ -49,6 +49,14 @@ from nerve.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
 
+
+@dataclass(slots=True)
+class QueueWait:
+    """A wait for a slot of a queue, which the engine opens for a step or for the run itself."""
+
+    path: str
+
+
 CANCELLATION_OF_WAIT = {
     GateWait: GateCancelled,
     TimerWait: TimerCancelled,
@@ -61,7 +69,7 @@ CANCELLATION_OF_WAIT = {
 class OpenWait:
     """A wait whose outcome is not known yet."""
 
-    wait: Wait
+    wait: Wait | QueueWait
     future: asyncio.Future[Any]
     timer: DeadlineTimer | None = None
     """Its timer, if it has a deadline."""
@@ -200,7 +208,7 @@ class OpenWaits:
             (self._unshown_gates.append if seq else self._unshown_gates.appendleft)((seq, open_wait))
         is_auto_answered = isinstance(wait, GateWait) and wait.auto_answer is not None
         if event.deadline is not None and not is_auto_answered:
-            self._start_timer(open_wait, event.deadline, is_reopened=recorded is not None)
+            self._start_timer(open_wait, wait, event.deadline, is_reopened=recorded is not None)
         self.update_run_state()
         if isinstance(wait, SignalWait | MessageWait):
             self._state.notify_watchers()
@@ -214,6 +222,17 @@ class OpenWaits:
         elif isinstance(wait, GateWait) and open_wait.gate is not None and wait.auto_answer is not None:
             self.answer(open_wait.gate, GateAnswer(wait.auto_answer, "auto"))
         return open_wait
+
+    def add_queue_wait(self, path: str, future: asyncio.Future[Any]) -> None:
+        """Count the run as waiting for a slot; `future` completes when it has one."""
+        self._open_waits[path] = OpenWait(QueueWait(path), future)
+        self._blocking_count += 1
+        self.update_run_state()
+        self._journal.mark_row_dirty()
+
+    def remove_queue_wait(self, path: str) -> None:
+        self._close_wait(path)
+        self._journal.mark_row_dirty()
 
     def show_recorded_gates(self) -> None:
         """Show the gates whose events are on disk: an answer to one that a crash loses would be lost, too."""
@@ -235,8 +254,7 @@ class OpenWaits:
         ids = (whole_id[:length] for length in range(8, 65, 4))
         return next(id for id in ids if id not in self._gate_ids and not self._state.gates.has_id(id))
 
-    def _start_timer(self, open_wait: OpenWait, deadline: float, is_reopened: bool) -> None:
-        wait = open_wait.wait
+    def _start_timer(self, open_wait: OpenWait, wait: Wait, deadline: float, is_reopened: bool) -> None:
         around = wait.around if isinstance(wait, TimerWait) else None
         if around is not None and is_reopened:
             moved = self._journal.index.last_timer_move(wait.path)
@@ -390,7 +408,7 @@ class OpenWaits:
     def waits_for_person_or_fact(self) -> bool:
         """Whether the run waits for a person, a fact or a message, not just for a timer or the disk."""
         return not self._unshown_gates and any(
-            not isinstance(open_wait.wait, TimerWait) and open_wait.is_blocking
+            not isinstance(open_wait.wait, TimerWait | QueueWait) and open_wait.is_blocking
             for open_wait in self._open_waits.values()
         )
 

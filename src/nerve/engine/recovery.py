@@ -85,6 +85,8 @@ class RecoveryOperations:
     mark_unreadable: Callable[[JournalBroken], dict[str, Any]]
     stop: Callable[[WorkflowRun, str], Awaitable[object]]
     hold: Callable[[WorkflowRun, str, str], Awaitable[None]]
+    leave_queues: Callable[[str], None]
+    """Removes a run that is not resumed from the queues it was in."""
 
 
 class RunRecovery:
@@ -245,6 +247,7 @@ class RunRecovery:
         if isinstance(error, JournalBroken):
             self._operations.mark_unreadable(error)
         log.warning("skipped run %s: %s", row.run, reason)
+        self._operations.leave_queues(row.run)
         self.skipped_runs.append(SkippedRun(row.run, row.workflow, reason))
 
     async def _quarantine(self, row: RunRow, crash_count: int) -> WorkflowRun | None:

@@ -52,6 +52,8 @@ class ResultDispatcher:
         self.is_released = False
         self.is_cancelled = False
         """Whether the engine has cancelled the tasks of the body; how they end then is of no interest."""
+        self.is_held_back = False
+        """Whether the body has yet to start, because the run waits for a slot of a queue."""
         self.is_paused = False
         """Whether the run is paused or held: new outcomes are kept and delivered on resume."""
         self._loop = asyncio.get_running_loop()
@@ -162,6 +164,10 @@ class ResultDispatcher:
         # A leaf acts on an answer at once, so a crash must not lose the answer.
         self._leaf_queue.append((seq, future, outcome))
 
+    def deliver_now(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
+        """Complete a future that is not for the body: what waits for it belongs to the engine."""
+        self._deliver(future, outcome)
+
     def release_unordered(self) -> None:
         """Deliver outcomes whose place in the order was dropped."""
         self._queue_unordered()
@@ -215,7 +221,8 @@ class ResultDispatcher:
                 return
             self._deliver_next()
         if self.replay is not None and not self.is_released:
-            self._check_replay_progress()
+            if not self.is_held_back:
+                self._check_replay_progress()
         elif self._on_idle and not self._is_idle:
             self._schedule_idle_check()
 

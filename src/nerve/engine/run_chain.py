@@ -13,7 +13,10 @@ from nerve.journal.events import MessageSent, RunStarted
 from nerve.journal.mailbox import Message
 from nerve.store.port import Append, EventRow, RunRow, Store
 
-CONTINUED_METADATA = ("label", "branch", "conversation", "modules", "parent", "parent_path", "lineage")
+CONTINUED_METADATA = (
+    *("label", "branch", "conversation", "modules", "queue"),
+    *("parent", "parent_path", "lineage"),
+)
 """What the next run of a chain has as its previous one had it."""
 
 

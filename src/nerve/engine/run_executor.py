@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -18,6 +18,7 @@ from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.queues import QueueRequest
 from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
 from nerve.core.runtime import NodeCall, Wait
 from nerve.core.tracebacks import NO_TRACE, FailureTrace
@@ -40,7 +41,9 @@ from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget, SessionBudgets
 from nerve.engine.run_chain import make_next_start
 from nerve.engine.run_journal import RunJournal
+from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
+from nerve.engine.session_queues import SessionQueues
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
 from nerve.engine.wall_clock import WallClock
@@ -92,6 +95,9 @@ class ExecutorServices:
     clock: Clock
     committer: GroupCommitter
     budgets: SessionBudgets
+    queues: SessionQueues
+    requests_around: Callable[[str], Iterable[QueueRequest]]
+    """Returns the queues that a run and those around it are in until they end."""
     children: ChildRunOperations
     get_dataspace: Callable[[], DurableDataspace]
     is_shutting_down: Callable[[], bool]
@@ -235,6 +241,18 @@ class RunExecutor:
             self._wall_clock,
             services.children,
             self.on_write_failed,
+            lambda call: self._queues.request_of_call(call),
+        )
+        self._queues = RunQueues(
+            run,
+            index,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self.open_waits,
+            timers,
+            services.queues,
+            lambda: services.requests_around(run.run_id),
         )
         is_forked = start.forked_from is not None
         inherited = InheritedThreads(services.store, start, events) if is_forked else None
@@ -251,6 +269,7 @@ class RunExecutor:
             self.budget,
             timers,
             AgentThreads(inherited) if inherited is not None else AgentThreads(),
+            self._queues,
             running_leaves,
             self._check_limits,
             services.is_only_run,
@@ -357,6 +376,8 @@ class RunExecutor:
     async def _run_body(self, context: WorkflowContext) -> None:
         barrier = self.barrier
         try:
+            if self.start.queue is not None:
+                await self._queues.enter_run(QueueRequest.from_data(self.start.queue))
             value = await self.run.workflow.run_body(context)
             text = encode_json(value)
             if barrier.forced_error is not None:

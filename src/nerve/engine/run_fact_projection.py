@@ -33,6 +33,7 @@ from nerve.journal.events import (
     MessageWaiting,
     NodeCompleted,
     PathReset,
+    QueueWaiting,
     RunStarted,
     SignalWaiting,
     StateEntered,
@@ -378,3 +379,5 @@ def describe_wait(wait: WaitOpened | str, path: str) -> Any:
             return {"signal": label, "key": key}
         case MessageWaiting(channel=channel):
             return {"message": channel}
+        case QueueWaiting(queue=queue, key=key):
+            return {"queue": queue, "key": key}

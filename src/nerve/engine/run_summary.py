@@ -52,7 +52,7 @@ from nerve.store.port import (
 )
 
 GATE_KIND, LEAF_GATE_KIND = "gate", "leaf_gate"
-SIGNAL_KIND, MESSAGE_KIND, TIMER_KIND = "signal", "message", "timer"
+SIGNAL_KIND, MESSAGE_KIND, TIMER_KIND, QUEUE_KIND = "signal", "message", "timer", "queue"
 """The kinds of stored waits. A leaf gate is open only as long as its leaf runs."""
 PROVIDER_LIMIT_KIND = "provider_limit"
 """The kind under which the limit of a provider is stored; in place of a run it names the provider."""
@@ -61,6 +61,7 @@ KIND_BY_EVENT: dict[str, str] = {
     WorkflowEventType.SIGNAL_WAITING: SIGNAL_KIND,
     WorkflowEventType.MESSAGE_WAITING: MESSAGE_KIND,
     WorkflowEventType.TIMER_STARTED: TIMER_KIND,
+    WorkflowEventType.QUEUE_WAITING: QUEUE_KIND,
 }
 ALL_MODELS = ""
 """The model under which the usage is stored that counts against budgets."""
@@ -99,7 +100,7 @@ class RunPosition:
         # Steps inside a machine are details of its state; the state is what users watch.
         if self.machine is not None and is_within_step(path, self.machine):
             return
-        if path[1:2] not in ("", "/", "~", "[", "_"):
+        if path[1:2] not in ("", "/", "~", "[", "_") and path[0] == "/":
             self.machine, self._path = None, path
 
     def on_state_entered(self, machine: str, state: str) -> None:

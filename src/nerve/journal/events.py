@@ -173,6 +173,8 @@ class RunStarted(KnownEvent):
     conversation: str | None = None
     modules: list[str] | None = None
     tags: dict[str, str] | None = None
+    queue: dict[str, Any] | None = None
+    """The queue that limits the run: its `name`, the `key` and the `priority` of the run in it."""
     parent: str | None = None
     parent_path: str | None = None
     lineage: list[str] | None = None
@@ -232,7 +234,7 @@ class RunStarted(KnownEvent):
         return [*previous_ids, self.run_id] if previous_ids else []
 
 
-START_METADATA = ("label", "branch", "conversation", "modules", "tags")
+START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue")
 """Metadata a run may have besides its input; recorded with its start."""
 
 
@@ -741,6 +743,17 @@ class MessageWaiting(WaitOpened):
     hash: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueWaiting(WaitOpened):
+    """A step or the run waits for a slot of a queue. The engine opens this wait, not the body."""
+
+    type = WorkflowEventType.QUEUE_WAITING
+    written_nulls = ("key",)
+    queue: str = ""
+    key: str | None = None
+    priority: int = 0
+
+
 class WaitSettled(KnownEvent):
     """A wait has its outcome."""
 
@@ -820,6 +833,16 @@ class MessageTimeout(WaitSettled):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueEntered(WaitSettled):
+    """A step or the run got a slot of a queue that it had to wait for, or needs for another attempt."""
+
+    type = WorkflowEventType.QUEUE_ENTERED
+    written_nulls = ("key",)
+    queue: str = ""
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TimerMoved(KnownEvent):
     """A timer that bounds other steps was paused, or continues."""
 
@@ -880,6 +903,11 @@ class MessageCancelled(RequestAbandoned):
     type = WorkflowEventType.MESSAGE_CANCELLED
 
 
+class QueueCancelled(RequestAbandoned):
+    __slots__ = ()
+    type = WorkflowEventType.QUEUE_CANCELLED
+
+
 def abandon_by_stop(request: CallStarted | WaitOpened) -> RequestAbandoned:
     """Return the event that ends a call or wait because its run stops."""
     match request:
@@ -891,6 +919,8 @@ def abandon_by_stop(request: CallStarted | WaitOpened) -> RequestAbandoned:
             return TimerCancelled(stopped=True)
         case MessageWaiting():
             return MessageCancelled(stopped=True)
+        case QueueWaiting():
+            return QueueCancelled(stopped=True)
     return SignalCancelled(stopped=True)
 
 

@@ -12,6 +12,8 @@ from nerve.journal.events import (
     ChildStopped,
     NodeRetrying,
     PathReset,
+    QueueEntered,
+    QueueWaiting,
     Request,
     RequestAbandoned,
     WaitOpened,
@@ -129,6 +131,9 @@ def copied_events(journal: Journal, cut: ForkPoint) -> list[RecordedEvent]:
         if row.path in late or is_below_leaf(row.path, open_calls):
             return False
         match row.event:
+            # A fork needs slots of its own.
+            case QueueWaiting() | QueueEntered():
+                return False
             case RequestAbandoned() | NodeRetrying() | PathReset() | ChildStopped():
                 return False
             # Control nodes are copied even if open: they have no effect of their own, and replay walks

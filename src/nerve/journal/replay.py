@@ -24,6 +24,9 @@ from nerve.journal.events import (
     NodeRetrying,
     PatchEvaluated,
     PathReset,
+    QueueCancelled,
+    QueueEntered,
+    QueueWaiting,
     Request,
     RequestAbandoned,
     RunStopping,
@@ -53,6 +56,8 @@ TYPED_GATE_FIELDS = ("choices", "form")
 """The fields that the type of a gate's answer gives. The answer decides whether the type still fits."""
 
 
+QUEUE_EVENTS = (QueueWaiting, QueueEntered, QueueCancelled)
+"""Events of the wait for a slot, which the engine makes for a step or a run; the body does not see it."""
 NOT_OF_BODY = (NodeRetrying, PathReset, ChildStopped, MessageSent, TagsChanged, PatchEvaluated)
 """Events that a body does not repeat: of the engine, of others, and those found by their content."""
 OWN_EVENTS = (CallStarted, WaitOpened, RequestAbandoned)
@@ -157,6 +162,8 @@ class Replay:
         self, row: RecordedEvent, paths: BodyPaths, counts: dict[tuple[str, str], int]
     ) -> ReplayEntry | None:
         event, path = row.event, row.path
+        if isinstance(event, QUEUE_EVENTS):
+            return None
         if isinstance(event, Request):
             record = self._requests[path] = ReplayEntry(row.seq, "ask", path, row)
             return record

@@ -7,7 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from nerve.core.json_codec import encode_json
-from nerve.journal.events import GateWaiting, MessageWaiting, SignalWaiting, TimerStarted, WaitOpened
+from nerve.journal.events import (
+    GateWaiting,
+    MessageWaiting,
+    QueueWaiting,
+    SignalWaiting,
+    TimerStarted,
+    WaitOpened,
+)
 
 MAX_SHOWN_CHARS = 60
 """Characters of a question or a pattern."""
@@ -26,9 +33,10 @@ def describe_waits(
     gates = [wait for wait in opened if isinstance(wait, GateWaiting)]
     others = [wait for wait in opened if not isinstance(wait, GateWaiting | TimerStarted)]
     subjects = [f"{len(gates)} gates"] if len(gates) > 1 else list(map(describe_subject, gates))
-    subjects += dict.fromkeys(map(describe_subject, others[:MAX_SHOWN_WAITS]))
-    if len(others) > MAX_SHOWN_WAITS:
-        subjects.append(f"{len(others) - MAX_SHOWN_WAITS} more")
+    other_subjects = list(dict.fromkeys(map(describe_subject, others)))
+    subjects += other_subjects[:MAX_SHOWN_WAITS]
+    if len(other_subjects) > MAX_SHOWN_WAITS:
+        subjects.append(f"{len(other_subjects) - MAX_SHOWN_WAITS} more")
     subjects += describe_children(children)
     deadlines = [
         wait.deadline for wait in opened if isinstance(wait, TimerStarted) and wait.deadline is not None
@@ -49,6 +57,8 @@ def describe_subject(wait: WaitOpened) -> str:
             return describe_signal(label, key)
         case MessageWaiting(channel=channel):
             return f'message "{shorten(channel)}"'
+        case QueueWaiting(queue=queue):
+            return f'queue "{queue}"'
     return wait.type.partition("_")[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -28,11 +28,12 @@ from nerve.core.events import Sink
 from nerve.core.json_codec import check_safe_integers, encode_json
 from nerve.core.json_diagnostics import is_valid_unicode
 from nerve.core.limits import Limits, validate_raise
-from nerve.core.nodes.base import ControlNode, Node
+from nerve.core.nodes.base import ControlNode, Node, node_policy
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.step import StepNode
 from nerve.core.notation_table import NOTATION_NAMES
+from nerve.core.queues import Queue, find_queue, queue_name
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.tags import validate_tags
 from nerve.core.validation import (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from nerve.agents.provider import Provider
     from nerve.agents.provider_slots import ProviderSlots
     from nerve.engine.local_engine import LocalEngine
+    from nerve.engine.session_queues import QueueInfo
     from nerve.project.config import Config
     from nerve.session.dataspace import SessionDataspace
     from nerve.spec.defined_workflow import DefinedWorkflow
@@ -79,6 +81,7 @@ class RunOptions(TypedDict, total=False):
     conversation: str | None
     definition: str | None
     tags: Mapping[str, Any] | None
+    queue: str | Queue | None
 
 
 class StepDecorator(Protocol):
@@ -118,8 +121,8 @@ class Session:
     `providers` execute the agents of workflow files; `project` is the directory with their prompts and
     agent files. `slots` is the maximum number of concurrent agents per provider, `budget` is what all runs
     together may spend per day: `tokens`, `cost`, `turns`, `agents`. `codec` transforms every stored payload,
-    such as `nerve.crypto.AesGcmCodec`. `.nerve/config.json` of the project can set all three. `clock` is for
-    tests; `nerve.testing` has one that skips time.
+    such as `nerve.crypto.AesGcmCodec`. `.nerve/config.json` of the project can set all three. `queues` limit
+    the steps and runs that use them. `clock` is for tests; `nerve.testing` has one that skips time.
 
     Use a session with a file as an async context manager: closing it parks the open runs, and `recover()`
     resumes them.
@@ -136,6 +139,7 @@ class Session:
         budget: Limits | Mapping[str, Any] | None = None,
         codec: Codec | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        queues: Iterable[Queue] = (),
     ) -> None:
         self.name = require_name("a session", name)
         self.providers: dict[str, Provider] = dict(require_mapping("providers", providers or {}))
@@ -149,6 +153,8 @@ class Session:
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = WorkflowRegistry(self)
+        self.queues: dict[str, Queue] = {}
+        """The queues that steps and runs may use, by name."""
         self.modules: list[str] = []
         """Files that registered code here; runs record them, so that errors can name them."""
         self._single_node_workflows: dict[str, SingleNodeWorkflow] = {}
@@ -161,6 +167,8 @@ class Session:
         self._store, self._clock = store, clock
         self._codec = None if codec is None else check_codec(codec)
         self._engine: LocalEngine | None = None
+        for queue in queues:
+            self.add_queue(queue)
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -327,14 +335,35 @@ class Session:
         """Decorator: make a sync or async function a typed step, also a node under its own name.
 
         `policy` has the options of a node: `retry`, `timeout`, `idle_timeout`, `on_error`, `effect`,
-        `limits`. In a workflow, a call of the step is recorded with its arguments and its return value, and
-        raises on failure. Elsewhere, the same call is just the function.
+        `limits`, `queue`. In a workflow, a call of the step is recorded with its arguments and its return
+        value, and raises on failure. Elsewhere, the same call is just the function.
         """
 
         def register(fn: Callable[..., Any]) -> Step[..., Any]:
             return Step(fn, StepNode(id or fn.__name__, self, fn, **policy))
 
         return register if fn is None else register(fn)
+
+    def add_queue(self, queue: Queue) -> Queue:
+        """Declare a queue that steps and runs may use; a later one with the same name replaces it."""
+        if not isinstance(queue, Queue):
+            raise ValueError(f"A queue must be a Queue, such as Queue('emails'), got {describe_value(queue)}")
+        self.queues[queue.name] = queue
+        if self._engine is not None:
+            self._engine.queues.on_declared()
+        return queue
+
+    def list_queues(self) -> list[QueueInfo]:
+        """Return the queues with their limits, how many entries hold a slot or wait, and if they pause."""
+        return self.engine.queues.describe_queues()
+
+    async def pause_queue(self, name: str) -> None:
+        """Start nothing more that needs a queue, across restarts, until `resume_queue`."""
+        await self.engine.queues.pause(name)
+
+    async def resume_queue(self, name: str) -> None:
+        """Continue a paused queue."""
+        await self.engine.queues.resume(name)
 
     # -- runs ----------------------------------------------------------------------------------
 
@@ -439,6 +468,7 @@ class Session:
         conversation: str | None = None,
         definition: str | None = None,
         tags: Mapping[str, Any] | None = None,
+        queue: str | Queue | None = None,
     ) -> WorkflowRun:
         """Start a run and return when the start is on disk. The same idempotency `key` returns the same run.
 
@@ -448,7 +478,8 @@ class Session:
         `label` is a name for the run that scopes signals; `conversation` is the one that it belongs to.
         `definition` is the hash of an earlier definition of the workflow to start instead of the current one.
         `tags` are at most 32 names with values, by which `runs` finds the run; numbers and booleans become
-        text.
+        text. `queue` is the queue that the whole run is in, instead of that of the workflow: the run starts
+        when it has a slot, and holds it until it ends.
         """
         if inspect.isfunction(workflow_id):
             workflow_id = find_workflow_name(self.workflows, workflow_id)
@@ -474,6 +505,10 @@ class Session:
             about["tags"] = validate_tags(tags)
         if self.modules:
             about["modules"] = list(self.modules)
+        if (name := queue_name(queue) if queue is not None else node_policy(workflow).queue) is not None:
+            declared = find_queue(self.queues, name)
+            request = workflow.request_queue(declared, input, params, about.get("tags", {}))
+            about["queue"] = request.to_data()
         run = WorkflowRun(workflow, input, params, event_sink, limits=limits, about=about)
         if key is not None:
             return await self.engine.start_once(run, require_name("a key", key))

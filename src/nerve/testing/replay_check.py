@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 from nerve.core.json_codec import encode_json
 from nerve.core.json_diagnostics import truncate_error_text
+from nerve.core.queues import Queue
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.child_runner import ChildRunOperations
@@ -20,6 +21,7 @@ from nerve.engine.recorded_history import MISMATCH_HINT
 from nerve.engine.result_dispatcher import REPLAY_TIMEOUT_S
 from nerve.engine.run_budget import SessionBudgets
 from nerve.engine.run_executor import ExecutorServices, RunExecutor
+from nerve.engine.session_queues import SessionQueues
 from nerve.errors import ContinuedAsNew
 from nerve.journal.events import (
     ChildStopped,
@@ -33,6 +35,7 @@ from nerve.journal.events import (
 from nerve.journal.index import RecordedEvent, StoredJournal, read_events, read_start
 from nerve.journal.replay import Replay
 from nerve.session.session import Session
+from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, RunRow, Store
 from nerve.testing.virtual_clock import VirtualClock
 
@@ -253,6 +256,16 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
         clock=VirtualClock(skip=False),
         committer=GroupCommitter(store),
         budgets=SessionBudgets(store, session.name, lambda: None, do_nothing),
+        queues=SessionQueues(
+            MemoryStore(),
+            session.name,
+            # Replay waits for nothing: what is recorded has had its slot.
+            lambda: {name: Queue(name, per=queue.per) for name, queue in session.queues.items()},
+            refuse,
+            lambda: False,
+            lambda _: None,
+        ),
+        requests_around=lambda _: (),
         children=ChildRunOperations(
             store=store,
             start=refuse,
@@ -261,6 +274,7 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
             usage_of_stopped_runs=engine.usage_of_stopped_runs,
             stop_open_children=do_nothing,
             schedule_stop=lambda *_: None,
+            is_queued=lambda _: False,
         ),
         get_dataspace=refuse,
         is_shutting_down=lambda: False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from nerve.core.limits import Limits
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
+from nerve.core.queues import Queue
 from nerve.core.result import Result
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class NodeRegistry(Protocol):
     nodes: dict[str, Any]
     graphs: dict[str, Any]
     workflows: dict[str, Any]
+    queues: dict[str, Queue]
     project: Path
     """The directory for commands and relative paths."""
 
@@ -73,10 +75,11 @@ class Node:
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        queue: str | Queue | None = None,
     ) -> None:
         self._id, self._session = id, session
         try:
-            self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
+            self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits, queue)
         except ValueError as error:
             raise ValueError(f"'{id or type(self).__name__}': {error}") from None
         check_policy_fits(self, self.policy)
@@ -160,15 +163,17 @@ def effective_policy(node: Node, call_policy: Policy) -> Policy:
 
 
 def check_policy_fits(node: Node, policy: Policy) -> Policy:
-    """Return the policy; ValueError if it sets limits or effect="once" for a control node."""
-    if (policy.limits is None and policy.effect != "once") or node_role(node) != "control":
+    """Return the policy; ValueError if it sets limits, a queue or effect="once" for a control node."""
+    is_plain = policy.limits is None and policy.effect != "once" and policy.queue is None
+    if is_plain or node_role(node) != "control":
         return policy
     name = getattr(node, "id", None) or type(node).__name__
     if policy.limits is not None:
         raise ValueError(
             f"'{name}' is a control node and cannot have limits; set them on the agents and workflows in it"
         )
-    raise ValueError(f"'{name}' is a control node and cannot have effect='once'; set it on the steps in it")
+    setting = "effect='once'" if policy.effect == "once" else f"queue='{policy.queue}'"
+    raise ValueError(f"'{name}' is a control node and cannot have {setting}; set it on the steps in it")
 
 
 def node_role(node: Node) -> Role:

@@ -19,6 +19,7 @@ from nerve.core.nodes.context import ExecutionContext, call_with_fallback
 from nerve.core.nodes.durable_timeout import durable_timeout
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode, fact_to_json
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
+from nerve.core.queues import Queue
 from nerve.core.result import Result, is_rejected, was_skipped
 from nerve.core.runtime import GateWait, NodeCall, SignalWait, TimerWait, Wait
 from nerve.core.suggest import did_you_mean_hint
@@ -88,13 +89,14 @@ class WorkflowContext:
         on_error: OnError | Node | None = None,
         effect: Effect | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
+        queue: str | Queue | None = None,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, Result]:
         """Execute a node or a graph by its name and return its Result.
 
         Further keywords are fields of its ExecutionContext: `auto_approve`, `event_sink`, `run_id`,
         `session`, `workflow_id`. The sink receives the events of a leaf in addition to the run.
-        `limits` is the budget of the step: `tokens`, `cost`, `turns`.
+        `limits` is the budget of the step: `tokens`, `cost`, `turns`. `queue` is the queue that limits it.
 
         A failed node returns a Result with `success` false. Raises TimeoutError on a timeout, NodeFailed
         when the node raised, and Rejected when a person rejected a gate in it.
@@ -107,7 +109,7 @@ class WorkflowContext:
             require_name("a run", kwargs["run_id"])
         if kwargs.get("event_sink") is not None:
             validate_sink(kwargs["event_sink"])
-        policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits)
+        policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits, queue)
         return await_result(self._make_call(self._find_node(node_id), node_id, input, policy, kwargs))
 
     def run_step(self, node: StepNode, input: dict[str, Any]) -> Coroutine[Any, Any, Any]:

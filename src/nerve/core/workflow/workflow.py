@@ -22,6 +22,7 @@ from nerve.core.nodes.graph import Graph
 from nerve.core.nodes.inline import run_with_retries
 from nerve.core.notation_table import NotationName
 from nerve.core.policy import NO_POLICY
+from nerve.core.queues import Queue, QueueRequest
 from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, Result
 from nerve.core.runtime import NodeCall
 from nerve.core.suggest import did_you_mean_hint
@@ -201,6 +202,18 @@ class Workflow(Node):
         if annotation is None:
             annotation = (self._channels or {}).get(channel, Any)
         return ValueCodec(annotation, f"The message{{field}} of channel '{channel}'")
+
+    def request_queue(
+        self, queue: Queue, input: Any, params: Mapping[str, Any], tags: Mapping[str, str]
+    ) -> QueueRequest:
+        """Return what a run with this input asks of a queue; tags come before fields of the input."""
+        return queue.make_request(f"workflow '{self.name}'", [tags, *self.queue_values(input), params])
+
+    def queue_values(self, input: Any) -> list[Any]:
+        """Return where a queue finds the key and the priority of a run: in the fields of its input."""
+        if self.signature is None or isinstance(input, Mapping):
+            return [input]
+        return [{next(iter(self.signature.parameters)): input}]
 
     def check_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of a run with defaults; ValueError for an undeclared one."""
