@@ -133,8 +133,7 @@ class CliContext:
 
     def print_outcome(self, outcome: RunOutcome) -> int:
         """Print the outcome of a run; return the exit code."""
-        resume_hint = format_resume_command(self.common, outcome.run_id)
-        return print_outcome(outcome, resume_hint, self.common.json, self.out, self.common.quiet)
+        return print_outcome(outcome, self.common, self.out, has_server=self.session is None)
 
 
 def run_with_api(

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, TextIO
 
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE, exit_code_for_state
+from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.failure_text import failure_text
 from nerve.ui.formatting import format_result
@@ -42,7 +43,7 @@ class RunOutcome:
     gates: list[dict[str, Any]] = field(default_factory=list)
     held: dict[str, Any] | None = None
     waits: list[dict[str, Any]] = field(default_factory=list)
-    """Signals and facts the run waits for."""
+    """Signals, facts and messages the run waits for."""
     error_type: str | None = None
     location: str | None = None
     """Where the workflow function raised."""
@@ -117,14 +118,18 @@ def make_outcome(
     run: Any, tree: ProgressTree | None, gates: Iterable[GateResponse], **fields: Any
 ) -> RunOutcome:
     is_over = run.state in EXIT_CODE_BY_STATE
-    waits = [] if is_over or tree is None else tree.waits
     return RunOutcome(
         **{name: getattr(run, name) for name in OUTCOME_FIELDS},
         gates=[] if is_over else gate_payloads(gates),
-        waits=[condition for data in waits for condition in iter_wait_conditions(data)],
+        waits=[] if is_over or tree is None else wait_payloads(tree),
         tracebacks=tree_tracebacks(tree) if tree is not None else [],
         **fields,
     )
+
+
+def wait_payloads(tree: ProgressTree) -> list[dict[str, Any]]:
+    signals = [condition for data in tree.waits for condition in iter_wait_conditions(data)]
+    return [*signals, *({"message": channel, "run_id": run_id} for run_id, channel in tree.message_waits)]
 
 
 def tree_tracebacks(tree: ProgressTree) -> list[str]:
@@ -146,15 +151,15 @@ def gate_payloads(gates: Iterable[GateResponse]) -> list[dict[str, Any]]:
 
 
 def print_outcome(
-    outcome: RunOutcome, resume_hint: str, as_json: bool, out: TextIO | None = None, quiet: bool = False
+    outcome: RunOutcome, common: CommonOptions, out: TextIO | None = None, has_server: bool = False
 ) -> int:
-    """Print the outcome and how to resume the run; return the exit code."""
-    if as_json:
+    """Print the outcome and how to continue the run; return the exit code."""
+    if common.json:
         print(dump_safe_json(outcome.to_dict()), file=out)
-    if not quiet or outcome.state in ("failed", "held"):
-        for line in format_outcome(outcome, resume_hint):
+    if not common.quiet or outcome.state in ("failed", "held"):
+        for line in format_outcome(outcome, common, has_server):
             print(sanitize_text(line), file=sys.stderr)
-    if outcome.state == "completed" and not as_json and (text := format_result(outcome.result)):
+    if outcome.state == "completed" and not common.json and (text := format_result(outcome.result)):
         print_result_text(text, out)
     return outcome.exit_code
 
@@ -165,8 +170,8 @@ def print_result_text(text: str, out: TextIO | None = None) -> None:
     print(sanitize_text(text) if out.isatty() else text, end="" if text.endswith("\n") else "\n", file=out)
 
 
-def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
-    """Return the outcome as lines; `resume_hint` is the command that resumes the run."""
+def format_outcome(outcome: RunOutcome, common: CommonOptions, has_server: bool = False) -> list[str]:
+    """Return the outcome as lines, with the command that continues the run."""
     run = f"run {outcome.run_id}"
     match outcome.state:
         case "completed" if outcome.continued_as is not None:
@@ -184,16 +189,21 @@ def format_outcome(outcome: RunOutcome, resume_hint: str) -> list[str]:
             if limit := hold.get("limit"):
                 options = f" --limit {limit}=NUMBER"
             message = f"✗ {run} is held ({hold.get('reason', 'no reason')}): {hold.get('message', '')}"
-            return [message, f"Resume with: {resume_hint}{options}"]
-    return format_waiting_outcome(outcome, run, resume_hint)
+            return [message, f"Resume with: {format_resume_command(common, outcome.run_id)}{options}"]
+    return format_waiting_outcome(outcome, run, common, has_server)
 
 
-def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> list[str]:
-    """Return what a run waits for, one line each, and the command that answers and resumes."""
+def format_waiting_outcome(
+    outcome: RunOutcome, run: str, common: CommonOptions, has_server: bool
+) -> list[str]:
+    """Return what a run waits for, one line each, and the commands that send it.
+
+    Without a server, a signal alone does not continue the run; `resume` sends it and continues.
+    """
     is_waiting = outcome.state not in PAUSED_STATES and (outcome.gates or outcome.waits)
     state = f"{outcome.state} {outcome.waiting_for}" if outcome.waiting_for else outcome.state
     output_lines = [f"⏸ {run} waits" if is_waiting else f"⏸ {run} is {state}"]
-    options = []
+    options, commands = [], []
     for gate in outcome.gates:
         choices = gate["choices"] or []
         output_lines.append(
@@ -204,12 +214,23 @@ def format_waiting_outcome(outcome: RunOutcome, run: str, resume_hint: str) -> l
         options.append(f" --answer {shlex.quote(gate['name'] + '=' + example_answer(choices, form))}")
     for wait in outcome.waits:
         output_lines.append(f"  for {describe_wait_condition(wait)}")
-        if "signal" in wait:
+        if "message" in wait:
+            commands.append(["send", wait["run_id"], wait["message"], "VALUE", *file_options(common)])
+        elif "signal" in wait and has_server:
+            key = ["--key", wait["key"]] if "key" in wait else []
+            commands.append(["signal", wait["signal"], "VALUE", *key])
+        elif "signal" in wait:
             options.append(f" --answer {shlex.quote(wait['signal'] + '=TEXT')}")
-    return [*output_lines, f"Resume with: {resume_hint}{''.join(options)}"]
+    send_lines = [f"Send it with: {format_command(*words)}" for words in commands] if is_waiting else []
+    if send_lines and not options:
+        return [*output_lines, *send_lines]
+    resume = f"Resume with: {format_resume_command(common, outcome.run_id)}{''.join(options)}"
+    return [*output_lines, *send_lines, resume]
 
 
 def describe_wait_condition(wait: dict[str, Any]) -> str:
+    if "message" in wait:
+        return f"message '{wait['message']}'"
     if "signal" not in wait:
         return f"fact {json.dumps(wait['fact'], ensure_ascii=False)}"
     return f"signal '{wait['signal']}'" + (f" with key '{wait['key']}'" if "key" in wait else "")

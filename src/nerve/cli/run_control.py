@@ -18,7 +18,15 @@ from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.limit_options import parse_limit_options
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption, format_command
+from nerve.cli.parameters import (
+    DEFAULT_OPTIONS,
+    CommonOptions,
+    Flag,
+    TextList,
+    WaitOption,
+    format_command,
+    format_resume_command,
+)
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
 from nerve.ui.gate_names import (
     APPROVE_WORDS,
@@ -74,10 +82,24 @@ def execute_operation(
             from nerve.cli.session_setup import wait_until_idle
 
             await wait_until_idle(context.session)
-            context.info(NO_SERVER_NOTICE)
+            context.info(await describe_woken_run(context, request.get("run")))
         return COMPLETED
 
     return run_with_api(common, do, writes=wakes_runs, read_only=read_only)
+
+
+async def describe_woken_run(context: CliContext, run_name: str | None) -> str:
+    """Return the state in which this process leaves the run, or all runs that an operation has woken."""
+    if run_name is None:
+        return NO_SERVER_NOTICE
+    from nerve.cli.outcome import PARKED, state_when_idle
+
+    run = await context.client.run(run=run_name)
+    state = state_when_idle(run)
+    if state == PARKED:
+        resume = format_resume_command(context.common, run.run_id)
+        return f"Run {run.run_id} is parked. Resume with: {resume}"
+    return f"Run {run.run_id} is {state}" + (f" {run.waiting_for}" if run.waiting_for else "")
 
 
 def result_payload(response: Any) -> Any:

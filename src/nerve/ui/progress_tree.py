@@ -24,7 +24,7 @@ from nerve.core.events import (
 from nerve.core.limits import RunUsage
 from nerve.core.run_view import NodeView, RunView
 from nerve.core.step_names import plain_path_part
-from nerve.journal.events import SignalWaiting, TimerStarted, WaitOpened
+from nerve.journal.events import MessageWaiting, SignalWaiting, TimerStarted, WaitOpened
 from nerve.journal.run_view import RunViewBuilder
 from nerve.journal.waiting import describe_waits
 from nerve.lazy_dataclass import dataclass
@@ -198,6 +198,16 @@ class ProgressTree:
     def waits(self) -> list[dict[str, Any]]:
         """The event data of the open waits for signals and facts."""
         return [wait.to_data() for wait in self._open_waits() if isinstance(wait, SignalWaiting)]
+
+    @property
+    def message_waits(self) -> list[tuple[str, str]]:
+        """The runs whose functions wait for a message, each with the channel."""
+        return [
+            (branch.run_id, wait.channel)
+            for branch in self.branches.values()
+            for wait in branch.view_builder.open_waits.values()
+            if isinstance(wait, MessageWaiting) and not wait.background
+        ]
 
     @property
     def waiting_for(self) -> str | None:
