@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.processes import done
-from nerve.cli.outcome import RunOutcome
-from nerve.cli.outcome_output import format_outcome
+from nerve.cli.outcome import RunOutcome, format_outcome
 from nerve.cli.parameters import DEFAULT_OPTIONS
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from commander.scene import Scene, scene
+from nerve import WorkflowContext
 from nerve.api import ApiError
 from nerve.commander import WorkflowController
 from nerve.commander.command_handlers import COMMAND_HANDLERS
 from nerve.commander.core.command_table import COMMANDS
+from nerve.commander.reports import RUN_STATES
 
 
 @pytest.fixture
@@ -672,3 +674,33 @@ async def test_result_numbers_have_no_gaps(at: Scene) -> None:
     assert at.runs[4].value["said"] == "hello hello one"
     await at.enter("%hello ::0")
     assert at.errors[-1] == "Result ::0 not found. Results are numbered 1 to 5."
+
+
+async def test_tags_are_shown_and_select_runs() -> None:
+    async with scene() as at:
+        assert at.api is not None
+
+        @at.api.session.workflow
+        async def review(ctx: WorkflowContext) -> None:
+            ctx.tag(stage="review")
+
+        await at.api.session.start("hello", "one", tags={"customer": "42"})
+        await at.api.session.start("review", tags={"customer": "43"})
+        await at.until(lambda: [card.has_ended for card in at.state.runs.values()] == [True, True])
+        await at.enter("/runs")
+        assert "[customer=42]" in at.last.text
+        assert "[customer=43 stage=review]" in at.last.text
+        await at.enter("/runs completed --tag customer=43 --tag=stage=review")
+        assert "customer=43" in at.last.text
+        assert "customer=42" not in at.last.text
+        await at.enter("/runs --tag stage=done")
+        assert at.last.text == "No runs."
+        await at.enter("/runs --tag stage", "/runs complted")
+        assert at.errors[-2:] == [
+            "--tag: A tag must have the form name=value, got 'stage'.",
+            "Unknown state 'complted'. Did you mean 'completed'? Available: "
+            + ", ".join(RUN_STATES)
+            + ", and --tag NAME=VALUE.",
+        ]
+        await at.enter("/status review")
+        assert "- tags: customer=43 stage=review" in at.last.text

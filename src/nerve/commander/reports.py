@@ -19,6 +19,8 @@ from nerve.commander.core.name_resolution import CommanderInputError
 from nerve.commander.core.run_cards import RunCard, short_id
 from nerve.commander.core.state import CommanderState
 from nerve.core.limits import RunUsage
+from nerve.core.suggest import did_you_mean_hint
+from nerve.core.tags import format_tags, parse_tag
 from nerve.core.workflow.state import WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.failure_text import failure_text
@@ -48,14 +50,40 @@ def workflows_report(state: CommanderState) -> str:
     return "\n".join(rows)
 
 
-def runs_report(commander_state: CommanderState, state: str = "") -> str:
-    if state and state not in RUN_STATES:
-        raise CommanderInputError(f"Unknown state '{state}'. Available: {', '.join(RUN_STATES)}.")
-    cards = [card for card in commander_state.runs.values() if state in ("", card.state)]
+def runs_report(commander_state: CommanderState, filter: str = "") -> str:
+    """List the runs that a filter selects: a state, and `--tag NAME=VALUE` as for `nerve runs`."""
+    state, tags = parse_run_filter(filter)
+    cards = [
+        card
+        for card in commander_state.runs.values()
+        if state in ("", card.state) and tags.items() <= card.tags.items()
+    ]
     if not cards:
-        return "No runs." if state else "No runs yet. Start one: `%workflow text`"
+        return "No runs." if filter else "No runs yet. Start one: `%workflow text`"
     rows = [format_run_row(card, commander_state) for card in cards[:MAX_ROWS]]
     return "\n".join([*rows, *([f"- … {len(cards) - MAX_ROWS} more"] if len(cards) > MAX_ROWS else [])])
+
+
+def parse_run_filter(text: str) -> tuple[str, dict[str, str]]:
+    """Return the state, "" for every state, and the tags in the arguments of `/runs`."""
+    state, tags = "", dict[str, str]()
+    words = text.replace("--tag=", "--tag ").split()
+    while words:
+        word = words.pop(0)
+        if word == "--tag":
+            try:
+                name, value = parse_tag(words.pop(0) if words else "")
+            except ValueError as error:
+                raise CommanderInputError(f"--tag: {error}.") from None
+            tags[name] = value
+        elif word in RUN_STATES and not state:
+            state = word
+        else:
+            hint = did_you_mean_hint(word, RUN_STATES) or "."
+            raise CommanderInputError(
+                f"Unknown state '{word}'{hint} Available: {', '.join(RUN_STATES)}, and --tag NAME=VALUE."
+            )
+    return state, tags
 
 
 def format_run_row(card: RunCard, state: CommanderState) -> str:
@@ -65,11 +93,12 @@ def format_run_row(card: RunCard, state: CommanderState) -> str:
     label = (
         f" *{join_to_one_line(card.label or card.input_preview)}*" if card.label or card.input_preview else ""
     )
+    tags = f" [{join_to_one_line(format_tags(card.tags))}]" if card.tags else ""
     focus_mark = " ←" if card.run_id == state.focused_run_id else ""
     state_text = f"{card.state} {join_to_one_line(card.waiting_for or '')}".rstrip()
     questions = "".join(f"  \n  ⏸ {join_to_one_line(gate.prompt)}" for gate in card.gates)
     return (
-        f"- {symbol} `{distinct_run_id(card, state)}` {card.workflow}{label} "
+        f"- {symbol} `{distinct_run_id(card, state)}` {card.workflow}{label}{tags} "
         f"{state_text}{f' ({figures})' if figures else ''}{focus_mark}{questions}"
     )
 
@@ -116,6 +145,8 @@ def run_report(run_detail: RunDetailResponse) -> str:
         + (f", continued as `{run_detail.continued_as}`" if run_detail.continued_as else "")
         + (f", {format_usage(used)}" if format_usage(used) else "")
     ]
+    if run_detail.tags:
+        rows.append(f"- tags: {join_to_one_line(format_tags(run_detail.tags))}")
     rows += [f"- {line}" for line in format_step_lines(run_detail.tree)]
     rows += [f"- ⏸ {join_to_one_line(open_gate.prompt)}" for open_gate in run_detail.gates]
     if run_detail.held:

@@ -71,7 +71,12 @@ COMMANDS: tuple[CommanderCommand, ...] = (
         example="/target @reviewer",
     ),
     CommanderCommand(
-        "runs", "Runs", "List the runs, newest first.", (CommandArgument("STATE", "word"),), ("jobs",)
+        "runs",
+        "Runs",
+        "List the runs, newest first, of a state or with a tag.",
+        (CommandArgument("STATE", "word"), CommandArgument("--tag NAME=VALUE", "word")),
+        ("jobs",),
+        example="/runs waiting --tag customer=42",
     ),
     CommanderCommand("status", "Runs", "Show the status of a run.", (RUN_ARGUMENT,), example="/status 4f2a"),
     CommanderCommand(

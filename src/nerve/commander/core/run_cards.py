@@ -13,6 +13,7 @@ from nerve.core.events import (
     WAIT_END_EVENTS,
     WAIT_OPEN_EVENTS,
     WorkflowEvent,
+    WorkflowEventType,
     continued_as,
 )
 from nerve.core.json_codec import preview_value
@@ -54,6 +55,7 @@ class RunCard:
     label: str | None = None
     input_preview: str = ""
     """The first words of the run's input."""
+    tags: dict[str, str] = field(default_factory=dict)
     state: str = "running"
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -85,6 +87,7 @@ class RunCard:
         """Update from an API response, which is newer than the applied events."""
         self.label, self.state, self.parent = run.label, run.state, run.parent or self.parent
         self.input_preview = run.input_preview or self.input_preview
+        self.tags = dict(run.tags)
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.error, self.held = run.error, run.held
         self.error_type, self.location = run.error_type, run.location
@@ -132,6 +135,8 @@ class RunCard:
         type, data = event.event_type, event.data
         if type in RUN_LEVEL_EVENTS:
             self._apply_lifecycle(event, type.removeprefix("workflow_"))
+        elif type == WorkflowEventType.TAGS_CHANGED:
+            self.tags |= data.get("tags") or {}
         elif type in WAIT_OPEN_EVENTS:
             from nerve.journal.events import WaitOpened, event_from_data  # not needed for the first prompt
             from nerve.journal.index import is_guard
@@ -154,6 +159,7 @@ class RunCard:
             self.state, self.started_at = "running", self.started_at or event.timestamp
             self.label, self.parent = data.get("label") or self.label, data.get("parent") or self.parent
             self.input_preview = preview_value(data.get("input"))
+            self.tags = dict(data.get("tags") or {})
         elif continued_as(event) is not None:
             self.gates, self.open_waits = [], {}  # the next run of the chain follows
         elif change in ENDED_STATES:
@@ -180,6 +186,7 @@ class RunCard:
         self.result, self.error, self.held = view.result, view.error, view.held
         self.error_type, self.location = view.error_type, view.location
         self.stated_waiting_for = self.tree.waiting_for
+        self.tags = view.tags
         self.usage = self.tree.root.view.usage
         if self.state == "running":
             states = {branch.view.state for branch in self.tree.branches.values()}
