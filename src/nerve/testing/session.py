@@ -72,10 +72,10 @@ async def test_session(
         providers: dict[str, Provider] = {name: refuse_prompts(name) for name in EXTRA_PROVIDERS}
         tested.providers = providers | tested.providers
         tested._store, tested._clock = store, tested.clock
-        engine = tested.engine
-        engine.find_fake = tested._fakes.find
-        with tested.clock.observe(engine.is_at_rest):
-            async with tested:
+        async with tested:
+            engine = tested.engine
+            engine.find_fake = tested._fakes.find
+            with tested.clock.observe(engine.is_at_rest):
                 yield tested
 
 
