@@ -93,7 +93,9 @@ class NodeBuilder:
                 prepared.node = WithTimeout(prepared.node, self.scope)
             return prepared
 
-        return ScopedStep(name, self.scope, prepare, when=spec.when, policy=policy, result_id=spec.id)
+        is_plain = not spec.expect and schema is None and policy.timeout is None
+        prepare_step = make if is_plain else prepare
+        return ScopedStep(name, self.scope, prepare_step, when=spec.when, policy=policy, result_id=spec.id)
 
     def preparer(self, spec: models.NodeBase, name: str) -> PrepareCall:
         """Return the function that prepares the call of a node from the values of its scope."""
