@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nerve import BashNode, FunctionNode, Limits, Retry, Session, WorkflowContext
+from nerve import BashNode, FunctionNode, Limits, Queue, Retry, Session, WorkflowContext
 from nerve.agents.provider import TurnFinished
 from nerve.core.nodes.context import ExecutionContext
 from nerve.errors import LimitReached
@@ -181,6 +181,20 @@ async def test_the_rate_limit_of_a_provider_is_skipped() -> None:
         run = await s.start("ask")
         assert await run.wait() == "done"
         assert s.clock.elapsed == timedelta(hours=5)
+
+
+async def test_the_rate_of_a_queue_is_skipped() -> None:
+    async with test_session(queues=[Queue("emails", rate="1/min")]) as s:
+
+        @s.step(queue="emails")
+        async def send(number: int) -> int:
+            return number
+
+        async def body(ctx: WorkflowContext) -> list[int]:
+            return await asyncio.gather(*(send(number) for number in range(4)))
+
+        assert await run_body(s, body) == [0, 1, 2, 3]
+        assert s.clock.elapsed == timedelta(minutes=3)
 
 
 @pytest.mark.parametrize("kind", ["thread", "task", "command"])

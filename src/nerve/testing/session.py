@@ -97,7 +97,8 @@ def borrow_names(tested: TestSession, session: Session | None, options: dict[str
     attributes = vars(session)
     tested.__dict__ = attributes
     original = dict(attributes)
-    names = [(registry, dict(registry)) for registry in (session.nodes, session.graphs, session.workflows)]
+    registries = (session.nodes, session.graphs, session.workflows, session.queues)
+    names: list[tuple[dict[str, Any], dict[str, Any]]] = [(each, dict(each)) for each in registries]
     attributes.update(_engine=None, _provider_slots=None, _agents={}, _dataspace=None)
     try:
         yield
