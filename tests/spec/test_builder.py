@@ -279,6 +279,12 @@ async def test_a_parallel_is_a_success_when_enough_branches_are(session: Session
     assert await outcome(session, body, "x") == {"bad": None, "good": "X"}
 
 
+async def test_a_failed_parallel_names_itself_and_not_a_branch(session: Session) -> None:
+    branches = [call("broken", id="bad"), call("upper", id="good")]
+    with pytest.raises(WorkflowFailed, match="'both': 1 of 2 succeeded"):
+        await outcome(session, {"kind": "parallel", "id": "both", "branches": branches}, "x")
+
+
 async def test_a_graph_runs_its_steps_in_order_of_what_they_depend_on(session: Session) -> None:
     steps = [
         transform("steps.a.output + given", id="b", depends_on=["a"]),

@@ -358,9 +358,9 @@ class NodeBuilder:
     def parallel(self, spec: models.ParallelSpec, name: str) -> PrepareCall:
         conversation_scopes = ConversationScopes(self.scope)
         branches = {
-            name: self.with_scope(conversation_scopes.scope_for(name)).step(part)
+            branch_name: self.with_scope(conversation_scopes.scope_for(branch_name)).step(part)
             for part in spec.branches
-            if (name := part.id or part.kind)
+            if (branch_name := part.id or part.kind)
         }
         node = ParallelNode(name, NO_SESSION_NAMES, cast("dict[str, Node]", branches), spec.require)
 
