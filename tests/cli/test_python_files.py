@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nerve import Session
-from nerve.cli.python_files import register_python_file
+from nerve.cli.session_setup import register_python_file
 
 
 def test_an_edited_file_is_executed_without_stale_bytecode(

@@ -136,12 +136,12 @@ class CommandFailure:
     terminal_text: str
     """The message for standard error."""
     fix: str = ""
-    problems: list[dict[str, Any]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        payload: dict[str, Any] = {"code": self.error_code, "message": self.message}
-        payload |= {"fix": self.fix} if self.fix else {}
-        return payload | ({"details": {"problems": self.problems}} if self.problems else {})
+        fields = {"code": self.error_code, "message": self.message}
+        optional = {"fix": self.fix, "details": self.details}
+        return fields | {name: value for name, value in optional.items() if value}
 
 
 def help_hint(arguments: list[str]) -> str:
@@ -166,12 +166,12 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
             return failure_from_error(to_api_error(error), help)
         case ApiError():
             from nerve.cli.context import format_api_error
+            from nerve.text.source import Problem
 
             exit = REFUSED if error.status < 500 else FAILED
-            problems = error.details.get("problems", [])
-            return CommandFailure(
-                exit, error.code, error.message, f"nerve: {format_api_error(error)}", error.fix, problems
-            )
+            lines = [str(Problem.from_dict(problem)) for problem in error.details.get("problems", ())]
+            text = "\n".join(lines) or f"nerve: {format_api_error(error)}"
+            return CommandFailure(exit, error.code, error.message, text, error.fix, error.details)
         case UnusedCliTokensError():
             return usage_failure(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.", help)
         case UnknownOptionError():
@@ -181,8 +181,8 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
         case NerveError() if problems := getattr(error, "problems", None):
             text = "\n".join(map(str, problems))
             fix = next((problem.fix for problem in problems if problem.fix), CHECK_FIX)
-            problem_dicts = [problem.to_dict() for problem in problems]
-            return CommandFailure(REFUSED, "refused", text, text, fix, problem_dicts)
+            details = {"problems": [problem.to_dict() for problem in problems]}
+            return CommandFailure(REFUSED, "refused", text, text, fix, details)
         case NerveError() if isinstance(code := getattr(error, "code", None), str):
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             exit = REFUSED if code == "bad_request" else FAILED
@@ -190,17 +190,9 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
                 exit, code, message, f"nerve: {with_full_stop(message)} {with_full_stop(fix)} [{code}]", fix
             )
         case StoreInUse():
-            return CommandFailure(
-                FAILED, "busy", str(error), f"nerve: {error} {LOCKED_STORE_FIX}.", LOCKED_STORE_FIX
-            )
+            return internal_failure(str(error), LOCKED_STORE_FIX, "busy")
         case StoreError():
-            return CommandFailure(
-                FAILED,
-                "internal",
-                str(error),
-                f"nerve: {with_full_stop(str(error))} {DOCTOR_FIX}",
-                DOCTOR_FIX,
-            )
+            return internal_failure(str(error), DOCTOR_FIX)
         case NerveError():
             return internal_failure(str(error))
         case OSError():
@@ -226,5 +218,6 @@ def usage_failure(message: str, help: str, code: str = "bad_request") -> Command
     return CommandFailure(REFUSED, code, message, f"nerve: {message} {help}", help)
 
 
-def internal_failure(message: str) -> CommandFailure:
-    return CommandFailure(FAILED, "internal", message, f"nerve: {message}")
+def internal_failure(message: str, fix: str = "", code: str = "internal") -> CommandFailure:
+    text = f"nerve: {with_full_stop(message)} {fix}" if fix else f"nerve: {message}"
+    return CommandFailure(FAILED, code, message, text, fix)

@@ -11,8 +11,7 @@ from nerve.agents import registry
 from nerve.cli.completion import WorkflowName
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import Flag
-from nerve.cli.target_source import load_target_document
-from nerve.cli.targets import Project
+from nerve.cli.targets import Project, load_target_document
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from nerve.api.errors import ApiError
 from nerve.cli.errors import UsageError, with_full_stop
-from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
+from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
 from nerve.cli.outcome import RunOutcome, outcome_from_run, print_outcome
 from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
 from nerve.cli.trust import require_trust
 from nerve.core.step_output import capture_standard_streams
 from nerve.early_interrupt import install_early_interrupt, remove_early_interrupt
 from nerve.lazy_dataclass import dataclass
-from nerve.text.source import Problem
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 if TYPE_CHECKING:
@@ -163,8 +162,6 @@ def run_with_api(
             require_trust(common.store)
         with capture_standard_streams(redirect_stdout=True):  # standard output is for the result
             return asyncio.run(run_action())
-    except ApiError as error:
-        return report_api_error(error, common)
     except KeyboardInterrupt:
         if common.json and contexts and contexts[0].read_outcome is not None:
             print(dump_safe_json(contexts[0].read_outcome()), file=out)
@@ -223,16 +220,6 @@ def register_files(session: Session, files: Iterable[Path]) -> None:
         from nerve.cli.session_setup import register_file
 
         register_file(session, file)
-
-
-def report_api_error(error: ApiError, common: CommonOptions) -> int:
-    """Print an API error, or the problems of a definition that it reports; return the exit code."""
-    if common.json:
-        print(dump_safe_json({"error": error.to_dict()}))
-    problems = [str(Problem.from_dict(problem)) for problem in error.details.get("problems", ())]
-    for line in problems or [f"nerve: {format_api_error(error)}"]:
-        print(sanitize_text(line), file=sys.stderr)
-    return REFUSED if error.status < 500 else FAILED
 
 
 def format_api_error(error: ApiError) -> str:

@@ -135,20 +135,16 @@ def state_detail(run: RunResponse) -> str:
 
 
 async def print_overall_status(context: CliContext) -> int:
-    from nerve.ui.formatting import format_usage_today
+    from nerve.ui.formatting import status_lines
 
     # Listing gates verifies the ends of journals; health reports damaged journals only after that.
     gates, usage = await context.client.gates(), await context.client.usage()
     health = await context.client.health()
     if context.session is not None and (parked := health.runs.pop("running", 0)):
         health.runs[PARKED] = parked
-    state_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     lines = [
         f"server: {'not running; start it with: nerve serve' if context.session is not None else 'running'}",
-        *([f"store: {health.loss}"] if health.loss else ()),
-        f"runs: {state_counts or 'none'}",
-        f"today: {format_usage_today(usage)}",
-        *(f"held: {run}: {reason}" for run, reason in health.held.items()),
+        *status_lines(health, usage),
         *(format_open_gate(context, gate) for gate in gates.gates),
     ]
     payload = {**health.model_dump(mode="json"), "server": context.session is None}

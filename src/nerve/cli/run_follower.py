@@ -26,7 +26,7 @@ from nerve.cli.run_display import create_run_display, print_sentence
 from nerve.core.events import STEP_START_EVENTS
 from nerve.core.gates import gate_names
 from nerve.core.workflow import WorkflowEvent
-from nerve.ui.async_input import flush_typeahead, read_terminal_line
+from nerve.ui.async_input import flush_typeahead, read_line_while
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
 from nerve.ui.json_forms import format_form_hint
@@ -41,10 +41,6 @@ EVENT_POLL_S = 0.08
 CLOSED_GATE_CODES = ("conflict", "gone", "not_found")
 MAX_IDLE_POLLS = 3
 """Polls without new events after which following a waiting run stops."""
-
-
-GATE_POLL_S = 0.2
-"""Seconds between two checks whether the gate is still open."""
 
 
 class TerminalClosed(Exception):
@@ -265,15 +261,9 @@ async def prompt_gate_answer(
     prompt = f"1 to {len(choices)}, or the answer: " if choices else f"Answer{format_form_hint(gate.form)}: "
     while True:
         console.print(prompt, end="", markup=False)
-        read_task = asyncio.ensure_future(read_terminal_line())
-        try:
-            while not read_task.done():
-                await asyncio.wait([read_task], timeout=GATE_POLL_S)
-                if not is_open():
-                    return None
-        finally:
-            read_task.cancel()
-        line = read_task.result()
+        line = await read_line_while(is_open)
+        if line is None:
+            return None
         if not line:
             print_sentence(console, "")  # end the prompt line
             raise TerminalClosed

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from nerve.cli.completion import WorkflowName
 from nerve.cli.errors import UsageError
 from nerve.cli.parameters import Flag
-from nerve.cli.target_source import load_target, load_target_document
-from nerve.cli.targets import Project
+from nerve.cli.targets import Project, load_target, load_target_document
 from nerve.cli.workflow_inputs import describe_workflow_lines
 from nerve.spec.checker import CheckedDocument, check_document
 from nerve.spec.models import WorkflowSpec

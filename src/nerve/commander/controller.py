@@ -17,7 +17,7 @@ from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget
 from nerve.commander.core.state import CommanderState
 from nerve.commander.event_sync import EventSync
 from nerve.errors import NerveError
-from nerve.ui.error_text import api_error_sentence, format_any_error
+from nerve.ui.failure_text import api_error_sentence, format_any_error
 from nerve.ui.formatting import format_result
 from nerve.ui.gate_names import gate_display_name, resolve_typed_choice
 from nerve.ui.typed_options import parse_workflow_options

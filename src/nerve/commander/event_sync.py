@@ -16,7 +16,7 @@ from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
 from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
 from nerve.errors import NerveError
-from nerve.ui.error_text import api_error_sentence, format_unexpected_error
+from nerve.ui.failure_text import api_error_sentence, format_unexpected_error
 
 if TYPE_CHECKING:
     from nerve.client import Client

@@ -24,7 +24,13 @@ from nerve.core.tags import format_tags, parse_tag
 from nerve.core.workflow.state import WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.failure_text import failure_text
-from nerve.ui.formatting import format_duration_between, format_result, format_usage, format_usage_today
+from nerve.ui.formatting import (
+    format_duration_between,
+    format_result,
+    format_usage,
+    format_usage_today,
+    status_lines,
+)
 from nerve.ui.gate_names import gate_display_name, gate_preview
 from nerve.ui.json_forms import form_field_lines, format_example_answer
 from nerve.ui.sanitize import fence_text, sanitize_text
@@ -173,17 +179,12 @@ def format_step_lines(nodes: Iterable[Any], depth: int = 0) -> Iterable[str]:
 
 
 def status_report(commander_state: CommanderState, health: HealthResponse, usage: UsageResponse) -> str:
-    run_counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
-    rows = [
-        f"- server: {'connected' if commander_state.is_connected else 'not connected'}",
-        *([f"- store: {join_to_one_line(health.loss)}"] if health.loss else ()),
-        f"- runs: {run_counts or 'none'}",
-        f"- today: {format_usage_today(usage)}",
-        *(f"- held: `{run_id}` {join_to_one_line(reason)}" for run_id, reason in health.held.items()),
+    lines = [
+        f"server: {'connected' if commander_state.is_connected else 'not connected'}",
+        *status_lines(health, usage),
+        *([f"waiting for you: {len(commander_state.gates)}"] if commander_state.gates else ()),
     ]
-    return "\n".join(
-        rows + ([f"- waiting for you: {len(commander_state.gates)}"] if commander_state.gates else [])
-    )
+    return "\n".join(f"- {join_to_one_line(line)}" for line in lines)
 
 
 def usage_report(state: CommanderState, usage_response: UsageResponse) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,7 @@ from nerve.commander.controller import CommanderController
 from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.step_names import step_name
 from nerve.errors import NerveError
-from nerve.ui.async_input import read_terminal_line
-from nerve.ui.error_text import format_any_error
+from nerve.ui.async_input import read_line_while, read_terminal_line
 from nerve.ui.event_lines import (
     format_event_log_line,
     format_user_event,
@@ -20,6 +18,7 @@ from nerve.ui.event_lines import (
     is_user_event,
     summarize_result,
 )
+from nerve.ui.failure_text import format_any_error
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -125,7 +124,9 @@ class WorkflowController(CommanderController):
         """Prompt for an answer until the gate is closed; return False at end of input."""
         while self.state.find_gate(gate.gate_id) is not None:
             self._print("> ", end="")
-            line = await self._read_gate_line(gate)
+            line = await read_line_while(
+                lambda: self.state.find_gate(gate.gate_id) is not None, self.read_line
+            )
             if line is None:
                 self._print("\nThe gate is closed: it was answered elsewhere or timed out.")
             elif not line:
@@ -133,20 +134,6 @@ class WorkflowController(CommanderController):
             elif problem := await self.answer_gate(gate, line.strip()):
                 self._show_refusal(problem)
         return True
-
-    async def _read_gate_line(self, gate: GateResponse) -> str | None:
-        """Read a line; None if the gate closes first."""
-        line_task = asyncio.ensure_future(self.read_line())
-        try:
-            while not line_task.done():
-                change_task = asyncio.ensure_future(self.wait_for_change())
-                await asyncio.wait([line_task, change_task], return_when=asyncio.FIRST_COMPLETED)
-                change_task.cancel()
-                if not line_task.done() and self.state.find_gate(gate.gate_id) is None:
-                    return None
-            return line_task.result()
-        finally:
-            line_task.cancel()
 
     # -- rendering ---------------------------------------------------------------------------------------
 

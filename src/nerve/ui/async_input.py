@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Awaitable, Callable
+
+CLOSED_POLL_S = 0.2
+"""Seconds between two checks whether a line is still wanted."""
 
 
 async def read_terminal_line() -> str:
@@ -21,6 +25,21 @@ async def read_terminal_line() -> str:
         return await line_future
     finally:
         loop.remove_reader(sys.stdin.fileno())
+
+
+async def read_line_while(
+    is_open: Callable[[], bool], read_line: Callable[[], Awaitable[str]] = read_terminal_line
+) -> str | None:
+    """Return a line, "" at the end of input, or None if what it is for closes first."""
+    read_task = asyncio.ensure_future(read_line())
+    try:
+        while not read_task.done():
+            await asyncio.wait([read_task], timeout=CLOSED_POLL_S)
+            if not is_open():
+                return None
+        return read_task.result()
+    finally:
+        read_task.cancel()
 
 
 def flush_typeahead() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.limits import RunUsage
 
 if TYPE_CHECKING:
-    from nerve.api.models import UsageResponse
+    from nerve.api.models import HealthResponse, UsageResponse
 
 
 def format_value(value: Any) -> str:
@@ -79,6 +79,17 @@ def format_usage_today(usage_response: UsageResponse) -> str:
     elif used.turns and not parts:
         parts.append(f"{count_noun(used.turns, 'turn')} at no cost")
     return " · ".join(parts) or "nothing spent"
+
+
+def status_lines(health: HealthResponse, usage: UsageResponse) -> list[str]:
+    """Return the state of the store and the runs, and the usage of today, one line each."""
+    counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
+    return [
+        *([f"store: {health.loss}"] if health.loss else ()),
+        f"runs: {counts or 'none'}",
+        f"today: {format_usage_today(usage)}",
+        *(f"held: {run_id}: {reason}" for run_id, reason in health.held.items()),
+    ]
 
 
 def count_noun(number: int, noun: str) -> str:
