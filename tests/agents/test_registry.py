@@ -70,6 +70,7 @@ def test_listing_does_not_import_the_built_in_providers() -> None:
     )
     assert set(json.loads(done.stdout)) == {
         "nerve",
+        "nerve.lazy_dataclass",
         "nerve.agents",
         "nerve.agents.tool_patterns",
         "nerve.agents.permissions",
