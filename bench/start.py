@@ -39,7 +39,7 @@ async def park_run(store: Path) -> None:
     async def ask(ctx: WorkflowContext) -> None:
         await ctx.gate("Go on?")
 
-    async with Session("project", store) as session:
+    async with Session(store=store) as session:
         Workflow("ask", session, ask)
         run = await session.start("ask")
         while run.pending_gate is None:

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import FrozenInstanceError, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 import pytest
 
@@ -127,6 +127,8 @@ def test_fields_can_be_matched_replaced_and_listed():
             pytest.fail("not matched")
     assert dataclasses.replace(Place(1), name="new", note="n") == Place(1, name="new")
     assert [each.name for each in dataclasses.fields(Place)] == ["x", "y", "tags", "note", "name"]
+    assert [each.type for each in dataclasses.fields(Place)] == [int, int, list[str], str, str]
+    assert get_type_hints(Point)["unit"] == ClassVar[str]
 
 
 def test_order_and_fields_that_are_no_parameters():

@@ -11,8 +11,9 @@ import dataclasses
 import operator
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
+from functools import cache
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_origin
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -27,33 +28,41 @@ else:
             cls = make_fields(cls, slots, kw_only)
             methods = {"__init__": make_init_stub(cls, frozen), "__repr__": show_fields}
             if eq:
-                methods |= make_equality(cls, frozen)
+                methods |= {"__eq__": equal_fields, "__hash__": hash_fields if frozen else None}
             if order:
-                methods |= {f"__{name}__": make_comparison(cls, getattr(operator, name)) for name in ORDER}
+                methods |= ORDER_METHODS
+            if frozen:
+                methods |= FROZEN_METHODS | (STATE_METHODS if slots else {})
             own = vars(cls)
             for name, method in methods.items():
-                if own.get(name) is None:  # Python sets __hash__ to None in a class with its own __eq__
+                # Python sets __hash__ to None in a class with its own __eq__; such a None is not a decision.
+                if own.get(name) is None and getattr(cls, name, MISSING) is not method:
                     setattr(cls, name, method)
-            if frozen:
-                add_frozen_methods(cls, slots)
             return cls
 
         return decorate if cls is None else decorate(cls)
 
 
-ORDER = ("lt", "le", "gt", "ge")
-
-
 def make_fields(cls: type, slots: bool, kw_only: bool) -> type:
     """Return the class with the parts of a dataclass that need no generated code."""
-    has_doc = cls.__doc__ is not None
-    if not has_doc:  # without one, the standard decorator inspects the class to write its signature
-        cls.__doc__ = cls.__name__
-    decorate = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
-    made: type = decorate(cls)
-    if not has_doc:
-        made.__doc__ = None
+    doc, annotations = cls.__doc__, vars(cls).get("__annotations__", {})
+    # The standard decorator parses annotations that are strings, and writes a signature into an empty doc.
+    cls.__doc__ = doc or cls.__name__
+    cls.__annotations__ = {
+        name: ClassVar if is_class_variable(text) else Any for name, text in annotations.items()
+    }
+    made: type = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
+    made.__doc__, made.__annotations__ = doc, annotations
+    fields = vars(made)["__dataclass_fields__"]
+    for name, annotation in annotations.items():
+        fields[name].type = annotation
     return made
+
+
+def is_class_variable(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.startswith(("ClassVar", "typing.ClassVar"))
+    return annotation is ClassVar or get_origin(annotation) is ClassVar
 
 
 def make_init_stub(cls: type, frozen: bool) -> Callable[..., None]:
@@ -108,63 +117,48 @@ def show_fields(self: Any) -> str:
     return f"{self.__class__.__qualname__}({values})"
 
 
-def make_equality(cls: type, frozen: bool) -> dict[str, Any]:
-    """Return `__eq__`, and the `__hash__` that goes with it: none for a class whose objects change."""
-    return {"__eq__": make_comparison(cls, operator.eq), "__hash__": make_hash(cls) if frozen else None}
+def equal_fields(self: Any, other: Any) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    read_values = find_reader(self.__class__)
+    return read_values(self) == read_values(other)
 
 
-def make_comparison(cls: type, compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    read_values: Callable[[Any], tuple[Any, ...]] | None = None
-
-    def compare_fields(self: Any, other: Any) -> Any:
-        nonlocal read_values
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        if read_values is None:
-            read_values = make_reader([each.name for each in dataclasses.fields(cls) if each.compare])
-        return compare(read_values(self), read_values(other))
-
-    return compare_fields
+def compare_fields(self: Any, other: Any, compare: Callable[[Any, Any], Any]) -> Any:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    read_values = find_reader(self.__class__)
+    return compare(read_values(self), read_values(other))
 
 
-def make_hash(cls: type) -> Callable[[Any], int]:
-    read_values: Callable[[Any], tuple[Any, ...]] | None = None
-
-    def hash_fields(self: Any) -> int:
-        nonlocal read_values
-        if read_values is None:
-            fields = dataclasses.fields(cls)
-            names = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
-            read_values = make_reader(names)
-        return hash(read_values(self))
-
-    return hash_fields
+def hash_fields(self: Any) -> int:
+    return hash(find_reader(self.__class__)(self))
 
 
-def make_reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gets the values of an object with these names."""
+@cache
+def find_reader(cls: type) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gets the compared values of an object."""
+    names = [each.name for each in dataclasses.fields(cls) if each.compare]
     if len(names) > 1:
         return operator.attrgetter(*names)
     return lambda self: tuple(getattr(self, name) for name in names)
 
 
-def add_frozen_methods(cls: type, slots: bool) -> None:
-    """Refuse changes of the objects; only pickling and copying set the fields of a new one."""
-    names = frozenset(vars(cls)["__dataclass_fields__"])
+def refuse_assignment(self: Any, name: str, value: Any) -> None:
+    if is_frozen_name(self, name):
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
-    def refuse_assignment(self: Any, name: str, value: Any) -> None:
-        if type(self) is cls or name in names:
-            raise FrozenInstanceError(f"cannot assign to field {name!r}")
-        object.__setattr__(self, name, value)
 
-    def refuse_deletion(self: Any, name: str) -> None:
-        if type(self) is cls or name in names:
-            raise FrozenInstanceError(f"cannot delete field {name!r}")
-        object.__delattr__(self, name)
+def refuse_deletion(self: Any, name: str) -> None:
+    if is_frozen_name(self, name):
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
 
-    cls.__setattr__, cls.__delattr__ = refuse_assignment, refuse_deletion  # type: ignore[assignment,method-assign]
-    if slots:
-        cls.__getstate__, cls.__setstate__ = get_state, set_state  # type: ignore[assignment,attr-defined]
+
+def is_frozen_name(self: Any, name: str) -> bool:
+    """Whether an attribute cannot change: all of a frozen class, and its fields in an ordinary subclass."""
+    return name in self.__dataclass_fields__ or "__dataclass_fields__" in vars(type(self))
 
 
 def get_state(self: Any) -> list[Any]:
@@ -174,3 +168,14 @@ def get_state(self: Any) -> list[Any]:
 def set_state(self: Any, state: list[Any]) -> None:
     for each, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, each.name, value)
+
+
+ORDER_METHODS = {
+    "__lt__": lambda self, other: compare_fields(self, other, operator.lt),
+    "__le__": lambda self, other: compare_fields(self, other, operator.le),
+    "__gt__": lambda self, other: compare_fields(self, other, operator.gt),
+    "__ge__": lambda self, other: compare_fields(self, other, operator.ge),
+}
+FROZEN_METHODS = {"__setattr__": refuse_assignment, "__delattr__": refuse_deletion}
+STATE_METHODS = {"__getstate__": get_state, "__setstate__": set_state}
+"""For pickling and copying, which set the fields of a new object."""

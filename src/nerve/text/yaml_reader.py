@@ -27,8 +27,9 @@ MAX_VALUES = 10_000
 MAX_PROBLEMS = 20
 MAX_INTEGER = 2**53
 
+# As ranges of the few forbidden characters: `re` takes five times as long to compile the allowed ones.
 _FORBIDDEN_CHARACTER = re.compile(
-    "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _DIRECTIVE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*%")
 _DOCUMENT_REST = re.compile(r"(?:\.\.\.(?=\s|$))?(?:\s|#[^\n]*)*")
