@@ -32,42 +32,58 @@ class ValueCodec:
     def __init__(self, annotation: Any, name: str) -> None:
         self.annotation = type(None) if annotation is None else annotation
         self._name = name
+        self._is_untyped = self.annotation in UNTYPED
 
     def encode(self, value: Any) -> Any:
         """Return a value as JSON data; TypeError if it is not of the annotated type."""
-        if self.annotation in UNTYPED or (self.annotation in PLAIN_TYPES and type(value) is self.annotation):
+        if self._is_plain(value):
             return value
+        adapter = self._adapter
+        try:
+            adapter.validator.validate_python([value], strict=True)
+            encoded: Any = adapter.serializer.to_python([value], mode="json", warnings=False)
+            # A field of a dataclass can have any value: only reading it back shows that it has its type.
+            adapter.validator.validate_json(encode_json(encoded, max_depth=None), strict=True)
+        except Exception as error:
+            raise self._encoding_error(error) from None
+        return encoded[0]
+
+    def _is_plain(self, value: Any) -> bool:
+        """Return whether a value is stored as it is, which needs no pydantic."""
+        if self._is_untyped:
+            return True
+        return type(value) is self.annotation and self.annotation in PLAIN_TYPES
+
+    def _encoding_error(self, error: Exception) -> Exception:
+        """Return the TypeError for a value that cannot be encoded; errors of the user's code stay."""
+        # Imported here, because these statements take as long as encoding a small value.
         from pydantic import ValidationError
         from pydantic_core import PydanticSerializationError
 
-        adapter = self._adapter
-        try:
-            adapter.validate_python([value], strict=True)
-            encoded: Any = adapter.dump_python([value], mode="json", warnings=False)[0]
-            # A field of a dataclass can have any value: only reading it back shows that it has its type.
-            self.decode(encoded)
-        except ValidationError as error:
-            raise TypeError(self._explain(error)) from None
-        except InvalidValue as error:
-            raise TypeError(str(error)) from None
-        except UnicodeDecodeError:
-            raise TypeError(
-                f"{self._describe()} has bytes that are not UTF-8 in a pydantic model. Set ser_json_bytes and"
-                " val_json_bytes of its model_config to 'base64'."
-            ) from None
-        except PydanticSerializationError as error:
-            raise TypeError(f"{self._describe()} cannot be encoded as JSON: {error}") from None
-        return encoded
+        match error:
+            case ValidationError():
+                return TypeError(self._explain(error))
+            case UnicodeDecodeError():
+                return TypeError(
+                    f"{self._describe()} has bytes that are not UTF-8 in a pydantic model."
+                    " Set ser_json_bytes and val_json_bytes of its model_config to 'base64'."
+                )
+            case PydanticSerializationError():
+                return TypeError(f"{self._describe()} cannot be encoded as JSON: {error}")
+        return error
 
     def decode(self, data: Any) -> Any:
         """Return the value of JSON data; InvalidValue if the data is not of the annotated type."""
-        if self.annotation in UNTYPED or (self.annotation in PLAIN_TYPES and type(data) is self.annotation):
+        if self._is_plain(data):
             return data
-        from pydantic import ValidationError
-
         try:
-            return self._adapter.validate_json(encode_json([data], max_depth=None), strict=True)[0]
-        except ValidationError as error:
+            text = encode_json([data], max_depth=None)
+            return self._adapter.validator.validate_json(text, strict=True)[0]
+        except ValueError as error:
+            from pydantic import ValidationError
+
+            if not isinstance(error, ValidationError):
+                raise
             raise InvalidValue(self._explain(error)) from None
 
     def normalize(self, value: Any) -> Any:
@@ -152,6 +168,12 @@ class FunctionSignature:
         parameters = list(inspect.signature(function).parameters.values())[skipped:]
         self._signature = inspect.Signature(parameters)
         self._caller_names = names_of_caller()
+        kinds = {parameter.kind for parameter in parameters}
+        self._has_plain_names = kinds <= NAMED_KINDS
+        """Whether every argument can be passed by name, and most by position; calls need no `bind`."""
+        self._names = [parameter.name for parameter in parameters]
+        self._positions = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+        self._required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -187,14 +209,32 @@ class FunctionSignature:
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the passed arguments by name as JSON data; TypeError names a wrong one."""
+        codecs = self.codecs
+        if self._has_plain_names and len(args) <= self._positions:
+            # `bind` takes longer than the rest of a call; it is needed only to explain a mistake.
+            arguments = {**dict(zip(self._names, args, strict=False)), **kwargs}
+            is_complete = len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys()
+            if is_complete and arguments.keys() <= codecs.keys():
+                return {name: codecs[name].encode(value) for name, value in arguments.items()}
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"Wrong arguments of {self._owner}: {error}") from None
-        return {name: self._encode_argument(name, value) for name, value in bound.arguments.items()}
+        return {
+            name: self._convert(name, value, codecs[name].encode) for name, value in bound.arguments.items()
+        }
 
-    def _encode_argument(self, name: str, value: Any) -> Any:
-        return self._convert(name, value, self.codecs[name].encode)
+    def decode_call(self, data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments for a call by position and by name, as `decode_arguments` finds them."""
+        codecs = self.codecs
+        if (
+            self._has_plain_names
+            and isinstance(data, dict)
+            and self._required <= data.keys() <= codecs.keys()
+        ):
+            return (), {name: codecs[name].decode(value) for name, value in data.items()}
+        bound = self.decode_arguments(data)
+        return bound.args, bound.kwargs
 
     def decode_arguments(self, data: Any) -> inspect.BoundArguments:
         """Return the arguments for a call from JSON data; InvalidValue names an unknown or wrong one."""
@@ -241,6 +281,7 @@ class FunctionSignature:
         return convert(value)
 
 
+NAMED_KINDS = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 VARIADIC_KINDS = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 

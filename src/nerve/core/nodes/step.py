@@ -22,12 +22,12 @@ class StepNode(FunctionNode):
         signature = self.signature = FunctionSignature(function, f"step '{id}'")
 
         async def call_async(context: ExecutionContext) -> Result:
-            bound = signature.decode_arguments(context.input)
-            return Result.ok(signature.result.encode(await function(*bound.args, **bound.kwargs)))
+            args, kwargs = signature.decode_call(context.input)
+            return Result.ok(signature.result.encode(await function(*args, **kwargs)))
 
         def call_sync(context: ExecutionContext) -> Result:
-            bound = signature.decode_arguments(context.input)
-            return Result.ok(signature.result.encode(function(*bound.args, **bound.kwargs)))
+            args, kwargs = signature.decode_call(context.input)
+            return Result.ok(signature.result.encode(function(*args, **kwargs)))
 
         super().__init__(
             id, session, call_async if inspect.iscoroutinefunction(function) else call_sync, **policy
