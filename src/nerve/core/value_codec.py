@@ -12,7 +12,7 @@ from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.json_schema import inline_references
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import describe_value, require_mapping
-from nerve.errors import InvalidValue
+from nerve.errors import InvalidValue, NotJson
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
@@ -47,6 +47,16 @@ class ValueCodec:
         except Exception as error:
             raise self._encoding_error(error) from None
         return encoded[0]
+
+    def encode_json(self, value: Any) -> Any:
+        """Return a value as JSON data, as `encode` does; TypeError also if an untyped value is not JSON."""
+        encoded = self.encode(value)
+        if encoded is value and not isinstance(value, str | int | float | None):
+            try:
+                encode_json(value)
+            except NotJson as error:
+                raise TypeError(f"{self._describe()} is not JSON: {error}") from None
+        return encoded
 
     def _is_plain(self, value: Any) -> bool:
         """Return whether a value is stored as it is, which needs no pydantic."""
@@ -215,13 +225,16 @@ class FunctionSignature:
             arguments = {**dict(zip(self._names, args, strict=False)), **kwargs}
             is_complete = len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys()
             if is_complete and arguments.keys() <= codecs.keys():
-                return {name: codecs[name].encode(value) for name, value in arguments.items()}
+                return {name: codecs[name].encode_json(value) for name, value in arguments.items()}
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"Wrong arguments of {self._owner}: {error}") from None
+            unknown = [name for name in kwargs if name not in codecs]
+            hint = did_you_mean_hint(unknown[0], codecs) if unknown else ""
+            raise TypeError(f"Wrong arguments of {self._owner}: {error}{hint}") from None
         return {
-            name: self._convert(name, value, codecs[name].encode) for name, value in bound.arguments.items()
+            name: self._convert(name, value, codecs[name].encode_json)
+            for name, value in bound.arguments.items()
         }
 
     def decode_call(self, data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -211,3 +212,37 @@ async def test_ctx_run_executes_a_step_by_its_name(session: Session) -> None:
         "Unknown parameter 'c' of step 'add'",
         "Parameter 'a' of step 'add' is missing",
     ]
+
+
+async def test_an_untyped_value_that_is_not_json_is_a_type_error_of_its_step(session: Session) -> None:
+    work: list[str] = []
+
+    @session.step
+    async def keep(value, result=None):  # type: ignore[no-untyped-def]
+        work.append("done")
+        return {"kept": [object()]} if result else None
+
+    @session.workflow
+    async def argument(ctx: WorkflowContext) -> None:
+        await keep({"a": object()})
+
+    @session.workflow
+    async def result(ctx: WorkflowContext) -> None:
+        await keep(1, result=True)
+
+    @session.workflow
+    async def misspelled(ctx: WorkflowContext) -> None:
+        await keep(1, reslt=True)
+
+    expected = {
+        "argument": "Parameter 'value' of step 'keep' is not JSON: a value of type object at a",
+        "result": "The result of step 'keep' is not JSON: a value of type object at kept[0]",
+        "misspelled": "got an unexpected keyword argument 'reslt'. Did you mean 'result'?",
+    }
+    for name, message in expected.items():
+        run = await session.start(name)
+        with pytest.raises((TypeError, NodeFailed), match=re.escape(message)):
+            await run.wait()
+        assert run.to_info().error is not None
+        assert ("/keep" in run.view.nodes) == (name == "result")
+    assert work == ["done"]

@@ -23,11 +23,11 @@ class StepNode(FunctionNode):
 
         async def call_async(context: ExecutionContext) -> Result:
             args, kwargs = signature.decode_call(context.input)
-            return Result.ok(signature.result.encode(await function(*args, **kwargs)))
+            return Result.ok(signature.result.encode_json(await function(*args, **kwargs)))
 
         def call_sync(context: ExecutionContext) -> Result:
             args, kwargs = signature.decode_call(context.input)
-            return Result.ok(signature.result.encode(function(*args, **kwargs)))
+            return Result.ok(signature.result.encode_json(function(*args, **kwargs)))
 
         super().__init__(
             id, session, call_async if inspect.iscoroutinefunction(function) else call_sync, **policy
