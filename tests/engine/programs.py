@@ -18,12 +18,14 @@ from nerve.store.port import Append, EventRow, RunRow
 
 BLIND = (
     *("call", "fail", "gate", "emit", "tag", "patched", "clock", "sleep", "map", "graph", "child", "seq"),
-    *("mail", "gather", "loop", "queued"),
+    *("mail", "start", "gather", "loop", "queued"),
 )
 SIGHTED = (
     *(*BLIND, "look", "as_completed", "race", "first", "give_up"),
     *("spin", "hops", "cancel_others", "bounded", "shielded", "update"),
 )
+LETTERS = 3
+"""Number of messages that a chain gets and reads in its last run."""
 BRANCHING = ("seq", "gather", "as_completed", "first", "cancel_others", "bounded", "shielded")
 
 
@@ -131,6 +133,9 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
             return await observe(ctx, "mail", lambda: ctx.receive("mail"))
         case "update":
             return log(ctx, await updated(ctx, rest))
+        case "start":
+            run_id = await observe(ctx, "alone", lambda: ctx.start("alone", rest, detached=True))
+            return "started" if run_id else "not started"
         case "child":
             return await observe(ctx, "child", lambda: ctx.run_workflow("child", rest))
     return (await call(ctx, kind, [rest, rest + 1]))["output"]
@@ -302,6 +307,20 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
                 world.outcomes = [(path, "returned") for path in seen]
 
     @session.workflow
+    async def chain(ctx: WorkflowContext) -> Any:
+        """The parts of the program, each in a run of its own; the letters are read in the last one."""
+        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        seen, parts = ctx.input
+        seen = [*seen, number(await interpret(ctx, parts[0]))]
+        if len(parts) > 1:
+            ctx.continue_as_new([seen, parts[1:]])
+        return [seen, [await ctx.receive("letters") for _ in range(LETTERS)]]
+
+    @session.workflow
+    async def alone(ctx: WorkflowContext) -> Any:
+        return (await ctx.run("work", ctx.input))["output"]
+
+    @session.workflow
     async def child(ctx: WorkflowContext) -> Any:
         return [(await ctx.run("work", ctx.input))["output"], await ctx.gate("Child?")]
 
@@ -310,10 +329,11 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
 
 async def send_what_is_awaited(run: Any) -> None:
     """Send a message or an update to a body that waits for one; all messages are equal."""
+    run = run.current
     executor = run.workflow.session.engine.executors.get(run.run_id)
     if executor is None or executor.barrier.is_detached or executor.dispatcher.replay is not None:
         return
-    for channel in {event.channel for _, event in open_receivers(executor)}:
+    for channel in {event.channel for _, event in open_receivers(executor)} - {"letters"}:
         if executor.journal.index.mailbox.first_unread(channel) is None:
             with contextlib.suppress(RuntimeError):  # the run may have ended just now
                 if channel == "mail":
@@ -331,7 +351,7 @@ async def finish(run: Any) -> Any:
     """Answer every gate, except those that are never answered, until the run has ended."""
     waiting = asyncio.ensure_future(run.wait())
     while not waiting.done():
-        for gate in run.pending_gates:
+        for gate in run.current.pending_gates:
             if not gate.prompt.startswith("Never"):
                 with contextlib.suppress(RuntimeError):  # the body may have abandoned it just now
                     await run.answer(f"{gate.prompt} yes", gate.gate_id)
@@ -346,7 +366,10 @@ def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
     kept = store.events(run_id)[:upto]
     asked, died = {row.path for row in kept}, kept[-1].at
     for row in store.runs():
-        if row.run != run_id and decode_json(store.events(row.run)[0].data)["parent_path"] not in asked:
+        start = decode_json(store.events(row.run)[0].data)
+        caller = start.get("parent") or start.get("started_by", {}).get("run")
+        called_at = start.get("parent_path") or start.get("started_by", {}).get("path")
+        if row.run != run_id and (caller != run_id or called_at not in asked):
             continue
         events, state = store.events(row.run), row.state
         if row.run == run_id:

@@ -311,3 +311,23 @@ async def test_a_repeated_update_gets_the_first_reply_also_when_the_run_has_ende
             await ended.update("add_item", Item("broken"), key="broken")
         with pytest.raises(RuntimeError, match="is completed and cannot take an update"):
             await ended.update("add_item", Item("tea"), key="new")
+
+
+async def test_a_repeated_update_of_an_ended_run_must_have_the_same_value(file: Path) -> None:
+    async def check(run: Any) -> None:
+        for same in (Item("tea"), {"name": "tea"}, {"name": "tea", "count": 1}):
+            assert await run.update("add_item", same, key="one") == 4
+        for other in (Item("milk"), {"name": "tea", "count": 2}):
+            with pytest.raises(ValueError, match="Key 'one' belongs to another message"):
+                await run.update("add_item", other, key="one")
+        with pytest.raises(RuntimeError, match="cannot take an update"):
+            await run.update("add_item", Item("tea"), key="two")
+
+    async with Session(store=file) as session:
+        run = await start_cart(session)
+        assert await run.update("add_item", Item("tea"), key="one") == 4
+        await run.stop()
+        await check(run)
+    async with Session(store=file) as session:
+        register(session)
+        await check(session.get_workflow_run(run.run_id))

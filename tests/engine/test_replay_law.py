@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.programs import BLIND, World, build, copied, finish, programs, settled, spin
+from engine.programs import BLIND, LETTERS, World, build, copied, finish, programs, settled, spin
 from nerve import FunctionNode, Session
 from nerve.core.json_codec import decode_json
 from nerve.journal.paths import is_within_step
@@ -145,6 +145,43 @@ async def check_replay_of_prefixes(program: Any, delays: list[int], turns: int) 
     await assert_replays(run)
 
 
+async def check_chain_at_every_prefix(parts: list[Any], delays: list[int], step: int) -> None:
+    """Continue a chain after any event of any of its runs: one next run each, and every letter once."""
+    store, world = MemoryStore(), World(delays)
+    run = await build(None, world, store).start("chain", [[], parts])
+    await send_letters(run)
+    result = await finish(run)
+    ids = chain_ids(store, run.run_id)
+    assert len(ids) == len(parts)
+    assert result[1] == list(range(LETTERS))
+    for place, run_id in enumerate(ids):
+        rows = store.events(run_id)
+        for upto in sorted({*range(1, len(rows), step), len(rows) - 1}):
+            other, again = copied(store, run_id, upto), World(delays[::-1])
+            session = build(None, again, other)
+            await session.recover()
+            rebuilt_run = session.get_workflow_run(run_id)
+            assert rebuilt_run is not None
+            await send_letters(rebuilt_run)
+            assert (await finish(rebuilt_run))[1] == result[1], "a letter was lost or read twice"
+            assert not settled(rows[:upto]) & {path for run_of, path in again.done if run_of == run_id}
+            assert chain_ids(other, run_id) == ids[place:]
+            assert sorted(row.run for row in other.runs(workflow="chain")) == sorted(ids[place:])
+
+
+async def send_letters(run: Any) -> None:
+    """Send the letters, or send them again: those that the chain has are not sent twice."""
+    for letter in range(LETTERS):
+        await run.send("letters", letter, key=f"letter {letter}")
+
+
+def chain_ids(store: MemoryStore, run_id: str) -> list[str]:
+    """Return the ids of a run and the later runs of its chain."""
+    last = store.last_event(run_id)
+    next_id = decode_json(last.data).get("continued_as") if last is not None else None
+    return [run_id, *(chain_ids(store, next_id) if next_id is not None else [])]
+
+
 def tags_of(rows: list[EventRow]) -> dict[str, str]:
     return {name: value for change in tag_changes(rows) for name, value in change.items()}
 
@@ -224,6 +261,19 @@ def test_the_replay_check_accepts_every_journal_of_the_same_code(
 @given(programs(), DELAYS, st.integers(0, 200))
 def test_a_cleanup_continues_after_any_event(program: Any, delays: list[int], turns: int) -> None:
     asyncio.run(check_cleanup_at_every_prefix(program, delays, turns, step=3))
+
+
+@settings(QUICK, max_examples=12)
+@given(st.lists(programs(), min_size=1, max_size=3), DELAYS)
+def test_a_chain_continues_after_any_event_of_any_of_its_runs(parts: list[Any], delays: list[int]) -> None:
+    asyncio.run(check_chain_at_every_prefix(parts, delays, step=5))
+
+
+@pytest.mark.full
+@settings(FULL, max_examples=500)
+@given(st.lists(programs(), min_size=1, max_size=4), DELAYS)
+def test_a_chain_continues_after_every_event_of_many_programs(parts: list[Any], delays: list[int]) -> None:
+    asyncio.run(check_chain_at_every_prefix(parts, delays, step=1))
 
 
 @pytest.mark.full

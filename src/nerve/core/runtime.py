@@ -191,6 +191,9 @@ class LeafServices(Protocol):
     def recorded_thread(self) -> dict[str, Any] | None:
         """Return the data of its last `agent_thread` event, also from an earlier process."""
 
+    def derive_run_id(self) -> str:
+        """Return the id of the run that the leaf starts, the same in every attempt."""
+
     def steering_so_far(self) -> list[str]:
         """Return the messages of users so far, also from an earlier process."""
 

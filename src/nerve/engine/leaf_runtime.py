@@ -52,6 +52,9 @@ class LeafRuntime(InMemoryRuntime):
         self.is_restarted = is_restarted
         self._wait_count = 0
 
+    def derive_run_id(self) -> str:
+        return self._environment.journal.child_id(self.path)
+
     @property
     def threads(self) -> AgentThreads:
         return self._environment.threads

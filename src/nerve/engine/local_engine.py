@@ -496,6 +496,11 @@ class LocalEngine:
             # The task of the previous body calls this, and the next body must not inherit its owner.
             detached_context().run(self.rebuild_run, run)
 
+    async def start_detached(self, run: WorkflowRun, started_by: dict[str, str]) -> None:
+        """Start a run that a step of another run starts, unless an earlier attempt did."""
+        if self.store.run(run.run_id) is None and run.run_id not in self.executors:
+            await self.start(run, started_by=started_by)
+
     def _create_executor(
         self,
         run: WorkflowRun,

@@ -451,8 +451,7 @@ class RunCommands:
         except RuntimeError:
             # A caller that did not get the reply repeats its update, also after the end of the run.
             current = self._runs.current_run(run)
-            data = encode_ended_update(current, name, value)
-            found = self._find_in_ended((run, current), channel, key, data) if current.is_complete else None
+            found = self._find_ended_update((run, current), name, value, key) if current.is_complete else None
             if found is None:
                 raise
             return found
@@ -477,6 +476,19 @@ class RunCommands:
         sent = executor.previous_mailbox.find_same(channel, key, data)
         row = self._runs.store.run(executor.start.previous_run or "") if sent is not None else None
         return None if row is None or sent is None else (self._runs.run_handle(row), sent.seq)
+
+    def _find_ended_update(
+        self, runs: Iterable[WorkflowRun], name: str, value: Any, key: str | None
+    ) -> tuple[WorkflowRun, int] | None:
+        """Return the update with a key in runs that have ended; ValueError if it has another value."""
+        channel = update_channel(name)
+        for run in dict.fromkeys(runs):
+            data, sent = encode_ended_update(run, name, value), self._read_mailbox(run).find(channel, key)
+            if sent is not None and isinstance(sent.value, dict) and isinstance(data, dict):
+                data = {**sent.value, **data}  # without the handler, its defaults are unknown
+            if sent is not None:
+                return self._find_in_ended((run,), channel, key, data)
+        return None
 
     def _find_in_ended(
         self, runs: Iterable[WorkflowRun], channel: str, key: str | None, value: Any

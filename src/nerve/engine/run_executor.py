@@ -360,6 +360,8 @@ class RunExecutor:
         state.handlers = BodyHandlers(execution, self._reply_to_update)
         context = WorkflowContext(session, state.input, state.params, {}, run, execution)
         self._body_context.run(TASK_OWNER.set, self.dispatcher)
+        # A run that is started in the cleanup of another one does not clean up itself.
+        self._body_context.run(IN_CLEANUP.set, False)
         self.main_task = self._body_context.run(
             self._loop.create_task, self._run_body(context), context=self._body_context
         )

@@ -863,3 +863,36 @@ async def test_the_gate_of_a_child_is_listed_before_the_replay_of_its_parent_rea
         assert [gate.path for gate in run.pending_gates] == ["/ask/gate"]
         await run.answer("yes")
         assert await within(run.wait()) == "yes"
+
+
+async def test_next_gate_waits_for_a_gate_by_its_name(session):
+    async def ask_twice(ctx):
+        await asyncio.gather(ctx.gate("First?"), ctx.run_workflow("inner"))
+        return await ctx.gate("Third?")
+
+    async def inner(ctx):
+        return await ctx.gate("Second?")
+
+    session.workflow(inner)
+    session.workflow(ask_twice)
+    run = await session.start("ask_twice")
+    assert (await within(run.next_gate("/inner/gate"))).prompt == "Second?"
+    first = await within(run.next_gate("/gate"))
+    assert (await within(run.next_gate(first.gate_id))).prompt == "First?"
+    later = asyncio.ensure_future(run.next_gate("/gate[2]"))
+    for gate in run.pending_gates:
+        await run.answer("yes", gate.gate_id)
+    assert (await within(later)).prompt == "Third?"
+    missing = asyncio.ensure_future(run.next_gate("/other"))
+    await run.answer("yes")
+    assert await within(missing) is None
+
+
+async def test_the_next_change_of_an_ended_run_is_not_waited_for(session):
+    async def done(ctx):
+        return 1
+
+    session.workflow(done)
+    run = await session.start("done")
+    await run.wait()
+    await within(run.wait_for_change())

@@ -35,6 +35,7 @@ from nerve.core.validation import (
 from nerve.core.workflow.answer_type import AnswerType, ask_typed
 from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
 from nerve.core.workflow.cleanup import Saga, cleanup_block
+from nerve.core.workflow.detached_start import StartNode
 from nerve.core.workflow.message_receiver import MessageReceiver
 from nerve.errors import ContinuedAsNew, InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
 from nerve.lazy_dataclass import dataclass
@@ -154,19 +155,48 @@ class WorkflowContext:
         Raises WorkflowFailed if it failed, and Rejected if a person rejected a gate in it; if the function
         does not catch that, its own run ends as cancelled, too.
         """
-        if inspect.isfunction(workflow_id) and self.session is not None:
-            workflow_id = find_workflow_name(self.session.workflows, workflow_id)
-        if not isinstance(workflow_id, str):
-            raise name_required_error("run_workflow", "workflow", workflow_id)
-        workflow = self.session.get_workflow(workflow_id) if self.session else None
-        if workflow is None:
-            raise ValueError(
-                f"Workflow '{workflow_id}' not found{self._suggest_name('workflows', workflow_id)}"
-            )
-        child_params = {} if params is None else dict(require_mapping(f"params of '{workflow_id}'", params))
-        call = self._make_call(workflow, workflow_id, workflow.encode_input(input))
+        name, workflow = self._find_workflow("run_workflow", workflow_id)
+        child_params = {} if params is None else dict(require_mapping(f"params of '{name}'", params))
+        call = self._make_call(workflow, name, workflow.encode_input(input))
         call.params = child_params
         return await_child_value(call)
+
+    def start(
+        self,
+        workflow_id: str | Callable[..., Any],
+        input: Any = None,
+        params: Mapping[str, Any] | None = None,
+        *,
+        detached: bool = False,
+        label: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, str]:
+        """Start a run that outlives this one, and return its id; `detached` must be true.
+
+        The workflow is given by its name or its function. The run is started once, whatever happens to this
+        run, and is not stopped with it. It has the conversation of this run. Use `run_workflow` for a child
+        run whose value this run waits for.
+        """
+        name, workflow = self._find_workflow("start", workflow_id)
+        if detached is not True:
+            raise ValueError(
+                f"ctx.start needs detached=True, because the run outlives this one. "
+                f"Use ctx.run_workflow('{name}') to wait for its value"
+            )
+        names = {"label": label, "conversation": self._require_run().about.get("conversation")}
+        about: dict[str, Any] = {
+            key: require_name(f"a {key}", value) for key, value in names.items() if value is not None
+        }
+        if tags:
+            about["tags"] = validate_tags(tags)
+        given = {
+            "workflow": name,
+            "input": workflow.encode_input(input),
+            "params": workflow.check_params(require_mapping(f"params of '{name}'", params or {})),
+            "about": about,
+        }
+        check_safe_integers(given)
+        return await_started_id(self._make_call(StartNode("start"), name, given))
 
     @overload
     def gate(
@@ -389,6 +419,19 @@ class WorkflowContext:
             raise ValueError(f"Node '{node_id}' not found in session{self._suggest_name('nodes', node_id)}")
         return node
 
+    def _find_workflow(self, verb: str, workflow_id: str | Callable[..., Any]) -> tuple[str, Any]:
+        """Return the name of a workflow, given by its name or its function, and the workflow."""
+        if inspect.isfunction(workflow_id) and self.session is not None:
+            workflow_id = find_workflow_name(self.session.workflows, workflow_id)
+        if not isinstance(workflow_id, str):
+            raise name_required_error(verb, "workflow", workflow_id)
+        workflow = self.session.get_workflow(workflow_id) if self.session else None
+        if workflow is None:
+            raise ValueError(
+                f"Workflow '{workflow_id}' not found{self._suggest_name('workflows', workflow_id)}"
+            )
+        return workflow_id, workflow
+
     def _suggest_name(self, kind: str, name: str) -> str:
         session = self.session
         if session is None:
@@ -467,6 +510,11 @@ async def await_assert(call: NodeCall) -> None:
 async def await_retract(call: NodeCall) -> int:
     count: int = (await await_result(call)).output
     return count
+
+
+async def await_started_id(call: NodeCall) -> str:
+    run_id: str = (await await_result(call)).output
+    return run_id
 
 
 async def await_child_value(call: NodeCall) -> Any:

@@ -410,13 +410,23 @@ class WorkflowRun(Generic[R]):
         value: R = run.workflow.decode_result(state.result)
         return value
 
-    async def next_gate(self) -> GateInfo | None:
-        """Wait for an open gate and return it; None when the run has ended or is held."""
+    async def next_gate(self, name: str | None = None) -> GateInfo | None:
+        """Wait for an open gate and return it; None when the run has ended or is held.
+
+        With a `name`, wait for a gate with this id, path or node, or an id that starts with it.
+        """
         run = self.current
-        while (gate := run.pending_gate) is None and not run.is_complete and run.held is None:
+        while (gate := run._find_pending_gate(name)) is None and not run.is_complete and run.held is None:
             await run.wait_for_change()
             run = run.current
         return gate
+
+    def _find_pending_gate(self, name: str | None) -> GateInfo | None:
+        """Return the oldest open gate, or the oldest that a name refers to."""
+        if name is None:
+            return self.pending_gate
+        gates = [replace(owned.gate, path=owned.path) for owned in self.match_gates(name)]
+        return min(gates, key=lambda gate: gate.created_at, default=None)
 
     async def stop(self, reason: str = "") -> list[str]:
         """Stop the run and everything it started, and return what was running. An ended run is unchanged."""
@@ -606,7 +616,9 @@ class WorkflowRun(Generic[R]):
             run = run.current
 
     async def wait_for_change(self) -> None:
-        """Return at the next change of the run that callers can wait for."""
+        """Return at the next change of the run that callers can wait for; at once if it has ended."""
+        if self.is_complete:
+            return
         if self._operations.is_closed():
             raise RuntimeError(f"The session is closed. Resume run '{self._run_id}' with recover()")
         self._operations.bind_to_running_loop()
