@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +73,13 @@ def test_every_public_method_of_the_client_has_a_docstring() -> None:
     assert [
         name for name in dir(Client) if not name.startswith("_") and not is_documented(Client, name)
     ] == []
+
+
+def test_every_member_of_the_workflow_context_is_explained_in_a_guide() -> None:
+    from nerve import WorkflowContext
+
+    guides = "".join(page.read_text() for page in (Path(__file__).parents[2] / "docs/guides").glob("*.md"))
+    fields = list(WorkflowContext.__dataclass_fields__)
+    members = {name for name in (*dir(WorkflowContext), *fields) if not name.startswith("_")}
+    internal = {"execution", "receive_gate_input", "run_step"}
+    assert [name for name in sorted(members - internal) if f"ctx.{name}" not in guides] == []

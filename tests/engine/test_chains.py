@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.conftest import until
-from nerve import FunctionNode, Result, Session, WorkflowContext, WorkflowState
+from nerve import FunctionNode, Queue, Result, Session, WorkflowContext, WorkflowState
 from nerve.core.json_codec import decode_json
 from nerve.engine.retention import delete_expired_runs
 from nerve.errors import GateNotOpen, RunHeld, StoreFull
@@ -715,3 +715,21 @@ async def test_time_is_skipped_in_every_run_of_a_chain() -> None:
         run = await session.start(monthly, 0)
         assert await run.wait() == 12
         assert (run.current.completed_at - run.started_at).days == 390
+
+
+async def test_the_next_run_enters_the_queue_of_its_chain() -> None:
+    async with Session(queues=[Queue("loops", concurrency=1)]) as session:
+        register(session)
+        first = await session.start("ask", 0, queue="loops")
+        second = await session.start("ask", 10, queue="loops")
+        await first.next_gate()
+        assert not second.pending_gate
+        await first.answer("1")
+        await second.next_gate()
+        assert first.current.input == 1
+        assert not first.current.pending_gate
+        await second.answer("stop")
+        assert await second.wait() == 10
+        await first.next_gate()
+        await first.answer("stop")
+        assert await first.wait() == 1

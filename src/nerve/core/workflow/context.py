@@ -69,6 +69,7 @@ class WorkflowContext:
     """A dict for values of the function; it is not stored, and replay builds it again."""
     _run: WorkflowRun | None = field(default=None, repr=False)
     execution: ExecutionContext = field(default_factory=ExecutionContext, repr=False)
+    """The context of the run for nodes, through which the methods work."""
 
     def __post_init__(self) -> None:
         if self.execution.session is None:
