@@ -35,6 +35,7 @@ RUN = {
         ("POST", f"/api/runs/{{run}}/{verb}")
         for verb in ("pause", "resume", "steer", "stop", "fork", "retry", "skip")
     ),
+    *(("POST", f"/api/queues/{{queue}}/{verb}") for verb in ("pause", "resume")),
     ("POST", "/api/route"),
     ("POST", "/test/message"),
 }
@@ -51,6 +52,7 @@ READ = {
     ("GET", "/api/runs/{run}/events"),
     ("GET", "/api/runs/{run}/queries/{query}"),
     ("GET", "/api/gates"),
+    ("GET", "/api/queues"),
     ("GET", "/api/facts"),
     ("GET", "/api/usage"),
     ("GET", "/api/threads"),

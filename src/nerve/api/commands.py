@@ -13,7 +13,7 @@ from nerve.api.idempotency import check_start_key
 from nerve.api.lookup import find_run, find_startable_name
 from nerve.api.pending_reply import append_to_store
 from nerve.api.reload import reload
-from nerve.api.responses import fact_response, run_response, workflow_response
+from nerve.api.responses import fact_response, find_queue_response, run_response, workflow_response
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Fact, Record
 from nerve.journal.failures import find_failures
@@ -31,8 +31,10 @@ __all__ = [
     "define",
     "fork",
     "pause",
+    "pause_queue",
     "reload",
     "resume",
+    "resume_queue",
     "retract",
     "retry",
     "route",
@@ -153,6 +155,16 @@ async def resume(session: Session, request: models.ResumeRequest) -> models.RunR
         limits=request.limits, with_changes=request.with_changes, reply=started_reply_row(request)
     )
     return run_response(run)
+
+
+async def pause_queue(session: Session, request: models.ChangeQueueRequest) -> models.QueueResponse:
+    await session.pause_queue(request.queue)
+    return find_queue_response(session, request.queue)
+
+
+async def resume_queue(session: Session, request: models.ChangeQueueRequest) -> models.QueueResponse:
+    await session.resume_queue(request.queue)
+    return find_queue_response(session, request.queue)
 
 
 async def steer(session: Session, request: models.SteerRequest) -> models.SteerResponse:

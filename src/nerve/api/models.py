@@ -120,6 +120,10 @@ class PauseRequest(RunRequest, CommandRequest):
     pass
 
 
+class ChangeQueueRequest(CommandRequest):
+    queue: Name
+
+
 class AnswerRequest(CommandRequest):
     run: Name | None = None
     gate: Name | None = None
@@ -523,6 +527,23 @@ class SessionResponse(ApiResponse):
     runs: dict[str, int]
 
 
+class QueueResponse(ApiResponse):
+    """A queue: its limits, and how many entries hold a slot or wait for one."""
+
+    name: str
+    concurrency: int | None = None
+    rate: str | None = None
+    per: str | None = None
+    priority: str | None = None
+    running: int = 0
+    waiting: int = 0
+    oldest_wait: datetime | None = None
+    """Since when its first entry waits."""
+    paused: bool = False
+    declared: bool = True
+    """Whether the session declares the queue; entries of another one wait until it does."""
+
+
 class HealthResponse(ApiResponse):
     status: Literal["ok", "degraded"] = "ok"
     session: str = ""
@@ -581,6 +602,10 @@ class DefinitionPage(PageResponse):
 
 class SessionPage(PageResponse):
     sessions: list[SessionResponse] = []
+
+
+class QueuePage(PageResponse):
+    queues: list[QueueResponse] = []
 
 
 class ThreadPage(PageResponse):

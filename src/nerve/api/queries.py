@@ -15,6 +15,7 @@ from nerve.api.responses import (
     fact_response,
     gate_response,
     omit_large_fields,
+    queue_response,
     run_detail_response,
     run_response_from_row,
     workflow_response,
@@ -198,6 +199,10 @@ async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
 
 async def facts(session: Session, request: models.ListFactsRequest) -> models.FactPage:
     return models.FactPage(facts=[fact_response(fact) for fact in session.dataspace.facts(request.pattern)])
+
+
+async def queues(session: Session, request: models.EmptyRequest) -> models.QueuePage:
+    return models.QueuePage(queues=list(map(queue_response, session.list_queues())))
 
 
 async def usage(session: Session, request: models.EmptyRequest) -> models.UsageResponse:

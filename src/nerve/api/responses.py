@@ -16,6 +16,7 @@ from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Fact
 from nerve.engine.local_engine import CHILDLESS_STATES
 from nerve.engine.run_summary import StoredSummary, tags_of_row
+from nerve.engine.session_queues import QueueInfo
 from nerve.errors import JournalBroken
 from nerve.journal.events import read_short_input
 from nerve.journal.index import read_row, read_start
@@ -275,3 +276,25 @@ def fact_response(fact: Fact) -> models.FactResponse:
     return models.FactResponse(
         id=fact.id, record=fact.record.to_json(), text=str(fact.record), by=fact.asserted_by, at=fact.at
     )
+
+
+def queue_response(info: QueueInfo) -> models.QueueResponse:
+    oldest_wait = None if info.oldest_wait is None else datetime.fromtimestamp(info.oldest_wait, UTC)
+    return models.QueueResponse(
+        name=info.name,
+        concurrency=info.concurrency,
+        rate=info.rate,
+        per=info.per,
+        priority=info.priority,
+        running=info.running,
+        waiting=info.waiting,
+        oldest_wait=oldest_wait,
+        paused=info.is_paused,
+        declared=info.is_declared,
+    )
+
+
+def find_queue_response(session: Session, name: str) -> models.QueueResponse:
+    """Return a queue by its name; one that is not declared and has no entries is not paused."""
+    infos = (info for info in session.list_queues() if info.name == name)
+    return queue_response(next(infos, QueueInfo(name, is_declared=False)))

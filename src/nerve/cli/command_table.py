@@ -56,6 +56,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve.cli.inspect:logs_command", "Print the log of a run.", "nerve logs v3 --follow"
     ),
     "gates": CommandEntry("nerve.cli.inspect:gates_command", "List open gates.", "nerve gates --json"),
+    "queues": CommandEntry(
+        "nerve.cli.queues:queues_command",
+        "List the queues, or pause or resume one.",
+        "nerve queues pause emails",
+    ),
     "answer": CommandEntry(
         "nerve.cli.run_control:answer_gate_command",
         "Answer an open gate of a run.",
@@ -199,7 +204,7 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
 }
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Run workflows": ("run", "start", "commander", "demo"),
-    "See runs": ("runs", "status", "watch", "logs", "events", "gates", "query"),
+    "See runs": ("runs", "status", "watch", "logs", "events", "gates", "queues", "query"),
     "Decide": ("answer", "approve", "reject", "signal", "send", "update", "steer"),
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),

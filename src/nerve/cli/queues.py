@@ -1,0 +1,80 @@
+"""`nerve queues`: list the queues of the project, pause and resume them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.formatting import format_duration_between
+
+if TYPE_CHECKING:
+    from nerve.api.models import QueueResponse
+
+ACTIONS = ("pause", "resume")
+HEADINGS = ("queue", "limits", "running", "waiting", "oldest", "")
+
+
+def queues_command(
+    action: Annotated[str | None, Parameter(name="ACTION", help="pause or resume.")] = None,
+    name: Annotated[str | None, Parameter(name="NAME", help="The queue to pause or resume.")] = None,
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """List the queues with their limits, what runs in them and what waits.
+
+    `nerve queues pause NAME` starts nothing more that needs the queue, also after a restart, until
+    `nerve queues resume NAME`.
+    """
+    if action is not None and action not in ACTIONS:
+        hint = did_you_mean_hint(action, ACTIONS)
+        raise UsageError(f"Unknown action '{action}'{hint or '. Use pause NAME or resume NAME.'}")
+    if action is not None and name is None:
+        raise UsageError(f"The name of the queue is missing: nerve queues {action} NAME.")
+
+    async def do(context: CliContext) -> int:
+        if action is not None:
+            client = context.client
+            is_paused = action == "pause"
+            changed = await (client.pause_queue(queue=name) if is_paused else client.resume_queue(queue=name))
+            state = "paused" if changed.paused else "resumed"
+            context.print_result(changed.model_dump(mode="json"), f"Queue {changed.name} is {state}.")
+            return COMPLETED
+        queues = (await context.client.queues()).queues
+        rows = format_table([HEADINGS, *map(format_queue, queues)]) if queues else "No queues."
+        context.print_result([queue.model_dump(mode="json") for queue in queues], rows)
+        return COMPLETED
+
+    return run_with_api(common, do, writes=action is not None, read_only=action is None)
+
+
+def format_queue(queue: QueueResponse) -> tuple[str, ...]:
+    limits = [f"{queue.concurrency} at a time"] if queue.concurrency is not None else []
+    limits += [queue.rate] if queue.rate is not None else []
+    limits += [f"per {queue.per}"] if queue.per is not None else []
+    notes = ["paused"] if queue.paused else []
+    notes += [] if queue.declared else ["not declared"]
+    oldest = queue.oldest_wait
+    waited = "" if oldest is None else format_duration_between(oldest, None, datetime.now(UTC))
+    return (
+        queue.name,
+        ", ".join(limits) or "none",
+        str(queue.running),
+        str(queue.waiting),
+        waited,
+        ", ".join(notes),
+    )
+
+
+def format_table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
