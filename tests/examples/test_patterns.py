@@ -81,6 +81,22 @@ SEQUENTIAL = [
         ),
     ),
     Pattern(
+        "mutex",
+        (("node_completed", "/read_balance"), ("node_completed", "/write_balance")),
+        "[10, 20, 30]\n",
+        tuple(
+            line
+            for name, balance in (("ada", 0), ("bob", 10), ("eve", 20))
+            for line in (f"{name} reads {balance}", f"{name} writes {balance + 10}")
+        ),
+    ),
+    Pattern(
+        "rate_limit",
+        (("node_completed", "/send_email"), ("node_completed", "/send_email")),
+        "3 emails, one per second\n",
+        ("email to ada", "email to bob", "email to eve"),
+    ),
+    Pattern(
         "encryption",
         (("gate_waiting", "/gate"), ("node_completed", "/prescribe")),
         "Ada Lovelace has a cold and drinks green tea\n['consult']\n",
