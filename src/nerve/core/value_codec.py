@@ -183,7 +183,11 @@ class FunctionSignature:
         """Whether every argument can be passed by name, and most by position; calls need no `bind`."""
         self._names = [parameter.name for parameter in parameters]
         self._positions = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
-        self._required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
+        self._required = {
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty and parameter.kind not in VARIADIC_KINDS
+        }
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -280,8 +284,8 @@ class FunctionSignature:
                 raise InvalidValue(
                     f"Unknown parameter '{name}' of {self._owner}{hint} Known parameters: {known}"
                 )
-        for name, parameter in declared.items():
-            if parameter.default is parameter.empty and name not in params:
+        for name in declared:
+            if name in self._required and name not in params:
                 raise InvalidValue(f"Parameter '{name}' of {self._owner} is missing")
         return {name: self.codecs[name].normalize(value) for name, value in params.items()}
 

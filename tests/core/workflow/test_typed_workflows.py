@@ -176,3 +176,17 @@ async def test_a_recorded_value_of_another_type_holds_the_run_with_the_field_nam
         [run] = await session.recover()
         await run.resume()
         assert await run.wait() == 3
+
+
+async def test_a_workflow_function_may_take_arguments_that_it_does_not_name(session: Session) -> None:
+    @session.workflow
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return args[0].input
+
+    @session.workflow
+    async def mixed(ctx: WorkflowContext, number: int, **others: Any) -> int:
+        return number
+
+    assert await (await session.start("wrapped", "text")).wait() == "text"
+    assert await (await session.start("mixed", 3)).wait() == 3
+    assert [declared.name for declared in session.workflows["mixed"].inputs] == ["number"]

@@ -27,7 +27,7 @@ from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, Result
 from nerve.core.runtime import NodeCall
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import require_callable, require_mapping, require_name, require_node
-from nerve.core.value_codec import FunctionSignature, ValueCodec
+from nerve.core.value_codec import VARIADIC_KINDS, FunctionSignature, ValueCodec
 from nerve.core.workflow.context import WorkflowContext, result_value
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
 from nerve.errors import InvalidRecord, InvalidValue, Rejected, WorkflowFailed
@@ -329,7 +329,8 @@ def workflow_signature(fn: Callable[..., Any], id: str) -> FunctionSignature | N
     if not inspect.isroutine(fn):
         return None
     signature = FunctionSignature(fn, f"workflow '{id}'", skipped=1)
-    return signature if signature.parameters else None
+    is_typed = any(parameter.kind not in VARIADIC_KINDS for parameter in signature.parameters.values())
+    return signature if is_typed else None
 
 
 async def execute_tree(body: Node, context: ExecutionContext) -> Result:
