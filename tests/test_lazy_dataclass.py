@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, field
 from typing import Any, ClassVar, get_type_hints
@@ -179,3 +180,21 @@ def test_the_constructor_is_generated_by_the_first_object():
     assert (Pair(1).left, Pair(2, 3).right) == (1, 3)
     assert Pair.__init__ is not before
     assert Pair.__init__.__qualname__.endswith("Pair.__init__")
+
+
+def test_the_signature_shows_the_fields_before_and_after_the_first_object() -> None:
+    @dataclass(frozen=True)
+    class Fresh:
+        x: int
+        y: int = 0
+
+    class Custom(Fresh):
+        def __init__(self, z: int) -> None:
+            super().__init__(z)
+
+    before = str(inspect.signature(Fresh))
+    assert before == "(x: int, y: int = 0)"
+    Fresh(1)
+    assert str(inspect.signature(Fresh)) == before
+    assert str(inspect.signature(Fresh.__init__)) == "(self, x: int, y: int = 0)"
+    assert str(inspect.signature(Custom)) == "(z: int) -> None"

@@ -38,6 +38,7 @@ else:
                 # Python sets __hash__ to None in a class with its own __eq__; such a None is not a decision.
                 if own.get(name) is None and getattr(cls, name, MISSING) is not method:
                     setattr(cls, name, method)
+            cls.__signature__ = LazySignature(cls)
             return cls
 
         return decorate if cls is None else decorate(cls)
@@ -106,7 +107,23 @@ def generate_init(cls: type, frozen: bool) -> Callable[..., None]:
     exec(head + "\n ".join(body or ["pass"]), namespace)  # noqa: S102 - names of fields, as written in the class
     method: Callable[..., None] = namespace["__init__"]
     method.__qualname__ = f"{cls.__qualname__}.__init__"
+    method.__annotations__ = {each.name: each.type for each in dataclasses.fields(cls) if each.init}
     return method
+
+
+class LazySignature:
+    """The `__signature__` of a class, so that `help` and editors show its fields before it is used."""
+
+    def __init__(self, cls: type) -> None:
+        self._class = cls
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if owner is not self._class or "__init__" not in vars(owner):
+            raise AttributeError("__signature__")  # a subclass has a signature of its own
+        import inspect
+
+        signature = inspect.signature(generate_init(owner, frozen=False))
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 @recursive_repr()

@@ -9,7 +9,7 @@ import pytest
 from agents.test_steering import Working
 from api.support import refusal, with_workflows
 from core.workflow.support import until
-from nerve import Session
+from nerve import Queue, Session
 from nerve.agents import AgentNode
 from nerve.api import OPERATIONS, Api, idempotency
 from nerve.api.callers import Caller
@@ -51,6 +51,9 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
             return {"text": "hello", "start": True, **key}
         case "reload" | "collect":
             return key
+        case "pause_queue" | "resume_queue":
+            api.session.add_queue(Queue("emails"))
+            return {"queue": "emails", **key}
         case "answer":
             run = await api.start(workflow="ask", wait=True)
             return {"run": run.run_id, "answer": "yes", **key}

@@ -31,7 +31,7 @@ async def at() -> AsyncIterator[Scene]:
         async def release(ctx: Any) -> Any:
             return await ctx.gate("Which one?", form=FORM)
 
-        await found.controller.reload_workflows()
+        await found.controller.event_sync.reload_workflows()
         await found.enter("%release")
         await found.until(lambda: found.state.gates)
         yield found
@@ -104,7 +104,7 @@ async def test_a_typed_workflow_and_its_typed_gates_take_typed_text() -> None:
                 return f"{count} {item} for {decision.price * count} on {decision.due}"
             return "kept"
 
-        await at.controller.reload_workflows()
+        await at.controller.event_sync.reload_workflows()
         await at.enter("%sell --cont=3 tea")
         assert "'sell' has no option 'cont'. Did you mean 'count'?" in at.errors[-1]
         await at.enter("%sell --item=tea --count=3")
