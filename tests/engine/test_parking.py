@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,18 @@ async def test_an_evicted_run_lists_its_gate_and_accepts_an_answer(file: Path) -
             await run.answer(f"answer {number}")
         assert [await run.wait() for run in runs] == [[1, f"answer {n}", 2] for n in range(6)]
     assert sorted(done) == ["/work"] * 6 + ["/work[2]"] * 6
+
+
+async def test_the_handle_of_an_evicted_run_does_not_keep_its_executor(file: Path) -> None:
+    async with Session(store=file) as session:
+        register(session, [])
+        handles, executors = [], {}
+        for _ in range(6):
+            handles.append(run := await session.start("asking"))
+            executors[run.run_id] = weakref.ref(session.engine.executors[run.run_id])
+        await until(lambda: len(session.engine.executors) == 2)
+        evicted = [executors[run.run_id] for run in handles if run.run_id not in session.engine.executors]
+        await until(lambda: gc.collect() >= 0 and not any(executor() for executor in evicted))
 
 
 async def test_a_body_runs_its_finally_on_eviction_and_again_at_its_end(file: Path) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
@@ -365,7 +365,14 @@ class RunExecutor:
         self.main_task = self._body_context.run(
             self._loop.create_task, self._run_body(context), context=self._body_context
         )
+        self.main_task.add_done_callback(partial(self._forget_handlers, state.handlers))
         self._wall_clock.update()
+
+    def _forget_handlers(self, handlers: BodyHandlers, _: object) -> None:
+        # They lead to the body and this executor, and the handle of a run outlives both: a program may keep
+        # the handles of thousands of parked runs.
+        if self.barrier.is_detached and self.state.handlers is handlers:
+            self.state.handlers = None
 
     def use_definition(self, definition: Definition) -> None:
         """Continue the run with a definition; record it, if it is another than before."""
