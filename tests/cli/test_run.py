@@ -343,7 +343,10 @@ def test_log_lines_of_a_workflow_are_shown_while_it_runs(do, project) -> None:
 
 def test_a_store_owned_by_another_process_is_reported(do, project) -> None:
     code = "import sys, nerve; nerve.Session(store='.nerve/nerve.db').engine; print(); sys.stdin.read()"
-    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # Unbuffered, because the test waits for the line.
+    owner = subprocess.Popen(
+        [sys.executable, "-u", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     try:
         assert owner.stdout is not None
         owner.stdout.readline()
