@@ -34,11 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    code = 0
     try:
         code = execute_command_line(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # the reader closed the pipe, as `head` does
+        # A command that failed has reported its problem, and BrokenPipeError is none: `head` closes its pipe.
+        if code == 0 and not isinstance(error, BrokenPipeError):
             print(f"nerve: standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
