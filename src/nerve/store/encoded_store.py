@@ -6,9 +6,9 @@ import json
 import logging
 import time
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Unpack
 
 from nerve.codec import ENCODED_START, Codec, check_codec, decode_data, decode_text, encode_text
 from nerve.errors import JournalUnreadable, KeyMissing, PayloadUnreadable, StoreError
@@ -23,6 +23,7 @@ from nerve.store.port import (
     FactRow,
     MessageRow,
     ReplyRow,
+    RunQuery,
     RunRow,
     Store,
     WaitRow,
@@ -192,45 +193,19 @@ class EncodedStore:
             # Lists then read the journal, which says why it is not readable; other runs are listed.
             return row._replace(summary=None)
 
-    def runs(
-        self,
-        *,
-        session: str | None = None,
-        workflow: str | None = None,
-        states: Collection[str] | None = None,
-        prefix: str = "",
-        conversation: str | None = None,
-        label: str | None = None,
-        since: float | None = None,
-        tags: Mapping[str, str] | None = None,
-        patch: str | None = None,
-        chain: str | None = None,
-        search: str | None = None,
-        before: RunRow | None = None,
-        newest: int | None = None,
-    ) -> list[RunRow]:
-        filters: dict[str, Any] = {
-            "session": session,
-            "workflow": workflow,
-            "states": states,
-            "prefix": prefix,
-            "conversation": conversation,
-            "label": label,
-            "since": since,
-            "tags": tags,
-            "patch": patch,
-            "chain": chain,
-            "before": before,
-        }
-        if search is None:
-            return [self._decode_run(row) for row in self._store.runs(**filters, newest=newest)]
-        return self._search_runs(search, filters, newest)
+    def runs(self, **query: Unpack[RunQuery]) -> list[RunRow]:
+        if (search := query.pop("search", None)) is not None:
+            return self._search_runs(search, query)
+        return [self._decode_run(row) for row in self._store.runs(**query)]
 
-    def _search_runs(self, search: str, filters: dict[str, Any], newest: int | None) -> list[RunRow]:
+    def _search_runs(self, search: str, query: RunQuery) -> list[RunRow]:
         """Search the metadata in the store, and the newest inputs by decoding them, newest run first."""
-        found_by_metadata = {row.run for row in self._store.runs(**filters, search=search)}
+        newest = query.pop("newest", None)
+        by_metadata: RunQuery = {**query, "search": search}
+        newest_runs: RunQuery = {**query, "newest": MAX_SEARCHED_RUNS}
+        found_by_metadata = {row.run for row in self._store.runs(**by_metadata)}
         found: list[RunRow] = []
-        for number, row in enumerate(reversed(self._store.runs(**filters, newest=MAX_SEARCHED_RUNS))):
+        for number, row in enumerate(reversed(self._store.runs(**newest_runs))):
             if newest is not None and len(found) >= newest:
                 break
             is_found = row.run in found_by_metadata

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 
 from nerve.errors import StoreError
 
@@ -169,6 +169,24 @@ class Append(NamedTuple):
     needs: str = ""
 
 
+class RunQuery(TypedDict, total=False):
+    """The conditions of `Store.runs`; one that is left out or None selects all runs."""
+
+    session: str | None
+    workflow: str | None
+    states: Collection[str] | None
+    prefix: str
+    conversation: str | None
+    label: str | None
+    since: float | None
+    tags: Mapping[str, str] | None
+    patch: str | None
+    chain: str | None
+    search: str | None
+    before: RunRow | None
+    newest: int | None
+
+
 class Store(Protocol):
     """The contract of all stores; see `nerve.testing.store_contract`."""
 
@@ -198,23 +216,7 @@ class Store(Protocol):
 
     def run(self, run: str) -> RunRow | None: ...
 
-    def runs(
-        self,
-        *,
-        session: str | None = None,
-        workflow: str | None = None,
-        states: Collection[str] | None = None,
-        prefix: str = "",
-        conversation: str | None = None,
-        label: str | None = None,
-        since: float | None = None,
-        tags: Mapping[str, str] | None = None,
-        patch: str | None = None,
-        chain: str | None = None,
-        search: str | None = None,
-        before: RunRow | None = None,
-        newest: int | None = None,
-    ) -> list[RunRow]:
+    def runs(self, **query: Unpack[RunQuery]) -> list[RunRow]:
         """Return the matching runs, oldest first; those started before `before`, and the `newest` of them.
 
         `since` is the earliest start, `tags` are names and values that a run has. With a `patch`, return
