@@ -136,6 +136,35 @@ async def test_a_run_that_is_garbage_collected_ends_silently(
     assert unheard == []
 
 
+async def test_a_finished_run_is_freed_without_the_garbage_collector(file: Path) -> None:
+    async def echo(context: Any) -> Any:
+        return context.input
+
+    async def steps(ctx):
+        return [(await ctx.run("echo", number))["output"] for number in range(3)]
+
+    async with opened(file, steps, ask) as session:
+        FunctionNode("echo", session, echo)
+
+        async def finish_runs() -> list[Any]:
+            runs = [await session.start("steps"), await session.start("ask")]
+            executors = [weakref.ref(session.engine.executors[run.run_id]) for run in runs]
+            await at_gate(runs[1])
+            await runs[1].answer("yes")
+            for run in runs:
+                await within(run.wait())
+            return [*map(weakref.ref, runs), *executors]
+
+        await finish_runs()  # caches are filled
+        gc.collect()
+        gc.disable()
+        try:
+            objects = await finish_runs()
+            await until(lambda: not any(each() for each in objects))
+        finally:
+            gc.enable()
+
+
 # -- the loop ends -----------------------------------------------------------------------------
 
 

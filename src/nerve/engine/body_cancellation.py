@@ -18,6 +18,9 @@ CANCEL_RETRY_INTERVAL_S = 5.0
 """Seconds a cancelled body gets to end before the engine cancels it again."""
 
 
+NO_STOP = RunStopping()
+
+
 class BodyCancellation:
     """The cancellation of one body: where it was cancelled, and which of its tasks clean up.
 
@@ -35,7 +38,7 @@ class BodyCancellation:
     ) -> None:
         self._state, self._journal, self._dispatcher = state, journal, dispatcher
         self._barrier, self._side_effects = barrier, side_effects
-        self._stop = RunStopping()
+        self._stop = NO_STOP
         """Why the body is cancelled, once it is."""
         self._fallback: asyncio.TimerHandle | None = None
         """Cancels a body that does not come to rest."""

@@ -33,6 +33,7 @@ from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
+from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import NotJson
 from nerve.journal.events import (
     CallStarted,
@@ -99,7 +100,7 @@ class CallRunner:
             waits,
             budget,
             timers,
-            self._wait_for_budget,
+            weak_callback(self._wait_for_budget),
             lambda: state.recorded_status not in FINAL_STATES and not barrier.is_shutting_down(),
         )
         self._next_yield_at = 0.0
@@ -321,7 +322,8 @@ class CallRunner:
             node = self._find_fake(call) or node
         runtime = self.running_leaves[path] = LeafRuntime(call, self._leaf_environment, recorded is not None)
         context = call.context.child(path, call.input, runtime)
-        context.overrides = self._overrides.get(path, {})
+        if self._overrides:
+            context.overrides = self._overrides.get(path, {})
         # The agent starts over and asks again; gates of the interrupted attempt have no receiver.
         if recorded is not None and getattr(call.node, "asks", False):
             self._waits.cancel_leaf_gates(path)
@@ -362,7 +364,8 @@ class CallRunner:
                 await self._enter_queue_again(call, runtime)
             number += 1
             result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
-            self._raise_if_cancelled(result)
+            if not result.success:
+                self._barrier.raise_if_cancelled()
             # An attempt has its own slot: others run during a backoff, and a rate counts every attempt.
             if call.policy.queue is not None:
                 self._queues.leave(call.path)
@@ -460,11 +463,13 @@ class CallRunner:
         self, call: NodeCall, role: Role, result: Result, seconds: float
     ) -> Result | asyncio.Future[Any]:
         """Record how a call ended; return the result if it is usable at once, else a future for it."""
-        path, is_control, attributes = call.path, role == "control", result["attributes"]
-        self._raise_if_cancelled(result)
-        if not is_control:
-            if not result["success"]:
+        path, is_control, attributes = call.path, role == "control", result.get("attributes", {})
+        if not result.get("success"):
+            # A failure that was caused by stopping or releasing the run is not an outcome.
+            self._barrier.raise_if_cancelled()
+            if not is_control:
                 self._budget.usage.errors += 1
+        if not is_control:
             self._budget.spend(path, attributes.get("usage"), by_child=role == "workflow")
         self._timers.reset_idle(path)
         settled, stored_result = settle_call(call, result, seconds)
@@ -478,11 +483,6 @@ class CallRunner:
         future = dispatcher.create_future()
         dispatcher.enqueue(seq, future, stored_result)
         return future
-
-    def _raise_if_cancelled(self, result: Result) -> None:
-        """Raise Suspended for a failure caused by stopping or releasing the run; it is not an outcome."""
-        if not result["success"]:
-            self._barrier.raise_if_cancelled()
 
 
 def encode_call_input(value: Any) -> tuple[str, NotJson | None]:

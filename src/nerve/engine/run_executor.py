@@ -27,7 +27,7 @@ from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
-from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, BodyCancellation
+from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, NO_STOP, BodyCancellation
 from nerve.engine.call_runner import CallRunner
 from nerve.engine.child_runner import ChildRunner, ChildRunOperations, sum_run_usage
 from nerve.engine.child_runs import child_id, has_asked_person
@@ -47,6 +47,7 @@ from nerve.engine.session_queues import SessionQueues
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
 from nerve.engine.wall_clock import WallClock
+from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import (
     Conflict,
     ContinuedAsNew,
@@ -72,7 +73,7 @@ from nerve.journal.events import (
     RunStopping,
     UpdateCompleted,
 )
-from nerve.journal.index import JournalIndex, StoredJournal
+from nerve.journal.index import EMPTY_JOURNAL, JournalIndex, StoredJournal
 from nerve.journal.mailbox import Mailbox, Message
 from nerve.journal.paths import ROOT_PATH
 from nerve.journal.replay import Replay, ReplayEntry
@@ -138,18 +139,20 @@ class RunExecutor:
     ) -> None:
         self._services, self.run, self.state, self.start = services, run, run.run_state, start
         self.has_body = has_body
-        index = stored.index if stored is not None else JournalIndex()
+        index = stored.index if stored is not None else EMPTY_JOURNAL
         events = stored.events if stored is not None else []
         self.state.recorded_status = None
         if stored is not None:
             self.state.limits, self.state.children, self.state.tags = index.limits, {}, dict(index.tags)
         self.main_task: asyncio.Task[None] | None = None
-        self._forced_stop = RunStopping()
+        self._forced_stop = NO_STOP
         """Why the body is cancelled when the run fails, whatever the body does."""
         self._next_run: WorkflowRun | None = None
         """The next run of the chain, if the body continues as new."""
         self._undelivered_messages: set[int] = set()
         """The messages that settled waits of a body which continues as new before it gets them."""
+        self._is_stop_in_journal = index.stopping is not None
+        """Whether the body was cancelled before a restart, and cleans up."""
         self._cleanup_error: str | None = None
         """What the body raised while it was being stopped."""
         self._loop = asyncio.get_running_loop()
@@ -161,25 +164,26 @@ class RunExecutor:
         self.dispatcher = ResultDispatcher(
             run.run_id,
             replay if replay and not replay.is_finished else None,
-            self._on_mismatch,
-            self._prepare_to_go_live,
-            self._on_recorded_stop,
+            weak_callback(self._on_mismatch),
+            weak_callback(self._prepare_to_go_live),
+            weak_callback(self._on_recorded_stop),
         )
+        on_write_failed = weak_callback(self.on_write_failed)
         self.journal = RunJournal(
             run.run_id,
-            index,
+            index if stored is not None else None,
             events,
             services.store,
             services.committer,
-            self._make_run_row,
-            self._on_commit,
-            self.on_write_failed,
+            weak_callback(self._make_run_row),
+            weak_callback(self._on_commit),
+            on_write_failed,
             services.clock.time,
         )
         # Every event the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
         self.dispatcher.committed_seq = self.journal.seq
         timers = RunTimers(services.clock)
-        self._wall_clock = WallClock(run, index.clock.seconds, self.fail_run, services.clock)
+        self._wall_clock = WallClock(run, index.clock.seconds, weak_callback(self.fail_run), services.clock)
         self.barrier = ExecutionBarrier(
             self.state, self.journal, self.dispatcher, timers, services.is_shutting_down
         )
@@ -199,7 +203,7 @@ class RunExecutor:
             self.dispatcher,
             self.barrier,
             self.budget,
-            self.hold,
+            weak_callback(self.hold),
             lambda run_id: has_asked_person(services.store, run_id),
         )
         running_leaves: dict[str, LeafRuntime] = {}
@@ -223,7 +227,7 @@ class RunExecutor:
             self.dispatcher,
             self.barrier,
             self._history,
-            self._count_iteration,
+            weak_callback(self._count_iteration),
             services.clock,
         )
         self.cancellation = BodyCancellation(
@@ -240,8 +244,8 @@ class RunExecutor:
             timers,
             self._wall_clock,
             services.children,
-            self.on_write_failed,
-            lambda call: self._queues.request_of_call(call),
+            on_write_failed,
+            weak_callback(self._request_queue),
         )
         self._queues = RunQueues(
             run,
@@ -271,7 +275,7 @@ class RunExecutor:
             AgentThreads(inherited) if inherited is not None else AgentThreads(),
             self._queues,
             running_leaves,
-            self._check_limits,
+            weak_callback(self._check_limits),
             services.is_only_run,
             services.find_fake,
         )
@@ -346,7 +350,7 @@ class RunExecutor:
         """Run the body from its start in a task of its own."""
         run, state = self.run, self.state
         state.set_running()
-        if self.journal.index.stopping is not None:
+        if self._is_stop_in_journal:
             state.status = WorkflowState.STOPPING
         session = run.workflow.session
         execution = ExecutionContext(
@@ -682,6 +686,9 @@ class RunExecutor:
         if name:
             self.fail_run(LimitReached(name, limit_message(name, limits, path, kind=self.run.workflow.kind)))
         return not name
+
+    def _request_queue(self, call: NodeCall) -> QueueRequest:
+        return self._queues.request_of_call(call)
 
     def _count_iteration(self, path: str) -> None:
         self.budget.usage.iterations += 1

@@ -20,7 +20,7 @@ class RunJournal(JournalWriter):
     def __init__(
         self,
         run_id: str,
-        index: JournalIndex,
+        index: JournalIndex | None,
         events: Iterable[RecordedEvent],
         store: Store,
         committer: GroupCommitter,
@@ -29,13 +29,18 @@ class RunJournal(JournalWriter):
         on_error: Callable[[NerveError], None],
         time: Callable[[], float],
     ) -> None:
-        super().__init__(run_id, index.seq, committer, make_run_row, on_rows_written, on_error, time, events)
+        """`index` is that of `events`, which the journal has already; None for a new journal."""
+        seq = index.seq if index is not None else 0
+        super().__init__(run_id, seq, committer, make_run_row, on_rows_written, on_error, time, events)
         self._store, self._index = store, index
 
     @property
     def index(self) -> JournalIndex:
         """The index of the journal, including events that are not on disk yet."""
-        # Extended when it is read: most runs end without a question to it, and steps must not pay for it.
+        # Created and extended when it is read: most runs end without a question to it, and steps must not
+        # pay for it.
+        if self._index is None:
+            self._index = JournalIndex()
         if self._index.seq < self.seq:
             self._index.add(self._rows_after(self._index.seq))
         return self._index
@@ -57,15 +62,15 @@ class RunJournal(JournalWriter):
         """Record that what is recorded at a path no longer counts, so that it runs again."""
         self.append(PathReset(because), path)
         # At once: settle keys derive from the resets in the index, and are built without extending it.
-        self._index.add(self._rows_after(self._index.seq))
+        _ = self.index
 
     def settle_key(self, path: str) -> str:
         """Return the key that only one outcome of the current request at a path can have."""
-        return self._index.resets.settle_key(path)
+        return path if self._index is None else self._index.resets.settle_key(path)
 
     def call_key(self, path: str) -> str:
         """Return the key that the ids of a call's child runs derive from."""
-        return self._index.resets.call_key(path)
+        return path if self._index is None else self._index.resets.call_key(path)
 
     def child_id(self, path: str, attempt: int = 1) -> str:
         """Return the id of the child run of a call; a reset of the call changes the id."""

@@ -16,6 +16,7 @@ from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.session_queues import WAIT_SUFFIX, SessionQueues, step_of_wait
+from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import Suspended
 from nerve.journal.events import QueueCancelled, QueueEntered, QueueWaiting
 from nerve.journal.index import JournalIndex
@@ -46,7 +47,7 @@ class RunQueues:
         for path, recorded in index.unsettled.items():
             if isinstance(recorded.event, QueueWaiting):
                 self._open_waits[step_of_wait(path)] = (path, recorded.at)
-        barrier.on_pause = self._withdraw
+        barrier.on_pause = weak_callback(self._withdraw)
 
     # -- what a call or a run asks for -----------------------------------------------------------
 

@@ -436,6 +436,10 @@ class JournalIndex:
         calls.replaced_calls += [(call_path, calls.open_calls.pop(call_path)) for call_path in reset_calls]
 
 
+EMPTY_JOURNAL = JournalIndex()
+"""The index of a journal without events, for reading only."""
+
+
 class StoredJournal:
     """The events of a run as the store has them, each decoded once, and their index."""
 

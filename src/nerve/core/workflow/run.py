@@ -204,8 +204,9 @@ class WorkflowRun(Generic[R]):
         if event_sink is not None and event_bus is not None:
             raise ValueError("event_sink and event_bus are aliases; pass only one of them")
         event_sink = event_sink if event_sink is not None else event_bus
-        self._operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
-        self._run_id = run_id or new_run_id()
+        operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
+        self._operations = operations
+        self._run_id = own_id = run_id or new_run_id()
         self._workflow = workflow
         self.about = dict(about or {})
         """What its start records about it: label, branch, conversation, modules, tags."""
@@ -217,7 +218,8 @@ class WorkflowRun(Generic[R]):
             dict(params or {}),
             workflow.limits if limits is None else Limits.of(limits),
             self.about.get("tags", {}),
-            lambda: self._operations.open_gates(self._run_id),
+            # Without `self`: a run and its state that refer to each other would be left to the collector.
+            lambda: operations.open_gates(own_id),
         )
 
     @property
