@@ -19,7 +19,6 @@ STEP_BUDGET_FIELDS = ("tokens", "cost", "turns")
 """The budgets that a step can have."""
 FRACTIONAL_LIMITS = ("wall_time", "cost")
 """The limits that can be fractional."""
-_UNBOUNDED = (None,) * 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,18 @@ class Limits:
     @property
     def has_counted_limits(self) -> bool:
         """Whether any limit that counts calls or usage is set."""
-        bounds = self.steps, self.iterations, self.errors, self.tokens, self.cost, self.turns, self.agents
-        return bounds != _UNBOUNDED
+        is_counted = self.steps is not None or self.iterations is not None or self.errors is not None
+        return is_counted or self.has_budgets
 
     @property
     def has_budgets(self) -> bool:
         """Whether any budget is set."""
-        return (self.tokens, self.cost, self.turns, self.agents) != _UNBOUNDED[:4]
+        return (
+            self.tokens is not None
+            or self.cost is not None
+            or self.turns is not None
+            or self.agents is not None
+        )
 
     def with_raised(self, by: Limits | Mapping[str, Any]) -> Limits:
         """Return these limits, replaced by those of `by` where they are set."""

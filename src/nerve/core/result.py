@@ -23,6 +23,7 @@ REJECTED_ERROR_TYPE = "Rejected"
 """The error type of a rejected gate: it ends the run, and no error handler receives it."""
 CHILD_REJECTED_ERROR_TYPE = "ChildRejected"
 """The error type of a called workflow that ended by a rejection: `on_error` of the caller handles it."""
+REJECTED_ERROR_TYPES = frozenset({REJECTED_ERROR_TYPE, CHILD_REJECTED_ERROR_TYPE})
 IMMUTABLE_TYPES = frozenset({str, int, float, bool, type(None)})
 """Types of values that can be shared without a copy."""
 
@@ -87,11 +88,11 @@ class Result(dict[str, Any]):
         A dict of the shape of a result becomes the result; any other value becomes its output. An object
         with `success: false` is a failure, whatever else it contains.
         """
-        # The common case first: a complete Result needs no copy.
-        if type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS and is_valid_result(value):
-            return value
+        # The common cases first: a plain value, and a complete Result, which needs no copy.
         if not isinstance(value, dict):
             return cls(success=True, output=value, attributes={})
+        if type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS and is_valid_result(value):
+            return value
         if not is_result_shaped(value) and not (type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS):
             return cls.ok(value).with_reported_failure()
         result = cls._from_shaped_dict(value)
@@ -147,7 +148,7 @@ class Result(dict[str, Any]):
     @property
     def success(self) -> bool:
         """Whether the node succeeded."""
-        return bool(self["success"])
+        return bool(dict.__getitem__(self, "success"))
 
     @property
     def output(self) -> Any:
@@ -167,7 +168,7 @@ class Result(dict[str, Any]):
     @property
     def attributes(self) -> dict[str, Any]:
         """Further data of the node, such as `iterations` or `exit_code`."""
-        attributes: dict[str, Any] = self["attributes"]
+        attributes: dict[str, Any] = dict.__getitem__(self, "attributes")
         return attributes
 
 
@@ -185,11 +186,13 @@ def error_text(error: BaseException) -> str:
 
 def is_valid_result(result: Result) -> bool:
     """Return whether the values of a Result have the types that its readers rely on."""
-    if type(result["attributes"]) is not dict:
+    # With `get`, here and below: `__getitem__` runs Python code, and these run for every step.
+    if type(result.get("attributes")) is not dict:
         return False
-    if result["success"] is True:
+    success = result.get("success")
+    if success is True:
         return True
-    return result["success"] is False and type(result.get("error")) is type(result.get("error_type")) is str
+    return success is False and type(result.get("error")) is type(result.get("error_type")) is str
 
 
 def is_result_shaped(value: Any) -> bool:
@@ -255,10 +258,7 @@ def was_skipped(result: Result) -> bool:
 
 def is_rejected(result: Result) -> bool:
     """Return whether a person rejected a gate, in this run or a child run. A rejection is never retried."""
-    return not result["success"] and result.get("error_type") in (
-        REJECTED_ERROR_TYPE,
-        CHILD_REJECTED_ERROR_TYPE,
-    )
+    return not result.get("success") and result.get("error_type") in REJECTED_ERROR_TYPES
 
 
 def is_final_rejection(result: Result) -> bool:

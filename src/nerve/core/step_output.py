@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal
 
 from nerve.core.events import WorkflowEventType
@@ -41,16 +42,18 @@ class StepOutput:
     Any thread may write; the event loop emits the events.
     """
 
-    __slots__ = ("_context", "_loop", "_pending", "_timer", "_token", "_used_chars", "is_closed")
+    is_closed = False
+    """Whether the step has ended; a thread of it may still run."""
+    _used_chars = 0
+    _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, context: ExecutionContext) -> None:
         # Little: this is created for every step, and few of them print something.
         self._context, self._loop = context, asyncio.get_running_loop()
-        self._pending: list[tuple[str, dict[str, Any]]] = []
-        self._used_chars = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self.is_closed = False
-        """Whether the step has ended; a thread of it may still run."""
+
+    @cached_property
+    def _pending(self) -> list[tuple[str, dict[str, Any]]]:
+        return []
 
     def __enter__(self) -> None:
         if not LogRecordFactory.is_installed:

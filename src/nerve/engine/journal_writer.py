@@ -41,6 +41,8 @@ class JournalWriter:
         self._on_rows_written, self._on_error = on_rows_written, on_error
         self._buffer: list[EventRow] = []
         self._in_flight: list[EventRow] = []
+        self._is_flush_requested = False
+        """Whether the committer will drain this journal without being asked again."""
         self._is_row_dirty = False
         self._definition: Definition | None = None
         self._replies: list[ReplyRow] = []
@@ -66,7 +68,8 @@ class JournalWriter:
         self.summary.add(seq, at, path, settles, event)
         if urgent:
             self.flush_soon()
-        elif self._write_error is None:
+        elif not self._is_flush_requested and self._write_error is None:
+            self._is_flush_requested = True
             self._writer.flush_lazily(self)
         return seq
 
@@ -124,7 +127,7 @@ class JournalWriter:
         return future
 
     def drain(self) -> Append | None:
-        rows = self._buffer
+        rows, self._is_flush_requested = self._buffer, False
         if not rows or self._write_error is not None:
             return None
         # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.

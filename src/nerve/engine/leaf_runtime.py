@@ -38,8 +38,10 @@ class LeafEnvironment:
 class LeafRuntime(InMemoryRuntime):
     """The runtime of a leaf: it may emit from any thread; nodes it executes itself are not recorded."""
 
+    _wait_count = 0
+
     def __init__(self, call: NodeCall, environment: LeafEnvironment, is_restarted: bool) -> None:
-        context = call.context
+        context = call.context  # little is set here: most leaves use nothing of it
         assert context is not None
         super().__init__(
             context.event_sink,
@@ -49,8 +51,8 @@ class LeafRuntime(InMemoryRuntime):
             environment.timers.clock,
         )
         self._call, self.path, self._environment = call, call.path, environment
-        self.is_restarted = is_restarted
-        self._wait_count = 0
+        if is_restarted:
+            self.is_restarted = True
 
     def derive_run_id(self) -> str:
         return self._environment.journal.child_id(self.path)

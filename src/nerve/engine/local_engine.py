@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -825,8 +826,8 @@ class LocalEngine:
             self._recovery.on_events(run.run_id, rows)
         if run.sinks:
             self._sink_dispatcher.dispatch(run, map(run.event_from_row, rows))
-        if gates := [row for row in rows if row.type in GATE_EVENTS]:
-            self._publish_to_parents(run, gates)
+        if not GATE_EVENTS.isdisjoint(map(type_of_row, rows)):
+            self._publish_to_parents(run, [row for row in rows if row.type in GATE_EVENTS])
         if self._dataspace is not None:
             notify_watcher(self._dataspace.on_events, run, rows)
         for watch in self.watchers:
@@ -1059,6 +1060,9 @@ class LocalEngine:
             start.conversation,
             start.label,
         )
+
+
+type_of_row = itemgetter(EventRow._fields.index("type"))
 
 
 def gate_of_wait(wait: WaitRow) -> GateInfo:

@@ -429,6 +429,8 @@ class OpenWaits:
     def is_single_wait(self) -> bool:
         """Whether the body is a single task, besides those for updates, that waits for an external event."""
         open_waits, dispatcher = self._open_waits, self._dispatcher
+        if not open_waits:  # as after most commits
+            return False
         if not len(open_waits) == len(dispatcher.tasks) == dispatcher.blocked_count:
             return False
         own_waits = [open_wait for open_wait in open_waits.values() if not open_wait.is_background]

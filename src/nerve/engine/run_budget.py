@@ -42,7 +42,7 @@ class SessionBudgets:
     ) -> None:
         self._store, self._session_name, self._clock = store, session_name, clock
         self._daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
-        self._day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
+        self.day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
         self._day_ends_at = 0.0
         self._runs: dict[str, Budget] = {}
         self._waiters: list[asyncio.Future[None]] = []
@@ -73,17 +73,18 @@ class SessionBudgets:
 
     def deactivate_run(self, budget: Budget, is_ended: bool) -> None:
         """Keep the usage of a run that becomes inactive only where an open run needs it."""
-        in_progress = RunUsage()
-        for step in budget.steps.values():
-            for reservation in list(step.reservations):
-                step.commit(reservation, reservation.amount)
-            in_progress.add(step.usage)
-            step.correct(RunUsage())
-        budget.steps.clear()
-        # For the day only the steps of active runs are in progress: it counts the others when they end.
-        budget.count(in_progress, today=False)
+        if budget.steps:
+            in_progress = RunUsage()
+            for step in budget.steps.values():
+                for reservation in list(step.reservations):
+                    step.commit(reservation, reservation.amount)
+                in_progress.add(step.usage)
+                step.correct(RunUsage())
+            budget.steps.clear()
+            # For the day only the steps of active runs are in progress: it counts the others when they end.
+            budget.count(in_progress, today=False)
         budget.is_active = False
-        if budget.parent is self._day and (is_ended or not budget.children):
+        if budget.parent is self.day and (is_ended or not budget.children):
             self.remove_run(budget)
         self.notify()
 
@@ -113,12 +114,12 @@ class SessionBudgets:
         # A parent may be inactive while its child runs; loading it may add this child as well.
         if parent_id is not None and parent_id not in self._runs and (rows := self._store.events(parent_id)):
             self._load_run(parent_id, rows)
-        parent = self._day if parent_id is None else self._runs.get(parent_id, self._day)
+        parent = self.day if parent_id is None else self._runs.get(parent_id, self.day)
         if (budget := self._runs.get(run_id)) is None:
             owner = "Run budget" if parent_id is None else "Child run budget"
             budget = Budget(limits, owner, "resume(limits=…)", parent, run_id, call_path=call_path)
             self._runs[run_id] = budget
-            if parent is not self._day:
+            if parent is not self.day:
                 parent.children[run_id] = budget
         budget.limits = limits
         return budget
@@ -184,15 +185,15 @@ class SessionBudgets:
     def update_day(self) -> Budget:
         """Return the daily budget; a new day begins at midnight, local time."""
         limits = self._daily_limits()
-        self._day.limits = limits or UNLIMITED
+        self.day.limits = limits or UNLIMITED
         if limits is not None and self._is_day_over:
             begins, self._day_ends_at = day_bounds(self._clock.time())
             # Read from the store: runs of earlier processes count, and a crash loses nothing.
-            self._day.usage = usage_of_day(self._store, self._session_name, local_day(begins))
+            self.day.usage = usage_of_day(self._store, self._session_name, local_day(begins))
             for budget in self._runs.values():
                 for step in budget.steps.values():
-                    self._day.usage.add(step.usage)
-        return self._day
+                    self.day.usage.add(step.usage)
+        return self.day
 
     @property
     def _is_day_over(self) -> bool:
@@ -242,16 +243,23 @@ class RunBudget:
         self._raised_step_limits = dict(index.step_limits)
         self._budget = budgets.activate_run(run_id, state.limits, start, index)
         self.usage = self._budget.usage
+        self._unlimited: tuple[Limits, Limits] | None = None
+        """The limits of the run and of the day, if none of them limits it."""
         self._is_closed = False
         self.wait_for_change, self.watch_for_midnight = budgets.wait_for_change, budgets.watch_for_midnight
 
     @property
     def is_limited(self) -> bool:
         """Whether any limit applies, so that other runs skip the checks."""
-        self._budgets.update_day()
-        return self._state.limits.has_counted_limits or any(
+        limits, day = self._state.limits, self._budgets.update_day()
+        # Limits are immutable, and read before every step. Only runs around this one can get others unseen.
+        if self._unlimited == (limits, day.limits) and self._budget.parent is day:
+            return False
+        is_limited = limits.has_counted_limits or any(
             budget.limits.has_budgets for budget in self._budget.chain()
         )
+        self._unlimited = None if is_limited else (limits, day.limits)
+        return is_limited
 
     def find_exhausted(self) -> ExhaustedBudget | None:
         """Return the budget that is exhausted for whatever the run does next."""

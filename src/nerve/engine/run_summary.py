@@ -81,6 +81,11 @@ EMITTED_TYPES = frozenset(
 """The events that nodes emit as plain data, and that count here."""
 
 
+SETTLED_CALLS = (CallSettled, RequestAbandoned)
+INTERNAL_PREFIXES = ("//", "/~", "/[", "/_")
+"""How the paths of steps begin that users do not name."""
+
+
 class RunPosition:
     """Where a run is: the state of its state machine, or else its current top-level step."""
 
@@ -100,7 +105,7 @@ class RunPosition:
         # Steps inside a machine are details of its state; the state is what users watch.
         if self.machine is not None and is_within_step(path, self.machine):
             return
-        if path[1:2] not in ("", "/", "~", "[", "_") and path[0] == "/":
+        if path.startswith("/") and not path.startswith(INTERNAL_PREFIXES) and path != "/":
             self.machine, self._path = None, path
 
     def on_state_entered(self, machine: str, state: str) -> None:
@@ -172,11 +177,14 @@ class RunSummary:
             self._position.on_step_started(path)
             if event.is_control:
                 self._control_paths.add(path)
-        elif isinstance(event, CallSettled | RequestAbandoned):
-            if settles is not None and path in self._open_waits:
+        elif isinstance(event, SETTLED_CALLS):
+            if settles is None:
+                return
+            if path in self._open_waits:
                 self._close(path)
-            if seq > self._copied_until and settles is not None and path not in self._control_paths:
-                self._spend(at, path, event)
+            used = event.usage
+            if used is not None and seq > self._copied_until and path not in self._control_paths:
+                self._spend(at, path, event, used)
         elif isinstance(event, WaitOpened):
             if not is_guard(event):
                 self._position.on_step_started(path)
@@ -235,9 +243,7 @@ class RunSummary:
         for name, value in tags.items():
             self._changed_tags[TAG_KIND, name] = TagRow(TAG_KIND, name, value, at)
 
-    def _spend(self, at: float, path: str, event: CallSettled | RequestAbandoned) -> None:
-        if (used := event.usage) is None:
-            return
+    def _spend(self, at: float, path: str, event: CallSettled | RequestAbandoned, used: Any) -> None:
         self._usage.spend(used)
         # The usage of a child run is in the child's own journal.
         if event.attribute("run_id") is None:

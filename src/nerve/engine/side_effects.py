@@ -55,9 +55,11 @@ class SideEffects:
         self._patches = dict(index.patches)
         self._tags_of_body = dict(start.tags or {})
         """The tags as the body has set them so far; on replay, the run may have later ones already."""
-        changes = [(seq > index.optional_until, change.encode()) for seq, change in index.tag_changes]
-        self._recorded_changes = Counter(text for is_certain, text in changes if is_certain)
-        self._copied_changes = Counter(text for is_certain, text in changes if not is_certain)
+        self._recorded_changes: Counter[str] = Counter()
+        self._copied_changes: Counter[str] = Counter()
+        for seq, change in index.tag_changes:
+            changes = self._recorded_changes if seq > index.optional_until else self._copied_changes
+            changes[change.encode()] += 1
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         if self._barrier.is_inactive:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import attrgetter
 from types import MappingProxyType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
@@ -97,11 +98,12 @@ class KnownEvent:
 
     def to_data(self) -> dict[str, Any]:
         """Return the data as the journal has it."""
-        data: dict[str, Any] = {}
-        for name, (_, default, is_optional) in field_specs(type(self)).items():
-            value = getattr(self, name)
-            if value is not default or not is_optional:
-                data[name] = value
+        names, omitted_values, read_values = field_encoding(type(self))
+        data = {
+            name: value
+            for name, value, omitted in zip(names, read_values(self), omitted_values, strict=True)
+            if value is not omitted
+        }
         return data | self.extra if self.extra else data
 
     def encode(self) -> str:
@@ -129,6 +131,26 @@ def field_specs(event_class: type[KnownEvent]) -> dict[str, FieldSpec]:
 
 
 _FIELD_SPECS: dict[type[KnownEvent], dict[str, FieldSpec]] = {}
+
+FieldEncoding = tuple[tuple[str, ...], tuple[Any, ...], Callable[[Any], tuple[Any, ...]]]
+ALWAYS_WRITTEN = object()
+"""Stands for the value with which a field is left out, if it is always written."""
+_FIELD_ENCODINGS: dict[type[KnownEvent], FieldEncoding] = {}
+
+
+def field_encoding(event_class: type[KnownEvent]) -> FieldEncoding:
+    """Return the names of the fields, the values with which they are left out, and a reader of all values."""
+    if (encoding := _FIELD_ENCODINGS.get(event_class)) is None:
+        specs = field_specs(event_class)
+        names = tuple(specs)
+        omitted = tuple(spec.default if spec.is_optional else ALWAYS_WRITTEN for spec in specs.values())
+        read_values = attrgetter(*names) if len(names) > 1 else partial(read_attributes, names)
+        encoding = _FIELD_ENCODINGS[event_class] = names, omitted, read_values
+    return encoding
+
+
+def read_attributes(names: tuple[str, ...], event: KnownEvent) -> tuple[Any, ...]:
+    return tuple(getattr(event, name) for name in names)
 
 
 def read_field_specs(event_class: type[KnownEvent]) -> dict[str, FieldSpec]:
@@ -189,6 +211,23 @@ class RunStarted(KnownEvent):
     started_by: dict[str, Any] | None = None
     """For a detached run: the `run` that started it, and the `path` of the call."""
 
+    def to_data(self) -> dict[str, Any]:
+        is_plain = self.seed is not None and self.limits is not None and not self.extra
+        if not is_plain or read_rare_fields(self) != NO_RARE_FIELDS:
+            return KnownEvent.to_data(self)
+        # By hand: most runs are started with these values only.
+        return {
+            "run_id": self.run_id,
+            "workflow_id": self.workflow_id,
+            "steps": self.steps,
+            "input": self.input,
+            "params": self.params,
+            "session": self.session,
+            "definition": self.definition,
+            "seed": self.seed,
+            "limits": self.limits,
+        }
+
     @property
     def metadata(self) -> dict[str, Any]:
         """Metadata a run may have besides its input."""
@@ -233,6 +272,10 @@ class RunStarted(KnownEvent):
         previous_ids: list[str] = (self.forked_from or {}).get("origins", [])
         return [*previous_ids, self.run_id] if previous_ids else []
 
+
+read_rare_fields = attrgetter(*list(RunStarted.__slots__)[9:])
+"""Reads the fields that few starts of runs have."""
+NO_RARE_FIELDS = (None,) * (len(RunStarted.__slots__) - 9)
 
 START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue")
 """Metadata a run may have besides its input; recorded with its start."""
@@ -476,6 +519,8 @@ class CallStarted(NamedTuple):
     def encode(self) -> str:
         # Built by hand, from an unpacked tuple: this runs for every step.
         node_id, hash, input_json, step_id, is_control, is_once, child, extra = self
+        if step_id is child is None and not (is_control or is_once or extra):
+            return f'{{"node_id":{cached_json(node_id)},"hash":"{hash}","input":{input_json}}}'
         control = '{"control":true,"node_id":' if is_control else '{"node_id":'
         marks = f',"step_id":{cached_json(step_id)}' if step_id is not None else ""
         if is_once:
@@ -594,6 +639,11 @@ class CallSettled(NamedTuple):
     def encode(self) -> str:
         # Built by hand, from an unpacked tuple: this runs for every step.
         node_id, success, result, duration, step_id, error, error_type, timeout, decided, *trace, extra = self
+        if success and step_id is None and decided is None and duration is not None and not extra:
+            return (
+                f'{{"node_id":{cached_json(node_id)},"success":true,"duration_ms":{duration:.3f}'
+                f',"result":{result}}}'
+            )
         details = f',"duration_ms":{duration:.3f}' if duration is not None else ""
         if step_id is not None:
             details += f',"step_id":{cached_json(step_id)}'
@@ -1287,7 +1337,7 @@ def settle_call(call: NodeCall, result: Result, seconds: float) -> tuple[CallSet
     # A result that cannot be stored fails the step: replay could not return it.
     except NotJson as error:
         text, stored_result = encode_result(Result.from_exception(error))
-    settlement, is_success = stored_result.settlement, stored_result["success"]
+    settlement, is_success = stored_result.settlement, stored_result.get("success")
     event_class = _EVENT_BY_SETTLEMENT[settlement]
     step_id = None
     if call.is_graph_step:
@@ -1304,7 +1354,8 @@ def settle_call(call: NodeCall, result: Result, seconds: float) -> tuple[CallSet
 def encode_result(result: Result) -> tuple[str, Result]:
     """Return the JSON of a result, and the result as it will be read back; a scalar one is unchanged."""
     output = result.get("output")
-    if is_scalar_json(output) and not result["attributes"] and len(result) == 3 and result["success"] is True:
+    is_plain = len(result) == 3 and result.get("success") is True and not result.get("attributes")
+    if is_plain and is_scalar_json(output):
         try:
             return f'{{"success":true,"output":{encode_json(output)},"attributes":{{}}}}', result
         except NotJson:

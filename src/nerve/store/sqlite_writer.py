@@ -368,7 +368,8 @@ class _AppendGroup:
         """Add the events and the row of a run; return the new end of its journal."""
         run, rows, id, seq, hash, events = part.run, part.rows, end.id, end.seq, end.hash, self._events
         first: tuple[object, ...] | None = None
-        for left, row in zip(range(len(rows) - 1, -1, -1), rows, strict=True):
+        last_seq = rows[-1].seq if rows else 0
+        for row in rows:
             seq += 1
             row_seq, at, type, path, settles, text = row
             if row_seq != seq:
@@ -376,7 +377,7 @@ class _AppendGroup:
             data = text.encode()
             data_digest = hash_data(data)
             hash = hash_row(hash, run, row, data_digest)
-            if len(data) > MAX_INLINE_BYTES or text.startswith(MARKS):
+            if len(data) > MAX_INLINE_BYTES or text[:1] in MARKS:
                 if len(data) > MAX_VALUE_BYTES:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
@@ -389,9 +390,9 @@ class _AppendGroup:
                 events += (id, seq, hash, *columns, *first)
                 first = None
             elif (
-                left
+                seq < last_seq
                 and type in JOINED_TYPES
-                and rows[-left].type in JOINED_TYPES
+                and rows[seq - last_seq].type in JOINED_TYPES
                 and stored_data is not data_digest
             ):
                 first = columns
@@ -480,7 +481,7 @@ def _find_conflict(
     db: apsw.Connection, part: Append, end: _JournalEnd | None, refused: set[str]
 ) -> Conflict | None:
     """Return why a part cannot be written, and note its run as refused; else note its paths as settled."""
-    if part.needs in refused:
+    if refused and part.needs in refused:
         conflict: Conflict | None = refusal_messages.needed_part_conflict(part)
     else:
         conflict = _find_journal_conflict(db, part, end)

@@ -6,6 +6,7 @@ data of a step is stored without the phrases that all steps share.
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
 from nerve.store.port import EMPTIABLE_TYPE
@@ -72,17 +73,24 @@ MARKS_BY_TYPE = {"node_completed": STEP_END, "node_started": STEP_START}
 MARKS = tuple(TEMPLATES)
 
 
+def compile_template(mark: str) -> re.Pattern[str]:
+    """Return a pattern for data that fits a template; its groups are the three values."""
+    start, second, third, end = map(re.escape, TEMPLATES[mark])
+    # The last value is any JSON. The others have no quotes, so that data fits in one way, or not at all.
+    name, value = (f"([^{quote}{FIRST_SEPARATOR}{SECOND_SEPARATOR}]*)" for quote in ('"', ""))
+    return re.compile(f"{start}{name}{second}{name}{third}{value}{end}")
+
+
+PATTERNS_BY_TYPE = {type: compile_template(mark) for type, mark in MARKS_BY_TYPE.items()}
+
+
 def abbreviate_data(type: str, data: str) -> str:
     """Return data without the phrases of the template for its type, or unchanged if it does not fit."""
-    mark = MARKS_BY_TYPE.get(type)
-    if mark is not None and FIRST_SEPARATOR not in data and SECOND_SEPARATOR not in data:
-        start, second, third, end = TEMPLATES[mark]
-        if data.startswith(start) and data.endswith(end):
-            name, has_second, rest = data[len(start) : -len(end)].partition(second)
-            value, has_third, last = rest.partition(third)
-            if has_second and has_third:
-                return f"{mark}{name}{FIRST_SEPARATOR}{value}{SECOND_SEPARATOR}{last}"
-    return data
+    pattern = PATTERNS_BY_TYPE.get(type)
+    if pattern is None or (match := pattern.fullmatch(data)) is None:
+        return data
+    name, value, last = match.groups()
+    return f"{MARKS_BY_TYPE[type]}{name}{FIRST_SEPARATOR}{value}{SECOND_SEPARATOR}{last}"
 
 
 def restore_data(data: str) -> str:

@@ -200,7 +200,8 @@ def plain_event_data(data: dict[str, Any] | None) -> dict[str, Any]:
 def next_child_path(parent: str, counts: dict[str, int], name: str) -> str:
     """Return the path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
     count = counts[name] = counts.get(name, 0) + 1
-    return numbered_path(f"{parent}/{escape_path_part(name)}", count)
+    path = f"{parent}/{escape_path_part(name)}"
+    return path if count == 1 else numbered_path(path, count)
 
 
 def numbered_path(path: str, count: int) -> str:

@@ -62,8 +62,14 @@ class InMemoryRuntime:
     ) -> None:
         self._sink, self._workflow_id, self._run_id, self._clock = sink, workflow_id, run_id, clock
         self._home = home or current_home()
-        self._timers: dict[str, AttemptTimer] = {}
-        self._interrupted = InterruptedSteps()
+
+    @cached_property
+    def _timers(self) -> dict[str, AttemptTimer]:
+        return {}
+
+    @cached_property
+    def _interrupted(self) -> InterruptedSteps:
+        return InterruptedSteps()
 
     @cached_property
     def threads(self) -> AgentThreads:
