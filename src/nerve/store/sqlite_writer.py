@@ -21,7 +21,6 @@ from nerve.store.port import (
     PATCH_KIND,
     Append,
     Definition,
-    EventRow,
     FactRow,
     MessageRow,
     RunRow,
@@ -225,12 +224,13 @@ class SqliteWriter:
         with self._group_transaction as execute:
             for part in batch:
                 end = new_ends.get(part.run) or self._cached_end(db, part)
-                conflict = _find_conflict(db, part, end, refused)
-                if conflict is None:
-                    new_end = self._add_part(db, group, part, end)
-                    if new_end is not None:
-                        new_ends[part.run] = new_end
-                outcomes.append(conflict)
+                new_end = self._add_part(db, group, part, end, refused)
+                if isinstance(new_end, Conflict):
+                    outcomes.append(new_end)
+                    continue
+                if new_end is not None:
+                    new_ends[part.run] = new_end
+                outcomes.append(None)
             group.write(execute)
         self._remember(new_ends)
         return outcomes
@@ -243,11 +243,10 @@ class SqliteWriter:
     def _append_alone(
         self, db: apsw.Connection, execute: Execute, part: Append, refused: set[str]
     ) -> Conflict | None:
-        end = _select_end(db, part.run)
-        if conflict := _find_conflict(db, part, end, refused):
-            return conflict
         group = _AppendGroup()
-        self._add_part(db, group, part, end)
+        new_end = self._add_part(db, group, part, _select_end(db, part.run), refused)
+        if isinstance(new_end, Conflict):
+            return new_end
         execute("SAVEPOINT part")
         try:
             group.write(execute)
@@ -263,16 +262,32 @@ class SqliteWriter:
         return None
 
     def _add_part(
-        self, db: apsw.Connection, group: _AppendGroup, part: Append, end: _JournalEnd | None
-    ) -> _JournalEnd | None:
-        """Add a part to a group; return the end of its journal after it, if it has one."""
-        if end is None and (part.rows or part.row is not None):
-            settled_paths = {row.settles: row.seq for row in part.rows if row.settles is not None}
-            end = _JournalEnd(self._new_id(db), 0, FIRST_HASH, settled_paths)
-            group.add_journal(part.run, end)
-        if part.definition is not None or part.facts or part.replies or part.waits or part.usage:
+        self,
+        db: apsw.Connection,
+        group: _AppendGroup,
+        part: Append,
+        end: _JournalEnd | None,
+        refused: set[str],
+    ) -> _JournalEnd | Conflict | None:
+        """Add a part to a group; return the end of its journal after it, if it has one.
+
+        A part that cannot be written is not added: its run is noted as refused, and the conflict returned.
+        """
+        new_end: _JournalEnd | Conflict | None = _find_conflict(part, end, refused)
+        if new_end is None and end is not None:
+            if end.settled_paths is None:
+                rows = cast("Iterator[tuple[str, int]]", db.execute(SQL["select_settled"], (end.id,)))
+                end.settled_paths = dict(rows)
+            new_end = group.add(part, end)
+        elif new_end is None and (part.rows or part.row is not None):
+            new_end = group.add(part, _JournalEnd(self._new_id(db), 0, FIRST_HASH, {}))
+            if isinstance(new_end, _JournalEnd):
+                group.add_journal(part.run, new_end)
+        if isinstance(new_end, Conflict):
+            refused.add(part.run)
+        elif part.definition is not None or part.facts or part.replies or part.waits or part.usage:
             group.add_values(part)
-        return group.add(part, end) if end is not None else None
+        return new_end
 
     def _new_id(self, db: apsw.Connection) -> int:
         if self._last_id is None:
@@ -364,9 +379,15 @@ class _AppendGroup:
     def add_journal(self, run: str, end: _JournalEnd) -> None:
         self._journals += (end.id, run)
 
-    def add(self, part: Append, end: _JournalEnd) -> _JournalEnd:
-        """Add the events and the row of a run; return the new end of its journal."""
+    def add(self, part: Append, end: _JournalEnd) -> _JournalEnd | Conflict:
+        """Add the events and the row of a run; return the new end of its journal.
+
+        If an event settles a path that is settled already, nothing is added, and the conflict returned.
+        """
         run, rows, id, seq, hash, events = part.run, part.rows, end.id, end.seq, end.hash, self._events
+        settled_paths = end.settled_paths
+        assert settled_paths is not None
+        previous_counts = len(events), len(self._blobs)
         first: tuple[object, ...] | None = None
         last_seq = rows[-1].seq if rows else 0
         for row in rows:
@@ -374,6 +395,11 @@ class _AppendGroup:
             row_seq, at, type, path, settles, text = row
             if row_seq != seq:
                 raise refusal_messages.out_of_order_error(run, seq, row_seq)
+            if settles is not None and (settled_by := settled_paths.setdefault(settles, seq)) != seq:
+                del events[previous_counts[0] :], self._blobs[previous_counts[1] :]
+                for path in [path for path, by in settled_paths.items() if by > end.seq]:
+                    del settled_paths[path]
+                return refusal_messages.settled_path_conflict(run, settles, settled_by)
             data = text.encode()
             data_digest = hash_data(data)
             hash = hash_row(hash, run, row, data_digest)
@@ -398,7 +424,6 @@ class _AppendGroup:
                 first = columns
             else:
                 events += (id, seq, hash, *columns, *NO_FIRST_EVENT)
-        settled_paths = end.settled_paths
         if part.row is not None:
             self._runs += (end.id, *part.row[1:], seq)
             if part.row.ended is not None:
@@ -477,50 +502,16 @@ def _insert_chunked(execute: Execute, name: str, width: int, values: list[object
         start, rows = end, rows - count
 
 
-def _find_conflict(
-    db: apsw.Connection, part: Append, end: _JournalEnd | None, refused: set[str]
-) -> Conflict | None:
-    """Return why a part cannot be written, and note its run as refused; else note its paths as settled."""
+def _find_conflict(part: Append, end: _JournalEnd | None, refused: set[str]) -> Conflict | None:
+    """Return why a part cannot follow the end of its journal."""
     if refused and part.needs in refused:
-        conflict: Conflict | None = refusal_messages.needed_part_conflict(part)
-    else:
-        conflict = _find_journal_conflict(db, part, end)
-    if conflict is not None:
-        refused.add(part.run)
-    return conflict
-
-
-def _find_journal_conflict(db: apsw.Connection, part: Append, end: _JournalEnd | None) -> Conflict | None:
-    """Return why a part cannot follow the end of its journal; else note its paths as settled."""
+        return refusal_messages.needed_part_conflict(part)
     last = end.seq if end is not None else 0
-    if last != part.after:
-        return (
-            refusal_messages.deletion_conflict(part.run)
-            if last == DELETED
-            else refusal_messages.sequence_conflict(part, last)
-        )
-    settling = [row for row in part.rows if row.settles is not None]
-    if not settling:
+    if last == part.after:
         return None
-    if end is None:
-        settled_paths = {}
-    elif end.settled_paths is not None:
-        settled_paths = end.settled_paths
-    else:
-        rows = cast("Iterator[tuple[str, int]]", db.execute(SQL["select_settled"], (end.id,)))
-        settled_paths = end.settled_paths = dict(rows)
-    return _settle_paths(part.run, settling, settled_paths)
-
-
-def _settle_paths(run: str, rows: list[EventRow], settled_paths: dict[str, int]) -> Conflict | None:
-    """Note the paths that events settle, all or none; return the conflict if one is settled already."""
-    for number, row in enumerate(rows):
-        settled_by = settled_paths.setdefault(cast("str", row.settles), row.seq)
-        if settled_by != row.seq:
-            for earlier in rows[:number]:
-                del settled_paths[cast("str", earlier.settles)]
-            return refusal_messages.settled_path_conflict(run, cast("str", row.settles), settled_by)
-    return None
+    if last == DELETED:
+        return refusal_messages.deletion_conflict(part.run)
+    return refusal_messages.sequence_conflict(part, last)
 
 
 def _key_conflict(db: apsw.Connection, part: Append) -> Conflict | None:
