@@ -51,6 +51,9 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
             return {"text": "hello", "start": True, **key}
         case "reload" | "collect":
             return key
+        case "delete":
+            run = await api.start(workflow="broken", input="bad", wait=True)
+            return {"run": run.run_id, **key}
         case "pause_queue" | "resume_queue":
             api.session.add_queue(Queue("emails"))
             return {"queue": "emails", **key}

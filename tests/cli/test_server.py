@@ -381,7 +381,7 @@ def test_server_status_sign_in_and_stop_keep_the_runs(do: Callable, project: Pat
     _, said = server.process.communicate()
     assert server.process.wait() == 0
     assert "code=" not in said, "what it says may be kept as a log"
-    assert "nerve server sign-in" in said
+    assert "nerve web" in said
     assert run in do("runs", "--json").out
 
 
@@ -433,3 +433,20 @@ def test_an_open_commander_does_not_interfere_with_a_server_restart(do: Callable
         closed.set()
         commander.join()
         do("server", "stop")
+
+
+def test_web_starts_a_server_and_opens_a_browser_that_is_signed_in(
+    do: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
+    try:
+        shown = do("web", "--json").json
+        assert re.fullmatch(rf"{shown['url']}/#code=\S+", opened[0])
+        assert do("server", "status", "--json").json["url"] == shown["url"]
+        assert re.fullmatch(rf"{shown['url']}/#code=\S+\n", do("web").out), "it could not be opened"
+        assert len(opened) == 2
+        assert re.fullmatch(rf"{shown['url']}/#code=\S+\n", do("web", "--no-open", "--quiet").out)
+        assert len(opened) == 2
+    finally:
+        assert do("server", "stop").code == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nerve.api import models
 from nerve.api.answer_gate import answer
-from nerve.api.delete_runs import collect
+from nerve.api.delete_runs import collect, delete
 from nerve.api.errors import ApiError
 from nerve.api.idempotency import check_start_key
 from nerve.api.lookup import find_run, find_startable_name
@@ -29,6 +29,7 @@ __all__ = [
     "assert_fact",
     "collect",
     "define",
+    "delete",
     "fork",
     "pause",
     "pause_queue",

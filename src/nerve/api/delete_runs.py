@@ -1,4 +1,4 @@
-"""Delete runs that ended long ago, with their logs and artifacts."""
+"""Delete one run or those that ended long ago, with their logs and artifacts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.api import models
+from nerve.api.errors import ApiError
+from nerve.api.lookup import find_run_row
 from nerve.engine import retention
+from nerve.engine.run_chain import iterate_chain
+from nerve.journal.index import JournalIndex
 from nerve.project.discovery import PROJECT_FOLDER_NAMES
 
 if TYPE_CHECKING:
     from nerve.session import Session
+    from nerve.store.port import RunRow, Store
 
 DAY_S = 86_400.0
 MAX_LISTED_RUNS = 100
@@ -35,24 +40,59 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
 
     rows = retention.find_expired_runs(store, before, session=session.name, is_busy=busy)
     await asyncio.sleep(0)
+    output = request.output_older_than
+    response = await delete_rows(
+        session, rows, request.dry_run, None if output is None else now - output * DAY_S
+    )
+    if request.dry_run:
+        return response
+    replies = await asyncio.to_thread(store.forget_replies, session.name, before)
+    return response.model_copy(update={"replies": replies})
+
+
+async def delete(session: Session, request: models.DeleteRunRequest) -> models.DeleteRunsResponse:
+    """Delete a run that has ended, with its child runs."""
+    engine = session.engine
+    row = find_run_row(session, request.run)
+    parent = engine.store.run(row.parent) if row.parent is not None else None
+    if parent is not None:
+        raise ApiError("conflict", f"Run '{row.run}' belongs to run '{parent.run}'", "Delete that run.")
+    rows = list(iterate_run_tree(engine.store, row))
+    for each in rows:
+        if each.ended is None:
+            raise ApiError("conflict", f"Run '{each.run}' is {each.state}", f"Stop it: nerve stop {row.run}")
+        if each.run in engine.executors or each.run in engine.draining_tasks:
+            raise ApiError("busy", f"Run '{each.run}' is about to end")
+    return await delete_rows(session, rows, dry_run=False)
+
+
+def iterate_run_tree(store: Store, row: RunRow) -> Iterator[RunRow]:
+    """Yield a run and all its child runs."""
+    yield row
+    for _, call in JournalIndex(store.events(row.run)).children.started:
+        if call.child is not None and (first := store.run(call.child)) is not None:
+            for child in iterate_chain(store, first):
+                yield from iterate_run_tree(store, child)
+
+
+async def delete_rows(
+    session: Session, rows: Sequence[RunRow], dry_run: bool, chunks_older_than: float | None = None
+) -> models.DeleteRunsResponse:
+    """Delete runs with their files, or report them; empty the output before a time of those that stay."""
     files = find_run_files(session.project, [row.run for row in rows])
 
     def remove_files(runs: Iterable[str]) -> None:
         delete_files(file for run in runs for file in files.get(run, ()))
 
-    output = request.output_older_than
     deletion = await retention.delete_expired_runs(
-        store,
-        before,
-        request.dry_run,
-        chunks_older_than=None if output is None else now - output * DAY_S,
+        session.engine.store,
+        0.0,
+        dry_run,
+        chunks_older_than=chunks_older_than,
         session=session.name,
         expired=rows,
         on_delete=remove_files,  # first, so that a crash leaves the run to find them by
     )
-    replies = 0
-    if not request.dry_run:
-        replies = await asyncio.to_thread(store.forget_replies, session.name, before)
     oldest = [
         models.DeletedRun(
             run_id=row.run,
@@ -63,11 +103,7 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
         for row in rows[:MAX_LISTED_RUNS]
     ]
     return models.DeleteRunsResponse(
-        dry_run=request.dry_run,
-        files=sum(map(len, files.values())),
-        replies=replies,
-        oldest=oldest,
-        **deletion._asdict(),
+        dry_run=dry_run, files=sum(map(len, files.values())), oldest=oldest, **deletion._asdict()
     )
 
 

@@ -223,6 +223,10 @@ class DeleteRunsRequest(CommandRequest):
     """Only report what would be deleted."""
 
 
+class DeleteRunRequest(RunRequest, CommandRequest):
+    pass
+
+
 class ListRunsRequest(ApiRequest):
     """Only the runs that match all of these."""
 
@@ -284,6 +288,8 @@ class GateResponse(ApiResponse):
     gate_id: str
     run_id: str
     workflow: str | None = None
+    label: str | None = None
+    """The label of the run."""
     path: str
     prompt: str
     choices: list[str] | None = None
@@ -324,6 +330,10 @@ class RunResponse(ApiResponse):
     """The previous run of its chain."""
     input_preview: str = ""
     """The first words of the input."""
+    usage: dict[str, float] = {}
+    """The tokens and the cost that it has used so far."""
+    started_by: str | None = None
+    """The identity of the caller that started it: `browser:admin`, `unix:ada`; None if it is not known."""
 
 
 class NodeResponse(ApiResponse):
@@ -350,7 +360,6 @@ class RunDetailResponse(RunResponse):
     input: Any = None
     params: dict[str, Any] = {}
     tree: list[NodeResponse] = []
-    usage: dict[str, float] = {}
     models: dict[str, dict[str, float]] = {}
     """Usage by model; unknown figures are omitted, and the turns without them are counted."""
     last_seq: int = 0

@@ -85,6 +85,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation("collect", models.DeleteRunsRequest, models.DeleteRunsResponse, "admin", "POST",
                   "/api/collect",
                   "Delete runs that ended long ago; a dry run lists them."),
+        Operation("delete", models.DeleteRunRequest, models.DeleteRunsResponse, "admin", "POST",
+                  "/api/runs/{run}/delete",
+                  "Delete a run that has ended, with its child runs, logs and artifacts."),
         # queries
         Operation("workflows", models.ListWorkflowsRequest, models.WorkflowPage, "read", "GET",
                   "/api/workflows",

@@ -166,7 +166,9 @@ async def gates(session: Session, request: models.ListGatesRequest) -> models.Ga
     rows = [(wait, store.run(wait.run)) for wait in page]
     gates = [(row, engine.find_gate(wait)) for wait, row in rows if row is not None]
     return models.GatePage(
-        gates=[gate_response(row.run, row.workflow, gate) for row, gate in gates if gate is not None],
+        gates=[
+            gate_response(row.run, row.workflow, gate, row.label) for row, gate in gates if gate is not None
+        ],
         more=not is_last,
         next=None if is_last else wait_cursor(waits[request.limit - 1]),
     )

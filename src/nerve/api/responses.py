@@ -34,13 +34,15 @@ MAX_WHOLE_EVENTS = 2500
 """The longest journal that is read for a response; the tree of a longer one has pages."""
 PAGE_EVENTS = 1000
 """Events of a long run from which one response is built."""
-GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow"}
+GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow", "label"}
 NODE_FIELDS = models.NodeResponse.model_fields.keys() - {"usage", "parts"}
 
 
-def gate_response(run_id: str, workflow: str, gate: GateInfo) -> models.GateResponse:
+def gate_response(
+    run_id: str, workflow: str, gate: GateInfo, label: str | None = None
+) -> models.GateResponse:
     fields = {name: getattr(gate, name) for name in GATE_FIELDS}
-    return models.GateResponse(run_id=run_id, workflow=workflow, **fields)
+    return models.GateResponse(run_id=run_id, workflow=workflow, label=label, **fields)
 
 
 def limit_depth(value: Any) -> Any:
@@ -86,7 +88,10 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
             (has_no_children and session.engine.is_readable(row.run)) or is_long_run(session, row)
         ):
             return models.RunResponse(**stored_run_fields(session, row))
-    return run_response(session.engine.run_handle(row)).model_copy(update={"parent": row.parent})
+    summary = StoredSummary.of_row(row) or StoredSummary()
+    return run_response(session.engine.run_handle(row)).model_copy(
+        update={"parent": row.parent, "usage": summary.usage}
+    )
 
 
 def is_long_run(session: Session, row: RunRow) -> bool:
@@ -125,6 +130,7 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
         "input_preview": preview_value(
             read_short_input(first_rows[0], MAX_PREVIEWED_CHARS) if first_rows else None
         ),
+        "usage": summary.usage,
     }
 
 

@@ -150,9 +150,13 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     "serve": CommandEntry(
         "nerve.cli.serve:serve_command", "Run the project server.", "nerve serve --port 8000"
     ),
+    "web": CommandEntry(
+        "nerve.cli.web:web_command", "Open the web page of this project, signed in.", "nerve web"
+    ),
     "gc": CommandEntry(
         "nerve.cli.gc:gc_command", "Delete runs that ended long ago.", "nerve gc --older-than 30d --yes"
     ),
+    "delete": CommandEntry("nerve.cli.gc:delete_command", "Delete a run that has ended.", "nerve delete v3"),
     "commander": CommandEntry(
         "nerve.cli.commander:commander_command",
         "Open the Commander, the terminal interface for all runs.",
@@ -203,10 +207,10 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     ),
 }
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
-    "Run workflows": ("run", "start", "commander", "demo"),
+    "Run workflows": ("run", "start", "commander", "web", "demo"),
     "See runs": ("runs", "status", "watch", "logs", "events", "gates", "queues", "query"),
     "Decide": ("answer", "approve", "reject", "signal", "send", "update", "steer"),
-    "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "gc"),
+    "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "delete", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),
     "Project and server": ("serve", "server", "trust", "keygen", "doctor", "version"),

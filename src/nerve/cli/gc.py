@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag
+from nerve.cli.run_control import KeyOption
 
 if TYPE_CHECKING:
     from nerve.api.models import DeleteRunsResponse
@@ -49,6 +51,19 @@ def gc_command(
         context.print_result(report, format_gc_report(report))
         if report.dry_run and (report.runs or report.chunks):
             context.info("Nothing was changed. To delete, add --yes")
+        return COMPLETED
+
+    return run_with_api(common, do)
+
+
+def delete_command(
+    run: RunArgument, /, *, key: KeyOption = None, common: CommonOptions = DEFAULT_OPTIONS
+) -> int:
+    """Delete a run that has ended, with its child runs, logs and artifacts."""
+
+    async def do(context: CliContext) -> int:
+        report = await context.client.delete(run=run, key=key)
+        context.print_result(report, format_gc_report(report))
         return COMPLETED
 
     return run_with_api(common, do)

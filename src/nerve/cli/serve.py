@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json as json_text
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, validators
 
+from nerve.cli.errors import UsageError
 from nerve.cli.parameters import STORE_FILE, FileList, Flag, TextList, require_store_file
 from nerve.cli.session_setup import register_file
 from nerve.cli.trust import require_trust
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 
-SIGN_IN_COMMAND = "nerve server sign-in"
+OPEN_COMMAND = "nerve web"
 """Printed instead of a sign-in URL if the output is not a terminal, so that no log contains a code."""
+PREFIX_PATTERN = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 
 def serve_command(
@@ -29,6 +32,7 @@ def serve_command(
     port: int | None = None,
     name: TextList = (),
     wide: Flag = False,
+    prefix: str = "",
     idle: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None,
     modules: FileList = (),
     json: Flag = False,
@@ -48,6 +52,8 @@ def serve_command(
         An additional host name with port that clients may use, such as example.org:8000. Repeatable.
     wide
         Allow connections from other machines. Traffic is not encrypted unless a proxy adds TLS.
+    prefix
+        The path under which a proxy serves the web page, such as /nerve.
     idle
         Exit after this many seconds without connections and active runs. Waiting runs are parked.
     modules
@@ -71,11 +77,22 @@ def serve_command(
         if not quiet:
             print("\n".join(format_server_notice(serving)), file=sys.stderr, flush=True)
 
+    if prefix and not PREFIX_PATTERN.fullmatch(prefix):
+        raise UsageError(f"--prefix must be a path such as /nerve, got '{prefix}'.")
     require_store_file(STORE_FILE)
     require_trust()
     try:
         return run_server(
-            ".", host, port, hosts=name, wide=wide, idle=idle, modules=modules, prepare=prepare, ready=ready
+            ".",
+            host,
+            port,
+            hosts=name,
+            wide=wide,
+            prefix=prefix,
+            idle=idle,
+            modules=modules,
+            prepare=prepare,
+            ready=ready,
         )
     except StoreError as error:
         raise errors.to_api_error(error) from error
@@ -92,6 +109,6 @@ def format_server_notice(serving: RunningServer) -> list[str]:
         *problems,
         f"Serving {count_noun(serving.workflows, 'workflow')} at {serving.url}{recovery_text}. Press Ctrl-C "
         "to stop.",
-        f"Sign in a browser (valid once): {serving.launch_url if sys.stderr.isatty() else SIGN_IN_COMMAND}",
+        f"Web page, signed in once: {serving.launch_url if sys.stderr.isatty() else OPEN_COMMAND}",
         f"Token for programs: {serving.token_file}",
     ]

@@ -106,20 +106,25 @@ def server_sign_in_command(*, json: Flag = False, quiet: Flag = False) -> int:
     quiet
         No effect: the command prints only its result.
     """
+    url = create_launch_url()
+    print_server_result({"url": url}, url, json, False)
+    return COMPLETED
+
+
+def create_launch_url() -> str:
+    """Return an address of the running server that signs in one browser; raise ApiError if none runs."""
     server_info, endpoint = running_server(), find_server(Path())
     if server_info is None or endpoint is None:
         raise ApiError("busy", NO_SERVER_MESSAGE, "Start one: nerve serve")
 
-    async def ask() -> str:
+    async def request_code() -> str:
         from nerve.client.client import make_http_client
 
         async with make_http_client(endpoint, STOP_TIMEOUT_S, "cli") as http:
             reply = await http.post("/api/launch-codes", json={})
             return str(reply.raise_for_status().json()["code"])
 
-    url = f"{server_info['url']}/#code={asyncio.run(ask())}"
-    print_server_result({"url": url}, url, json, False)
-    return COMPLETED
+    return f"{server_info['url']}/#code={asyncio.run(request_code())}"
 
 
 def running_server() -> dict[str, Any] | None:

@@ -56,8 +56,8 @@ class Transport(Protocol):
     def watch(self, run: str | None, after: int) -> AsyncGenerator[models.EventResponse]:
         """Yield the events of a run, or of all runs, after the one numbered `after`."""
 
-    def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they occur; None if some may have been missed."""
+    def all_events(self, after: str) -> AsyncGenerator[tuple[str, models.EventResponse | None]]:
+        """Yield the events of all runs after a cursor, each with its cursor; None if some may be missing."""
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Execute `{"type": …, "params": {…}}` and return the reply."""
@@ -115,6 +115,7 @@ class Client:
     route = OperationMethod(models.RouteResponse)
     reload = OperationMethod(models.ReloadResponse)
     collect = OperationMethod(models.DeleteRunsResponse)
+    delete = OperationMethod(models.DeleteRunsResponse)
     workflows = OperationMethod(models.WorkflowPage)
     workflow = OperationMethod(models.WorkflowResponse)
     definitions = OperationMethod(models.DefinitionPage)
@@ -210,12 +211,22 @@ class Client:
         """
         return self._transport.watch(run, after)
 
-    def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
+    async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
         """Yield None, and then the events of all runs from now on; query the earlier state after the None.
 
         The stream ends with an ApiError when the connection breaks, and does not reconnect.
         """
-        return self._transport.all_events()
+        async with contextlib.aclosing(self._transport.all_events("")) as events:
+            async for _, event in events:
+                yield event
+
+    def resumable_events(self, after: str = "") -> AsyncGenerator[tuple[str, models.EventResponse | None]]:
+        """Yield the events of all runs after a cursor, each with the cursor from which a caller resumes.
+
+        Without a cursor, or if events after it are not known any more, the first item has None instead of an
+        event: query the current state then. The stream ends as that of `all_events` does.
+        """
+        return self._transport.all_events(after)
 
     async def close(self) -> None:
         """Release the connection; a session of the caller stays open."""
@@ -259,11 +270,9 @@ class InProcessTransport:
                     raise
                 lagged = True
 
-    async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they occur."""
-        async with contextlib.aclosing(self._api.hub.watch_all()) as everything:
-            async for _, event in everything:
-                yield event
+    def all_events(self, after: str) -> AsyncGenerator[tuple[str, models.EventResponse | None]]:
+        """Yield the events of all runs after a cursor."""
+        return self._api.hub.watch_all(after)
 
     async def close(self) -> None:
         """Do nothing: the session belongs to the caller."""
@@ -400,17 +409,17 @@ class HttpTransport:
             await asyncio.sleep(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)])
             failures += 1
 
-    async def all_events(self) -> AsyncGenerator[models.EventResponse | None]:
-        """Yield the events of all runs as they occur, after a None for the new connection."""
+    async def all_events(self, after: str) -> AsyncGenerator[tuple[str, models.EventResponse | None]]:
+        """Yield the events of all runs after a cursor; None for the snapshot of a new connection."""
         import httpx2
 
         try:
-            async with contextlib.aclosing(self._stream("/events", "")) as messages:
+            async with contextlib.aclosing(self._stream("/events", after)) as messages:
                 async for message in messages:
                     if (event := parse_event(message)) is not None:
-                        yield event
+                        yield message.id, event
                     elif message.event == "snapshot":
-                        yield None
+                        yield message.id, None
                     elif message.event == "lagged":
                         raise ApiError("conflict", "lagged: too many events at once", "Watch again.")
         except httpx2.TransportError as error:

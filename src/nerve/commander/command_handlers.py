@@ -19,8 +19,9 @@ from nerve.commander.core.name_resolution import (
     split_reason,
 )
 from nerve.commander.core.references import resolve_references, resolve_text_value
-from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget, short_id
+from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget
 from nerve.ui.event_lines import LogLines, to_workflow_event
+from nerve.ui.formatting import short_id
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, match_choice
 from nerve.ui.sanitize import dump_safe_json, fence_text, sanitize_text
 from nerve.ui.typed_options import parse_json_or_text

@@ -16,7 +16,7 @@ from nerve.api.models import (
     UsageResponse,
 )
 from nerve.commander.core.name_resolution import CommanderInputError
-from nerve.commander.core.run_cards import RunCard, short_id
+from nerve.commander.core.run_cards import RunCard
 from nerve.commander.core.state import CommanderState
 from nerve.core.limits import RunUsage
 from nerve.core.suggest import did_you_mean_hint
@@ -29,6 +29,7 @@ from nerve.ui.formatting import (
     format_result,
     format_usage,
     format_usage_today,
+    short_id,
     status_lines,
 )
 from nerve.ui.gate_names import gate_display_name, gate_preview

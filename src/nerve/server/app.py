@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
-from nerve.server.auth import Auth
+from nerve.api.callers import Caller
+from nerve.client import Client
+from nerve.server.auth import Auth, caller_of_request, read_session_cookie
+from nerve.server.request_body import read_body_bytes
 from nerve.server.routes import OPEN_PATHS, build_legacy_routes, build_routes
 from nerve.server.sse import HEARTBEAT_S, SseEndpoints
 from nerve.server.websocket import WebSocketEndpoint
+from nerve.web.pages import add_all_pages
+from nerve.web.site import CONTENT_SECURITY_POLICY, ServerPort, Site
+from nerve.web.static_files import STATIC_PREFIX
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+RespondToError = Callable[[Request, ApiError], Response]
 SECURITY_HEADERS = {
     "cache-control": "no-store",
-    "content-security-policy": "default-src 'self'",
-    "referrer-policy": "no-referrer",
+    "content-security-policy": CONTENT_SECURITY_POLICY,
+    "referrer-policy": "same-origin",  # with no-referrer, a browser sends a form without its origin
     "x-content-type-options": "nosniff",
 }
 WEBSOCKET_PATH = "/ws"
@@ -34,36 +43,51 @@ STOPPING_ERROR = ApiError(
     "busy", "The server is shutting down. Runs resume when it restarts", "Retry when the server is back."
 )
 CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
+PROGRAM_PATHS = ("/api/", "/events", "/test/", "/healthz", WEBSOCKET_PATH)
+"""Paths whose errors are JSON, whatever a client accepts."""
 
 
-def make_app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT_S) -> ServerApp:
-    """Return the API as an ASGI application. `heartbeat` is in seconds."""
-    return ServerApp(api, auth, heartbeat)
+def make_app(api: Api, auth: Auth, heartbeat: float = HEARTBEAT_S, prefix: str = "") -> ServerApp:
+    """Return the API and the web page as an ASGI application.
+
+    `heartbeat` is in seconds. `prefix` is the path under which a proxy serves it, such as `/nerve`.
+    """
+    return ServerApp(api, auth, heartbeat, prefix)
 
 
 class ServerApp:
     """Checks host, origin and token of every request before it is routed and its body is read."""
 
-    def __init__(self, api: Api, auth: Auth, heartbeat: float) -> None:
-        self.auth = auth
+    def __init__(self, api: Api, auth: Auth, heartbeat: float, prefix: str = "") -> None:
+        self.auth, self._prefix = auth, prefix
         self.max_connections = api.session.config.max_connections
         self.closing = asyncio.Event()
         """Set when the server stops, so that streams end and do not block the shutdown."""
         streams = SseEndpoints(api, self.closing, heartbeat)
-        routes = [*build_routes(api, auth, streams), *build_legacy_routes(api)]
-        self._router = build_router(routes, WebSocketEndpoint(api, auth))
+        self.site = Site(
+            ServerPort(
+                find_caller,
+                lambda caller: Client(api.as_caller(caller)),
+                read_body_bytes,
+                streams.respond,
+                prefix,
+            )
+        )
+        add_all_pages(self.site)
+        routes = [*build_routes(api, auth, streams), *build_legacy_routes(api), *self.site.routes]
+        self._router = build_router(routes, WebSocketEndpoint(api, auth), self._respond_to_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
         # Names in the path may contain any character, such as "/", so segments are unquoted after routing.
-        scope["path"] = scope["raw_path"].decode("ascii", "replace")
+        scope["path"] = self._remove_prefix(scope["raw_path"].decode("ascii", "replace"))
         try:
             self.auth.check_origin(scope)
             scope["nerve.caller"] = self._identify_caller(scope)
         except ApiError as error:
-            await send_denial(error, scope, receive, send)
+            await self._send_denial(error, scope, receive, send)
             return
         try:
             await self._router(scope, receive, with_security_headers(scope, send))
@@ -77,12 +101,58 @@ class ServerApp:
         """Return the scope of the caller; None for open paths and WebSockets that send their token later."""
         if scope["type"] == "websocket" and scope["path"] == WEBSOCKET_PATH:
             return self.auth.authenticate_websocket(scope)
-        if scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+        if scope["type"] == "http" and scope["path"] == "/" and read_session_cookie(scope) is not None:
+            with contextlib.suppress(ApiError):
+                return self.auth.authenticate(scope)
+        if scope["type"] == "http" and (
+            scope["path"] in OPEN_PATHS or scope["path"].startswith(STATIC_PREFIX)
+        ):
             return None
         return self.auth.authenticate(scope)
 
+    def _remove_prefix(self, path: str) -> str:
+        """Return a path as it is routed; a proxy may or may not have removed the prefix."""
+        rest = path.removeprefix(self._prefix) or "/"
+        return rest if rest.startswith("/") else path
 
-def build_router(routes: list[Route], sockets: WebSocketEndpoint) -> ASGIApp:
+    async def _send_denial(self, error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(error_response(error))
+            return
+        response = self._respond_to_error(Request(scope), error)
+        await response(scope, receive, with_security_headers(scope, send))
+
+    def _respond_to_error(self, request: Request, error: ApiError) -> Response:
+        """Return an error as JSON for programs, or as HTML for browsers."""
+        is_page = "text/html" in request.headers.get("accept", "") or "hx-request" in request.headers
+        if is_page and not request.scope["path"].startswith(PROGRAM_PATHS):
+            return self.site.error_response(request, error)
+        return error_response(error)
+
+
+def find_caller(request: Request) -> Caller | None:
+    """Return the caller of a request; None for an open path without a sign-in."""
+    return None if request.scope["nerve.caller"] is None else caller_of_request(request.scope)
+
+
+def build_router(routes: list[Route], sockets: WebSocketEndpoint, respond: RespondToError) -> ASGIApp:
+    """Return the routes, with `respond` for their errors."""
+
+    async def handle_api_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        return respond(request, error)
+
+    async def handle_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = CODE_BY_HTTP_STATUS.get(error.status_code, "bad_request")
+        allowed = (error.headers or {}).get("Allow")
+        fix = f"Use: {allowed}" if allowed else ROUTES_FIX
+        message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+        return respond(request, ApiError(code, message, fix))
+
+    async def handle_internal_error(request: Request, error: Exception) -> Response:
+        return respond(request, ApiError("internal", f"Internal server error ({type(error).__name__})"))
+
     inner = Starlette(
         routes=[*routes, WebSocketRoute(WEBSOCKET_PATH, sockets.handle)],
         exception_handlers={
@@ -93,30 +163,6 @@ def build_router(routes: list[Route], sockets: WebSocketEndpoint) -> ASGIApp:
     )
     inner.router.redirect_slashes = False
     return inner
-
-
-async def send_denial(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "websocket":
-        await WebSocket(scope, receive, send).send_denial_response(error_response(error))
-    else:
-        await error_response(error)(scope, receive, send)
-
-
-async def handle_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    return error_response(error)
-
-
-async def handle_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = CODE_BY_HTTP_STATUS.get(error.status_code, "bad_request")
-    allowed = (error.headers or {}).get("Allow")
-    fix = f"Use: {allowed}" if allowed else ROUTES_FIX
-    return error_response(ApiError(code, f"{request.method} {request.url.path}: {error.detail.lower()}", fix))
-
-
-async def handle_internal_error(request: Request, error: Exception) -> Response:
-    return error_response(ApiError("internal", f"Internal server error ({type(error).__name__})"))
 
 
 def error_response(error: ApiError) -> Response:

@@ -143,14 +143,21 @@ class Auth:
 
 
 def check_csrf(scope: Mapping[str, Any]) -> None:
-    """Raise ApiError for a state-changing cookie request without a header that forms cannot send."""
+    """Raise ApiError for a state-changing cookie request that a page of another origin may have made.
+
+    The API requires a header that forms cannot send, and forms of the web page an Origin.
+    """
     if scope["type"] == "websocket":
         if not header_values(scope, b"origin"):
             raise ApiError(
                 "forbidden", "A WebSocket with a cookie requires an Origin header", "Send a token."
             )
-    elif scope["method"] not in ("GET", "HEAD") and header_values(scope, b"x-nerve") != ["1"]:
+    elif scope["method"] in ("GET", "HEAD") or header_values(scope, b"x-nerve") == ["1"]:
+        return
+    elif scope["path"].startswith("/api/"):
         raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
+    elif not header_values(scope, b"origin"):  # `check_origin` has compared it with this server
+        raise ApiError("forbidden", "A form requires an Origin header", "Use a current browser.")
 
 
 def header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:

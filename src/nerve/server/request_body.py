@@ -1,4 +1,4 @@
-"""Request bodies: JSON with limits on size, depth and time, read after authentication."""
+"""Request bodies: JSON and forms, with limits on size, depth and time, read after authentication."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ JSON_BODY_FIX = "Send a JSON object, with Content-Type: application/json"
 
 async def read_body(request: Request) -> dict[str, Any]:
     """Return the JSON object in the body; an empty body is an empty object."""
+    text = await read_body_bytes(request, "application/json", JSON_BODY_FIX)
+    return parse_json_object(text) if text else {}
+
+
+async def read_body_bytes(request: Request, expected_kind: str, fix: str = "") -> bytes:
+    """Return a body of a content type; an empty body needs none."""
     kind, _, rest = (part.strip().lower() for part in request.headers.get("content-type", "").partition(";"))
     content_length = request.headers.get("content-length", "0")
-    if kind not in ("", "application/json"):
-        raise ApiError("unsupported", f"Unsupported content type {kind[:100]}", JSON_BODY_FIX)
+    fix = fix or f"Send Content-Type: {expected_kind}"
+    if kind not in ("", expected_kind):
+        raise ApiError("unsupported", f"Unsupported content type {kind[:100]}", fix)
     if "charset" in rest and rest.partition("=")[2].strip(' "') not in ("utf-8", "utf8", "us-ascii"):
         raise not_utf8_error("unsupported")
     if content_length.isdigit() and int(content_length) > MAX_BODY_BYTES:
@@ -39,8 +46,8 @@ async def read_body(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise ApiError("bad_request", "The client disconnected before the end of the body") from None
     if text and not kind:
-        raise ApiError("unsupported", "Missing Content-Type of the body", JSON_BODY_FIX)
-    return parse_json_object(bytes(text)) if text else {}
+        raise ApiError("unsupported", "Missing Content-Type of the body", fix)
+    return bytes(text)
 
 
 def body_too_large_error() -> ApiError:

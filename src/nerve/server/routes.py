@@ -1,9 +1,8 @@
-"""HTTP routes: one per API operation, plus sign-in, static files and event streams."""
+"""HTTP routes: one per API operation, plus sign-in and event streams."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import unquote
 
@@ -22,8 +21,8 @@ from nerve.server.request_body import read_body
 from nerve.server.sse import SseEndpoints
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-OPEN_PATHS = frozenset({"/", "/nerve.js", "/healthz", "/api/sign-in"})
-"""Paths that need no token."""
+OPEN_PATHS = frozenset({"/", "/healthz", "/api/sign-in"})
+"""Paths that need no token; static files need none either."""
 
 
 def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
@@ -49,8 +48,6 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
     return [
-        Route("/", static_file_endpoint("index.html", "text/html")),
-        Route("/nerve.js", static_file_endpoint("nerve.js", "text/javascript")),
         Route("/healthz", alive),
         Route("/api/sign-in", sign_in, methods=["POST"]),
         Route("/api/launch-codes", launch_code, methods=["POST"]),
@@ -62,16 +59,6 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
             for operation in OPERATIONS.values()
         ),
     ]
-
-
-def static_file_endpoint(name: str, kind: str) -> Endpoint:
-    """Return an endpoint for a static file, which is public because it contains no project data."""
-    text = (Path(__file__).parent / "static" / name).read_bytes()
-
-    async def serve_file(request: Request) -> Response:
-        return Response(text, media_type=kind)
-
-    return serve_file
 
 
 def operation_endpoint(api: Api, operation: Operation) -> Endpoint:

@@ -71,6 +71,7 @@ def serve(
     *,
     hosts: Iterable[str] = (),
     wide: bool = False,
+    prefix: str = "",
     idle: float | None = None,
     modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
@@ -78,12 +79,13 @@ def serve(
 ) -> int:
     """Serve a project until SIGTERM or Ctrl-C. Raises UnsafeServerSetup if it cannot start.
 
-    `hosts` are additional host names with port that clients may use. `wide` allows other machines. `idle` is
-    the number of seconds without connections and active runs after which the server exits. `prepare`
-    registers the Python code of `modules`. `ready` is called when the server listens.
+    `hosts` are additional host names with port that clients may use. `wide` allows other machines. `prefix`
+    is the path under which a proxy serves the web page. `idle` is the number of seconds without connections
+    and active runs after which the server exits. `prepare` registers the Python code of `modules`. `ready` is
+    called when the server listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
-    options = ListenOptions(host, port, tuple(hosts), wide, idle, code)
+    options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix)
     with capture_standard_streams():
         asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
     return 0
@@ -100,6 +102,7 @@ class ListenOptions:
     idle: float | None = None
     modules: tuple[str, ...] = ()
     """Files given with --with, published so that a restart uses them again."""
+    prefix: str = ""
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -142,7 +145,7 @@ async def _serve_project(
         }
         async with (
             open_project_session(places, prepare) as (api, problems, recovered),
-            run_server(make_app(api, auth), [tcp, unix]) as server,
+            run_server(make_app(api, auth, prefix=options.prefix), [tcp, unix]) as server,
             reload_on_change(api),
         ):
             gc.collect()

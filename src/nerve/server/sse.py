@@ -36,15 +36,18 @@ class SseEndpoints:
         return (
             Response(status_code=204)
             if follow.is_over
-            else self._respond(follow.messages(), encode_flat_sse_event)
+            else self.respond(encode_sse_batches(follow.messages(), encode_flat_sse_event))
         )
 
     async def all_events(self, request: Request) -> Response:
         """Stream the events of all runs, after a snapshot."""
-        return self._respond(all_runs_feed(self._api, last_event_id(request)), encode_sse_event)
+        return self.respond(
+            encode_sse_batches(all_runs_feed(self._api, last_event_id(request)), encode_sse_event)
+        )
 
-    def _respond(self, feed: Feed, encode_event: EncodeEvent) -> Response:
-        return EventSourceResponse(encode_sse_batches(feed, encode_event), self._closing, self._heartbeat)
+    def respond(self, messages: AsyncGenerator[bytes, None]) -> Response:
+        """Stream encoded messages until they end or the server stops."""
+        return EventSourceResponse(messages, self._closing, self._heartbeat)
 
 
 def last_event_id(request: Request) -> str:

@@ -11,6 +11,9 @@ from nerve.core.limits import RunUsage
 if TYPE_CHECKING:
     from nerve.api.models import HealthResponse, UsageResponse
 
+SHORT_ID_CHARS = 6
+"""Characters of an id that are shown: collisions are one in 16 million."""
+
 
 def format_value(value: Any) -> str:
     """Format a value for use in a text: strings unchanged, other values as JSON."""
@@ -95,3 +98,8 @@ def status_lines(health: HealthResponse, usage: UsageResponse) -> list[str]:
 def count_noun(number: int, noun: str) -> str:
     """Return a count with its noun, such as `1 run` or `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def short_id(run_id: str) -> str:
+    """Return the end of a run id that is shown to the user."""
+    return run_id[-SHORT_ID_CHARS:]

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from nerve.api.models import GateResponse, WorkflowResponse
 from nerve.commander.core.completion import CompletionName, CompletionNames
-from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS, short_id
+from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS
 from nerve.commander.core.state import CommanderState
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
 from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.formatting import short_id
 from nerve.ui.gate_names import AmbiguousAnswer, gate_display_name
 
 

@@ -20,6 +20,7 @@ from nerve.core.json_codec import preview_value
 from nerve.core.limits import RunUsage
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.failure_text import failure_text
+from nerve.ui.formatting import short_id
 
 if TYPE_CHECKING:
     from nerve.journal.events import WaitOpened
@@ -30,8 +31,6 @@ TARGET_PREFIXES: dict[str, TargetKind] = {"@": "node", "#": "graph", "%": "workf
 ENDED_STATES = ("completed", "failed", "cancelled")
 MIN_ID_SUFFIX_CHARS = 4
 """Minimum length of an id suffix that identifies a run."""
-SHORT_ID_CHARS = 6
-"""Characters of an id that are shown: collisions are one in 16 million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +190,6 @@ class RunCard:
         if self.state == "running":
             states = {branch.view.state for branch in self.tree.branches.values()}
             self.state = next((state for state in ("held", "waiting") if state in states), "running")
-
-
-def short_id(run_id: str) -> str:
-    """Return the end of a run id that is shown to the user."""
-    return run_id[-SHORT_ID_CHARS:]
 
 
 def gate_from_event(event: WorkflowEvent) -> GateResponse:

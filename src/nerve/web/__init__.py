@@ -1,0 +1,1 @@
+"""The web page: runs, gates and costs in a browser, as HTML from the server."""

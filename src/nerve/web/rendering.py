@@ -1,0 +1,89 @@
+"""Templates: the Jinja2 environment with its filters, and fragments for a page that is already open."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+RELATIVE_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
+
+
+def make_environment() -> Environment:
+    """Return the environment of all templates: values are escaped, and an unknown name is an error."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("nerve.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "cost": format_cost,
+        "tokens": format_token_count,
+        "duration": format_run_duration,
+        "ago": format_time_ago,
+        "iso": format_iso_time,
+        "exact": format_exact_time,
+        "first_line": first_line,
+        "short_id": short_id,
+        "segment": quote_segment,
+    }
+    return environment
+
+
+def format_run_duration(run: Any) -> str:
+    """Return how long a run took, or how long it has been open: `3m 05s`."""
+    return format_duration_between(run.started_at, run.ended_at, datetime.now(UTC))
+
+
+def format_time_ago(moment: datetime, now: datetime | None = None) -> str:
+    """Return a time relative to now, in its largest unit: `now`, `5m ago`, `in 2h`."""
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    for size, unit in RELATIVE_UNITS:
+        if abs(seconds) >= size:
+            count = f"{int(abs(seconds) // size)}{unit}"
+            return f"{count} ago" if seconds > 0 else f"in {count}"
+    return "now"
+
+
+def format_iso_time(moment: datetime) -> str:
+    """Return a time for the attribute `datetime`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_exact_time(moment: datetime) -> str:
+    """Return a time for people: `2026-11-18 14:05:09 UTC`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def quote_segment(text: str) -> str:
+    """Return a text as one segment of a path."""
+    return quote(text, safe="")
+
+
+def make_partial(target: str, html: str, swap: str = "outerMorph") -> str:
+    """Return a fragment with which an open page replaces the element that a selector names.
+
+    `swap` is how: `outerMorph` replaces the element, `innerMorph` its content, `beforeend` appends to it.
+    """
+    return f'<hx-partial hx-target="{target}" hx-swap="{swap}">{html}</hx-partial>'
+
+
+def encode_message(cursor: str, html: str = "") -> bytes:
+    """Return a server-sent event with fragments; without any, the browser only notes the cursor."""
+    data = "".join(f"data: {line}\n" for line in re.split(r"\r\n|\r|\n", html)) if html else ""
+    return f"id: {cursor}\n{data}\n".encode()

@@ -1,0 +1,245 @@
+// Theme, relative times, keyboard, confirmation, copying, selection, saved views, notifications and sign-in.
+// Everything on a page also works without it, except signing in and live changes.
+"use strict";
+
+const root = document.documentElement;
+const find = (selector, from = document) => from.querySelector(selector);
+const findAll = (selector, from = document) => [...from.querySelectorAll(selector)];
+const stored = (key) => { try { return localStorage.getItem(key); } catch { return null; } };
+const store = (key, value) => { try { localStorage.setItem(key, value); } catch { /* private window */ } };
+
+// -- theme: before the page is drawn -------------------------------------------------------------
+if (stored("nerve.theme")) root.dataset.theme = stored("nerve.theme");
+
+function switchTheme() {
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  store("nerve.theme", root.dataset.theme);
+}
+
+// -- times ---------------------------------------------------------------------------------------
+function formatAgo(seconds) {
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) {
+    if (Math.abs(seconds) >= size) {
+      const count = `${Math.floor(Math.abs(seconds) / size)}${unit}`;
+      return seconds > 0 ? `${count} ago` : `in ${count}`;
+    }
+  }
+  return "now";
+}
+
+function formatDuration(seconds) {
+  if (seconds < 10) return `${seconds.toFixed(1)}s`;
+  if (seconds < 60) return `${Math.round(seconds)}s`;
+  const minutes = Math.floor(seconds / 60), hours = Math.floor(minutes / 60);
+  const pad = (number) => String(number).padStart(2, "0");
+  if (minutes < 60) return `${minutes}m ${pad(Math.floor(seconds % 60))}s`;
+  return hours < 48 ? `${hours}h ${pad(minutes % 60)}m` : `${Math.floor(hours / 24)}d`;
+}
+
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function updateTimes() {
+  const now = Date.now();
+  for (const element of findAll("time[data-relative]")) {
+    const moment = Date.parse(element.dateTime);
+    setText(element, formatAgo((now - moment) / 1000));
+    if (!element.dataset.local) {
+      element.title = element.dataset.local = new Date(moment).toLocaleString(undefined, { dateStyle: "full", timeStyle: "medium" });
+    }
+  }
+  for (const element of findAll("[data-since]")) {
+    setText(element, formatDuration(Math.max(0, (now - Date.parse(element.dataset.since)) / 1000)));
+  }
+}
+
+// -- keyboard ------------------------------------------------------------------------------------
+let pendingPrefix = "";
+
+function moveRow(step) {
+  const rows = findAll("[data-row]");
+  if (!rows.length) return;
+  const index = rows.findIndex((row) => row.classList.contains("current"));
+  const next = rows[Math.min(rows.length - 1, Math.max(0, index < 0 ? 0 : index + step))];
+  rows.forEach((row) => row.classList.toggle("current", row === next));
+  next.scrollIntoView({ block: "nearest" });
+  (find("[data-open]", next) ?? next).focus({ preventScroll: true });
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || find("dialog[open]")) return;
+  if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const current = find("[data-row].current");
+  const link = pendingPrefix === "g" ? find(`nav [data-key="${CSS.escape(event.key)}"]`) : null;
+  pendingPrefix = event.key === "g" ? "g" : "";
+  if (link) link.click();
+  else if (event.key === "j") moveRow(1);
+  else if (event.key === "k") moveRow(-1);
+  else if (event.key === "Enter" && current && event.target === document.body) find("[data-open]", current)?.click();
+  else if (event.key === "x" && current) find("input[type=checkbox]", current)?.click();
+  else if (event.key === "/") find("[data-search]")?.focus();
+  else if (event.key === "?") find("#help")?.showModal();
+  else return;
+  event.preventDefault();
+}
+
+// -- confirmation: the button is pressed again when the user has agreed ----------------------------
+let agreed = null;
+
+function askBefore(button, event) {
+  if (agreed === button) { agreed = null; return; }
+  const dialog = find("#confirm");
+  event.preventDefault();
+  event.stopPropagation();
+  setText(find("#confirm-text"), button.dataset.confirm);
+  dialog.returnValue = "";
+  dialog.showModal();
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue === "yes") { agreed = button; button.click(); }
+  }, { once: true });
+}
+
+// -- selection of several rows -------------------------------------------------------------------
+function updateSelection() {
+  for (const form of findAll("[data-bulk]")) {
+    const boxes = findAll("[data-row] input[type=checkbox]", form), picked = boxes.filter((box) => box.checked).length;
+    const counter = find("[data-bulk-count]", form), all = find("[data-pick-all]", form);
+    if (counter) setText(counter, `${picked} selected`);
+    if (all) { all.checked = picked > 0 && picked === boxes.length; all.indeterminate = picked > 0 && picked < boxes.length; }
+  }
+}
+
+// -- saved views: names of query strings, in this browser ----------------------------------------
+function showViews() {
+  for (const place of findAll("[data-views]")) {
+    const key = `nerve.views.${place.dataset.views}`, views = JSON.parse(stored(key) ?? "{}");
+    const save = (changed) => { store(key, JSON.stringify(changed)); showViews(); };
+    const items = Object.entries(views).map(([name, query]) => {
+      const item = document.createElement("span"), link = document.createElement("a"), remove = document.createElement("button");
+      item.className = "view";
+      link.href = location.pathname + query;
+      link.textContent = name;
+      remove.type = "button";
+      remove.className = "quiet square";
+      remove.textContent = "×";
+      remove.setAttribute("aria-label", `Remove the view ${name}`);
+      remove.addEventListener("click", () => { const { [name]: _, ...rest } = views; save(rest); });
+      item.append(link, remove);
+      return item;
+    });
+    if (location.search && !Object.values(views).includes(location.search)) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "quiet";
+      button.textContent = "Save view";
+      button.addEventListener("click", () => {
+        const name = prompt("Name of this view");
+        if (name) save({ ...views, [name]: location.search });
+      });
+      items.push(button);
+    }
+    place.replaceChildren(...items);
+  }
+}
+
+// -- notifications: a page in the background asks for the number of open gates -------------------
+let lastCount = 0;
+const countOf = (badge) => parseInt(badge?.dataset.count, 10) || 0;
+
+function noticeGates() {
+  const count = countOf(find("#inbox-badge"));
+  if (count > lastCount && document.hidden && "Notification" in window && Notification.permission === "granted") {
+    new Notification("Nerve", { body: count === 1 ? "A run waits for your answer." : `${count} gates wait for an answer.`, tag: "nerve-inbox" });
+  }
+  lastCount = count;
+}
+
+async function pollBadge() {
+  if (!document.hidden || !("Notification" in window) || Notification.permission !== "granted") return;
+  const reply = await fetch(document.body.dataset.badge).catch(() => null);
+  const badge = find("#inbox-badge");
+  if (!reply?.ok || !badge) return;
+  const parsed = new DOMParser().parseFromString(await reply.text(), "text/html");
+  badge.replaceWith(find("#inbox-badge", parsed));
+  noticeGates();
+}
+
+function offerNotifications() {
+  const button = find("[data-notify]");
+  if (!button || !("Notification" in window) || Notification.permission !== "default") return;
+  button.hidden = false;
+  button.addEventListener("click", async () => { await Notification.requestPermission(); button.hidden = true; });
+}
+
+// -- connection ----------------------------------------------------------------------------------
+function showConnection(isLost) {
+  const place = find(".connection");
+  if (place) setText(place, isLost ? "Reconnecting …" : "");
+}
+
+// -- sign-in: the code is in the fragment, which browsers do not send ----------------------------
+async function signIn() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (!code) return;
+  history.replaceState(null, "", location.pathname + location.search);
+  const { home, signIn: isSignInPage } = document.body.dataset;
+  const headers = { "Content-Type": "application/json", "X-Nerve": "1" };
+  const reply = await fetch(`${home}api/sign-in`, { method: "POST", headers, body: JSON.stringify({ code }) }).catch(() => null);
+  if (!isSignInPage) return;
+  if (reply?.ok) location.reload();
+  else setText(find("#status"), reply ? "This address was already used or is too old." : "The server does not respond.");
+}
+
+// -- start ---------------------------------------------------------------------------------------
+document.addEventListener("keydown", onKey);
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-theme-switch], [data-help], [data-dismiss], [data-copy], [data-confirm], [data-pick-all]");
+  if (!target) return;
+  if (target.matches("[data-theme-switch]")) switchTheme();
+  else if (target.matches("[data-help]")) find("#help").showModal();
+  else if (target.matches("[data-dismiss]")) target.closest("[data-notice]").remove();
+  else if (target.matches("[data-copy]")) {
+    navigator.clipboard.writeText(target.dataset.copy).then(() => {
+      const label = target.textContent;
+      setText(target, "Copied");
+      setTimeout(() => setText(target, label), 1500);
+    });
+  } else if (target.matches("[data-confirm]")) askBefore(target, event);
+  else {
+    findAll("[data-row] input[type=checkbox]", target.closest("[data-bulk]")).forEach((box) => { box.checked = target.checked; });
+    updateSelection();
+  }
+}, true);
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  updateSelection();
+});
+document.addEventListener("submit", (event) => {
+  for (const field of findAll("input, select", event.target)) {
+    if (event.target.method === "get" && !field.value) field.disabled = true;  // a short address
+  }
+});
+document.addEventListener("htmx:sse:error", () => showConnection(true));
+document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
+document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); });
+document.addEventListener("DOMContentLoaded", () => {
+  lastCount = countOf(find("#inbox-badge"));
+  updateTimes();
+  updateSelection();
+  showViews();
+  offerNotifications();
+  signIn();
+  setInterval(updateTimes, 1000);
+  setInterval(pollBadge, 30000);
+  new MutationObserver((changes) => {
+    for (const notice of changes.flatMap((change) => [...change.addedNodes])) {
+      if (notice.matches?.("[data-notice]:not(.bad)")) setTimeout(() => notice.remove(), 6000);
+    }
+  }).observe(find("#notices") ?? document.body, { childList: true });
+});
+addEventListener("pageshow", () => findAll("form [disabled]").forEach((field) => { if (field.matches("input, select")) field.disabled = false; }));
