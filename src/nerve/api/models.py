@@ -358,7 +358,10 @@ class RunResponse(ApiResponse):
     usage: dict[str, float] = {}
     """The tokens and the cost that it has used so far."""
     started_by: str | None = None
-    """The identity of the caller that started it: `browser:admin`, `unix:ada`; None if it is not known."""
+    """The identity of the caller that started it: `browser:admin`, `unix:ada`, `token:run`; `run:ID` if a run
+    did; None if it is not known."""
+    started_via: str | None = None
+    """How the request to start it came: `cli`, `commander`, `http`, `router`."""
 
 
 class NodeResponse(ApiResponse):

@@ -189,8 +189,9 @@ class SessionDataspace:
         workflow, input, params = self._parse_instance(fact.record)
         label: Any = fact.record.get("label")
         branch: Any = fact.record.get("branch")
+        caller = {"by": fact.asserted_by, "via": "fact"}
         return await self._session.start(
-            workflow.name, input, params, key=instance_key(fact), label=label, branch=branch
+            workflow.name, input, params, key=instance_key(fact), label=label, branch=branch, caller=caller
         )
 
     async def _stop_run(self, fact: Fact, is_projected: bool) -> None:

@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+from nerve.ui.formatting import (
+    format_caller,
+    format_cost,
+    format_duration_between,
+    format_token_count,
+    short_id,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,6 +42,7 @@ def make_environment() -> Environment:
         "exact": format_exact_time,
         "first_line": first_line,
         "short_id": short_id,
+        "caller": format_caller,
         "segment": quote_segment,
     }
     return environment
