@@ -73,10 +73,11 @@ function attach(points, from, to, hasLabel) {
   const down = from.y < to.y ? 1 : -1;
   const end = (box, near, side) => {
     const room = Math.max(0, box.width / 2 - 28);
-    return { x: clamp(near.x, box.x - room, box.x + room), y: box.y + (side * box.height) / 2 };
+    return { x: box.x + clamp(near.x - box.x, -room, room) * pull, y: box.y + (side * box.height) / 2 };
   };
   // Between two ranks there is one point more, which only an edge with a label needs.
   const inner = points.length === 3 && !hasLabel ? [] : points.slice(1, -1);
+  const pull = inner.length ? 1 : 0.4;
   const first = inner[0] || to;
   const last = inner.at(-1) || from;
   return [end(from, first, down), ...inner, end(to, last, -down)];
