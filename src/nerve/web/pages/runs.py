@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from nerve.api.errors import ApiError
+from nerve.core.events import WorkflowEventType
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import count_noun
 from nerve.web.rendering import make_partial
@@ -31,7 +32,7 @@ LIST_FILTER_NAMES = ("state", "tag")
 PAST_TENSE = {"stop": "stopped", "retry": "retried", "delete": "deleted"}
 ACTION_SCOPES: Mapping[str, Any] = {"stop": "run", "retry": "run", "delete": "admin"}
 DONE_PATTERN = re.compile(r"(\d{1,4})-(stopped|retried|deleted)")
-UNSHOWN_EVENTS = frozenset({"output_chunk", "tool_call"})
+UNSHOWN_EVENTS = frozenset({WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TOOL_CALL})
 """Frequent events that change nothing in the list."""
 
 
