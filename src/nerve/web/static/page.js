@@ -217,6 +217,10 @@ document.addEventListener("click", (event) => {
 }, true);
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  if (event.target.matches("[data-go]")) {  // shows the same page for what was chosen
+    const chosen = findAll("[data-go]", event.target.form).filter((field) => field.value && !field.disabled);
+    location.search = new URLSearchParams(chosen.map((field) => [field.name, field.value])).toString();
+  }
   updateSelection();
 });
 document.addEventListener("submit", (event) => {

@@ -1,0 +1,50 @@
+"""Checks that hold for every page in a browser, and screenshots to look at."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page
+
+AXE = Path(sys.prefix) / "browser" / "axe.min.js"
+SCREENSHOTS = Path(__file__).parents[3] / ".screenshots"
+"""Not kept by git: the pictures of the last run of the tests."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+
+
+async def find_accessibility_problems(page: Page) -> list[str]:
+    """Return what axe-core finds on the page: the rule, and the elements that break it."""
+    if not AXE.exists():
+        pytest.skip("axe-core is missing; `make browser` installs it by npm")
+    await page.evaluate(AXE.read_text())
+    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    found: dict[str, Any] = await page.evaluate("options => axe.run(document, options)", options)
+    return [
+        f"{rule['id']}: {node['target'][0]}: {node['failureSummary'].splitlines()[-1].strip()}"
+        for rule in found["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+async def find_layout_problems(page: Page) -> list[str]:
+    """Return whether the page is wider than its window, and which elements reach beyond it."""
+    script = """() => {
+        const width = document.documentElement.clientWidth;
+        if (document.documentElement.scrollWidth <= width) return [];
+        const name = (element) => element.tagName + (element.id ? "#" + element.id : "") + "." + element.className;
+        return [...document.querySelectorAll("main *")]
+            .filter((element) => element.getBoundingClientRect().right > width + 1 && !element.closest(".scroll"))
+            .slice(0, 5).map(name).concat(`${document.documentElement.scrollWidth} > ${width}`);
+    }"""
+    return list(await page.evaluate(script))
+
+
+async def take_screenshot(page: Page, name: str) -> Path:
+    """Store a picture of the whole page, and return its path."""
+    SCREENSHOTS.mkdir(exist_ok=True)
+    path = SCREENSHOTS / f"{name}.png"
+    await page.screenshot(path=path, full_page=True, animations="disabled")
+    return path
