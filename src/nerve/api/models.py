@@ -157,6 +157,8 @@ class ListFactsRequest(ApiRequest):
     """Only that many facts, the newest first. Without it, all facts, the oldest first."""
     before: Name | None = None
     """With a limit: only facts that were asserted before this one, the last of the previous page."""
+    asserted: bool = False
+    """Without the facts that are read from definitions and the journals of runs."""
 
 
 class ResumeRequest(RunRequest, CommandRequest):

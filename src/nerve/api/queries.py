@@ -268,10 +268,12 @@ async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def facts(session: Session, request: models.ListFactsRequest) -> models.FactPage:
-    found = session.dataspace.facts(request.pattern)
+    find_facts = session.dataspace.asserted_facts if request.asserted else session.dataspace.facts
+    found = find_facts(request.pattern)
     if request.limit is None:
         return models.FactPage(facts=list(map(fact_response, found)))
-    found.reverse()
+    # By time: the facts of runs are in the order in which their journals were read.
+    found = sorted(found, key=lambda fact: fact.at)[::-1]
     if request.before is not None:
         place = next((number for number, fact in enumerate(found, 1) if fact.id == request.before), None)
         if place is None:

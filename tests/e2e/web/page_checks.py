@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.async_api import Page
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 AXE = Path(sys.prefix) / "browser" / "axe.min.js"
 SCREENSHOTS = Path(__file__).parents[3] / ".screenshots"
@@ -34,9 +36,10 @@ async def find_layout_problems(page: Page) -> list[str]:
     script = """() => {
         const width = document.documentElement.clientWidth;
         if (document.documentElement.scrollWidth <= width) return [];
-        const name = (element) => element.tagName + (element.id ? "#" + element.id : "") + "." + element.className;
+        const name = (element) => `${element.tagName}.${element.className}`;
+        const isOutside = (element) => element.getBoundingClientRect().right > width + 1;
         return [...document.querySelectorAll("main *")]
-            .filter((element) => element.getBoundingClientRect().right > width + 1 && !element.closest(".scroll"))
+            .filter((element) => isOutside(element) && !element.closest(".scroll"))
             .slice(0, 5).map(name).concat(`${document.documentElement.scrollWidth} > ${width}`);
     }"""
     return list(await page.evaluate(script))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Page, expect
@@ -22,8 +21,7 @@ async def fill_project(server: World) -> dict[str, str]:
     async with server.client() as client:
         for fact in ("(deploy :target web :version 3)", '(note :text "A <b>bold</b> claim")'):
             await client.post("/api/facts", fact=fact)
-        while (await client.get(f"/api/runs/{paid[1]['run_id']}"))["state"] != "completed":
-            await asyncio.sleep(0.05)
+        await client.ended(paid)
         gates = (await client.get("/api/gates"))["gates"]
     runs = [run["run_id"] for run in paid]
     home = f"/runs/{failed['run_id']}"

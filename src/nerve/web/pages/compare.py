@@ -111,7 +111,7 @@ def compare_figures(comparison: RunComparison) -> list[Figure]:
     """Return the time, the cost and the tokens of both runs."""
     used_a, used_b = comparison.usage_a, comparison.usage_b
     return [
-        make_figure("Time", comparison.seconds_a, comparison.seconds_b, format_two_units),
+        make_figure("Time", comparison.seconds_a, comparison.seconds_b, format_seconds),
         make_figure("Cost", used_a.get("cost"), used_b.get("cost"), format_money),
         make_figure("Tokens", used_a.get("tokens"), used_b.get("tokens"), format_token_count),
     ]
@@ -120,17 +120,21 @@ def compare_figures(comparison: RunComparison) -> list[Figure]:
 def step_figures(step: ComparedStep) -> list[Figure]:
     """Return the time and the cost of a step in both runs."""
     return [
-        make_figure("Time", step.seconds_a, step.seconds_b, format_two_units),
+        make_figure("Time", step.seconds_a, step.seconds_b, format_seconds),
         make_figure("Cost", step.cost_a, step.cost_b, format_money),
     ]
 
 
 def make_figure(name: str, a: float | None, b: float | None, format: Callable[[float], str]) -> Figure:
-    texts = ["" if value is None else format(value) for value in (a, b)]
-    if a is None or b is None or texts[0] == texts[1]:
-        return Figure(name, *texts, "", None)
+    text_a, text_b = ("" if value is None else format(value) for value in (a, b))
+    if a is None or b is None or text_a == text_b:
+        return Figure(name, text_a, text_b, "", None)
     percent = f" ({(b - a) / a:+.0%})" if a else ""
-    return Figure(name, *texts, f"{'+' if b > a else '−'}{format(abs(b - a))}{percent}", b > a)
+    return Figure(name, text_a, text_b, f"{'+' if b > a else '−'}{format(abs(b - a))}{percent}", b > a)
+
+
+def format_seconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else format_two_units(seconds)
 
 
 def format_money(cost: float) -> str:

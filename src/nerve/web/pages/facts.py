@@ -1,4 +1,4 @@
-"""The facts: the dataspace with a pattern as its filter, which changes as facts are asserted and retracted."""
+"""The facts: the dataspace with a pattern as its filter, live, with forms to assert and retract facts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def add_pages(site: Site) -> None:
 
 async def find_facts(visit: Visit) -> FactPage:
     pattern, before = visit.query.get("pattern", "").strip(), visit.query.get("before", "")
-    options = ({"pattern": pattern} if pattern else {}) | ({"before": before} if before else {})
+    options: dict[str, Any] = {"before": before} if before else {}
+    options |= {"pattern": pattern} if pattern else {"asserted": not visit.query.get("all")}
     return await visit.client.facts(limit=FACTS_PER_PAGE, **options)
 
 
@@ -56,6 +57,7 @@ def list_values(visit: Visit, page: FactPage) -> dict[str, Any]:
         "facts": page.facts,
         "more": page.more,
         "pattern": pattern,
+        "all": visit.query.get("all", ""),
         "before": visit.query.get("before", ""),
         "max_chars": MAX_FACT_CHARS,
         "read_only": READ_ONLY_LABELS,

@@ -33,6 +33,14 @@ FATES = {
     "held": "held for a decision: its outcome is unknown",
 }
 
+FATE_COUNTS = {
+    "reused": "reused",
+    "reused_if_same": "reused if the same",
+    "continues": "open",
+    "again": "to run again",
+    "held": "held",
+}
+
 
 def add_pages(site: Site) -> None:
     site.get("/runs/{run}/rerun", show_rerun)
@@ -154,6 +162,7 @@ class RerunForm:
             "shown": shown,
             "left_out": len(self.preview.steps) - len(shown) if self.preview is not None else 0,
             "fates": FATES,
+            "fate_counts": FATE_COUNTS,
             "failed_steps": FAILED_STEPS,
         }
 

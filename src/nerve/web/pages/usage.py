@@ -135,6 +135,7 @@ async def usage_values(visit: Visit, days: int, measure: Measure) -> dict[str, A
     history, usage = await visit.client.usage_history(days=days), await visit.client.usage()
     today = datetime.now().date()
     models, workflows = rows_by_model(history), rows_by_workflow(history)
+    spending = [row for row in workflows if row.tokens or row.cost]
     by_model = chart_by_model(history, today, days, measure)
     by_workflow = chart_by_workflow(history, today, days, measure)
     labels = day_labels(by_model.days)
@@ -151,7 +152,7 @@ async def usage_values(visit: Visit, days: int, measure: Measure) -> dict[str, A
         ],
         "charts": [
             ShownChart("models", "By model", by_model, models, labels),
-            ShownChart("workflows", "By workflow", by_workflow, workflows, labels),
+            ShownChart("workflows", "By workflow", by_workflow, spending, labels),
         ],
         "is_incomplete": history.more,
     }
@@ -168,8 +169,10 @@ def budget_meters(usage: UsageResponse) -> list[Meter]:
     used, meters = RunUsage.of(usage.today), []
     for name, limit in (usage.budget or {}).items():
         amount = float(getattr(used, name, usage.today.get(name, 0)) or 0)
-        texts = [f"${value:,.2f}" if name == "cost" else f"{value:,.0f}" for value in (amount, limit)]
-        meters.append(Meter(name, *texts, round(100 * amount / limit, 1) if limit else 100.0))
+        used_text, limit_text = (
+            f"${value:,.2f}" if name == "cost" else f"{value:,.0f}" for value in (amount, limit)
+        )
+        meters.append(Meter(name, used_text, limit_text, round(100 * amount / limit, 1) if limit else 100.0))
     return meters
 
 

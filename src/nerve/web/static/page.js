@@ -236,6 +236,7 @@ document.addEventListener("DOMContentLoaded", () => {
   updateTimes();
   updateSelection();
   showViews();
+  find(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   offerNotifications();
   signIn();
   setInterval(updateTimes, 1000);
