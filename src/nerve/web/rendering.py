@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.api.errors import ApiError
+from nerve.ui.display_values import display_value
 from nerve.ui.formatting import (
     format_caller,
     format_cost,
     format_duration_between,
     format_token_count,
     format_two_units,
+    format_value,
     short_id,
 )
 from nerve.web.markdown import render_markdown
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FIELD_ERRORS = (400, 403, 404, 409, 422)
 """The status of errors that are shown beside a field."""
+MAX_SHORT_CHARS = 120
 RELATIVE_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -54,6 +57,9 @@ def make_environment() -> Environment:
         "step_path": quote_step_path,
         "markdown": render_markdown,
         "diff_class": name_diff_class,
+        "display": display_value,
+        "short_json": format_short_json,
+        "clock": format_clock_time,
     }
     return environment
 
@@ -100,6 +106,17 @@ def quote_segment(text: str) -> str:
 def quote_step_path(path: str) -> str:
     """Return the path of a step as the end of an address."""
     return quote(path, safe="/")
+
+
+def format_clock_time(moment: datetime) -> str:
+    """Return the time of day of an event: `14:05:09.123`."""
+    return moment.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def format_short_json(value: Any) -> str:
+    """Return a value on one line, for a summary."""
+    text = format_value("" if value is None else value)
+    return text if len(text) <= MAX_SHORT_CHARS else f"{text[:MAX_SHORT_CHARS]} …"
 
 
 def name_diff_class(line: str) -> str:

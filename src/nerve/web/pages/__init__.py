@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nerve.web.pages import agents, compare, facts, inbox, rerun, runs, sign_in, usage
+from nerve.web.pages import agents, compare, facts, inbox, rerun, run, runs, sign_in, usage
 from nerve.web.site import Site
 
-PAGE_MODULES = (sign_in, runs, rerun, inbox, agents, facts, usage, compare)
+PAGE_MODULES = (sign_in, runs, rerun, run, inbox, agents, facts, usage, compare)
 
 
 def add_all_pages(site: Site) -> None:

@@ -57,7 +57,7 @@ async def stream_agents(visit: Visit) -> Response:
         )
         if keys is None or THREADS_KEY in keys:
             threads = (await visit.client.threads()).threads
-            html += make_partial("#threads", visit.render("parts/threads.html", threads=threads))
+            html += make_partial("#threads", visit.render("parts/agent_threads.html", threads=threads))
         return html
 
     return visit.stream(select, render)

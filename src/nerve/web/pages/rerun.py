@@ -61,7 +61,7 @@ class RerunRequest:
 
     @classmethod
     def of_query(cls, query: Mapping[str, str]) -> RerunRequest:
-        return cls(query.get("from", ""), query.get("definition", ""))
+        return cls(query.get("from") or query.get("at", ""), query.get("definition", ""))
 
     @classmethod
     def of_form(cls, form: FormFields) -> RerunRequest:

@@ -83,6 +83,8 @@ function onKey(event) {
   else if (event.key === "Enter" && current && event.target === document.body) find("[data-open]", current)?.click();
   else if (event.key === "x" && current) find("input[type=checkbox]", current)?.click();
   else if (event.key === "/") find("[data-search]")?.focus();
+  else if (event.key === "f" && find("[data-follow]")) find("[data-follow]").click();
+  else if (event.key === "Escape" && find("[data-close-pane]")) find("[data-close-pane]").click();
   else if (event.key === "?") find("#help")?.showModal();
   else return;
   event.preventDefault();
@@ -195,6 +197,23 @@ async function signIn() {
   else setText(find("#status"), reply ? "This address was already used or is too old." : "The server does not respond.");
 }
 
+// -- a run: the selected step, and the newest one ------------------------------------------------
+function markSelected() {
+  for (const row of findAll("[data-timeline] [data-row]")) {
+    const link = find("[data-open][hx-get]", row), isSelected = link?.pathname === location.pathname;
+    row.classList.toggle("selected", isSelected);
+    if (isSelected) link.setAttribute("aria-current", "true"); else link?.removeAttribute("aria-current");
+  }
+}
+
+function followNewest() {
+  const timeline = find("[data-timeline]"), rows = findAll("[data-row].running, [data-row].waiting", timeline ?? document);
+  if (!timeline || !find("[data-follow]")?.checked || !rows.length) return;
+  const row = rows[rows.length - 1], bottom = row.offsetTop - timeline.offsetTop + row.offsetHeight;
+  if (bottom > timeline.scrollTop + timeline.clientHeight) timeline.scrollTop = bottom - timeline.clientHeight;
+  timeline.scrollLeft = timeline.scrollWidth;
+}
+
 // -- start ---------------------------------------------------------------------------------------
 document.addEventListener("keydown", onKey);
 document.addEventListener("click", (event) => {
@@ -216,6 +235,7 @@ document.addEventListener("click", (event) => {
   }
 }, true);
 document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-follow]")) { store("nerve.follow", event.target.checked ? "1" : "0"); followNewest(); }
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   if (event.target.matches("[data-go]")) {  // shows the same page for what was chosen
     const chosen = findAll("[data-go]", event.target.form).filter((field) => field.value && !field.disabled);
@@ -230,7 +250,9 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); });
+document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); followNewest(); });
+document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
+document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
   lastCount = countOf(find("#inbox-badge"));
   updateTimes();
@@ -239,6 +261,9 @@ document.addEventListener("DOMContentLoaded", () => {
   find(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   offerNotifications();
   signIn();
+  const follow = find("[data-follow]");
+  if (follow) follow.checked = stored("nerve.follow") !== "0";
+  followNewest();
   setInterval(updateTimes, 1000);
   setInterval(pollBadge, 30000);
   new MutationObserver((changes) => {
