@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from e2e.web.conftest import PHONE, WIDE, sign_in, start
@@ -80,19 +81,25 @@ async def check_pages(browser: Browser, server: World, scheme: Any, viewport: An
 
 
 async def test_pages_are_for_everyone_in_light(chromium: Browser, server: World) -> None:
-    assert await check_pages(chromium, server, "light", WIDE) == []
+    problems = await check_pages(chromium, server, "light", WIDE)
+    assert not problems, "\n".join(problems)
 
 
+@pytest.mark.full
 async def test_pages_are_for_everyone_in_dark(chromium: Browser, server: World) -> None:
-    assert await check_pages(chromium, server, "dark", WIDE) == []
+    problems = await check_pages(chromium, server, "dark", WIDE)
+    assert not problems, "\n".join(problems)
 
 
+@pytest.mark.full
 async def test_pages_are_for_everyone_on_a_phone(chromium: Browser, server: World) -> None:
-    assert await check_pages(chromium, server, "light", PHONE) == []
+    problems = await check_pages(chromium, server, "light", PHONE)
+    assert not problems, "\n".join(problems)
 
 
 async def test_pages_are_for_everyone_on_a_phone_in_dark(chromium: Browser, server: World) -> None:
-    assert await check_pages(chromium, server, "dark", PHONE) == []
+    problems = await check_pages(chromium, server, "dark", PHONE)
+    assert not problems, "\n".join(problems)
 
 
 async def test_a_question_mark_shows_the_keys_and_escape_closes_them(page: Page, server: World) -> None:

@@ -64,8 +64,10 @@ async def stream_agents(visit: Visit) -> Response:
 
 
 async def read_slots(visit: Visit, providers: dict[str, ProviderResponse]) -> list[ProviderResponse]:
-    """Return the providers with their slots as they are now, without another search for programs."""
+    """Return the providers with their slots as they are now; programs are only searched for new ones."""
     slots = (await visit.client.health()).providers
+    if slots.keys() - providers.keys():
+        providers.update((each.name, each) for each in (await visit.client.agents()).providers)
     return [
         each.model_copy(
             update={
