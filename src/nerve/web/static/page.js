@@ -55,6 +55,21 @@ function updateTimes() {
   }
 }
 
+// -- what can be scrolled can be reached by keyboard ----------------------------------------------
+function focusScrollable() {
+  for (const element of findAll("main pre, main li > code, main .scroll")) {
+    const isWide = element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible";
+    const canFocus = isWide || element.scrollHeight > element.clientHeight + 1 && getComputedStyle(element).overflowY === "auto";
+    if (canFocus && !element.hasAttribute("tabindex") && !find("a, button, input, summary", element)) element.tabIndex = 0;
+  }
+}
+
+let focusTimer = 0;
+function focusScrollableSoon() {  // layout is measured, so not after every swap of a busy page
+  clearTimeout(focusTimer);
+  focusTimer = setTimeout(focusScrollable, 300);
+}
+
 // -- keyboard ------------------------------------------------------------------------------------
 let pendingPrefix = "";
 
@@ -250,12 +265,13 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); followNewest(); });
+document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); });
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
 document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
   lastCount = countOf(find("#inbox-badge"));
   updateTimes();
+  focusScrollable();
   updateSelection();
   showViews();
   find(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
