@@ -452,3 +452,26 @@ async def test_a_stream_that_connects_again_replaces_what_the_page_has(web: WebS
     await ended(web, run)
     async with web.stream(path, last_id="unknown") as live:
         assert "state completed" in await live.until(lambda text: "event: end" in text)
+
+
+async def test_a_page_of_many_steps_costs_at_most_five_times_as_much_as_its_events_as_json(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    await browser.get(f"/runs/{(await web.start('hello')).run_id}")  # compiles the templates
+    runs = [await web.start("many", input=1000) for _ in range(2)]
+
+    async def cheapest(*paths: str) -> float:
+        seconds = []
+        for path in paths:
+            started = time.process_time()
+            assert (await browser.get(path)).status_code == 200
+            seconds.append(time.process_time() - started)
+        return min(seconds)
+
+    run = runs[0].run_id
+    data = [f"/api/runs/{run}", f"/api/runs/{run}/events?limit=10000"]
+    json_s = sum([await cheapest(path, path, path) for path in data])
+    opened = "?open=%2Fecho%5B%2A%5D&rows=1000"
+    first_s = await cheapest(*(f"/runs/{run.run_id}{opened}" for run in runs))
+    again_s = await cheapest(*[f"/runs/{run}{opened}"] * 3)
+    assert max(first_s, again_s) < 5 * json_s, (first_s, again_s, json_s)

@@ -147,7 +147,7 @@ def stream_address(visit: Visit, run: RunDetailResponse, tab: str, **query: Any)
 
 
 def timeline_values(visit: Visit, picture: RunPicture, query: TimelineQuery) -> dict[str, Any]:
-    layout = picture.timeline.layout(datetime.now(UTC), query.expanded)
+    layout = picture.layout(datetime.now(UTC), query.expanded)
     branches = picture.timeline.tree.branches
     child_runs = {prefix: branch.run_id for prefix, branch in branches.items() if prefix}
     return {
