@@ -346,6 +346,26 @@ def test_a_failed_run_is_retried_and_forked(do, project: Path) -> None:
     assert (done.code, "steps=1" in done.json["error"]) == (1, True)
 
 
+def test_a_dry_run_of_a_fork_shows_what_would_run_again(do) -> None:
+    run = do("start", "shout", "--json").json["run_id"]
+    count = len(do("runs", "--json").json)
+    [step] = do("fork", run, "--dry-run", "--json").json["steps"]
+    assert (step["path"], step["fate"]) == ("/say", "reused")
+    assert do("fork", run, "--at", "/say", "--dry-run").out == "/say  runs again\n"
+    same_input = do("fork", run, "--input", "null", "--dry-run")
+    assert same_input.out == "/say  reused\n"
+    changed = do("fork", run, "--input", "another", "--dry-run")
+    assert changed.out == "/say  reused if its input stays the same\n"
+    assert len(do("runs", "--json").json) == count
+
+
+def test_events_and_logs_of_one_step(do) -> None:
+    run = do("start", "shout", "--json").json["run_id"]
+    events = do("events", run, "--path", "/say", "--json").json
+    assert {event["path"] for event in events} == {"/say"}
+    assert "[workflow]" not in do("logs", run, "--path", "/say").out
+
+
 def test_commands_that_show_a_run(do) -> None:
     run = do("start", "shout", "--json").json["run_id"]
     done = do("status", run[:13])

@@ -60,6 +60,8 @@ READ = {
     ("GET", "/api/definitions"),
     ("GET", "/api/sessions"),
     ("GET", "/api/health"),
+    ("GET", "/api/runs/{run}/fork-preview"),
+    ("GET", "/api/usage/history"),
 }
 TABLE = {
     **dict.fromkeys(OPEN, "open"),

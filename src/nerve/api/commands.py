@@ -205,6 +205,8 @@ async def fork(session: Session, request: models.ForkRequest) -> models.RunRespo
     run = find_run(session, request.run)
     changed = {"input": request.input} if "input" in request.model_fields_set else {}
     options = {"overrides": request.overrides, "limits": request.limits, **changed}
+    if request.definition is not None:
+        options["definition"] = request.definition
     forked = await session.fork(
         run.run_id, request.at, key=request.key, reply=started_reply_row(request), **options
     )

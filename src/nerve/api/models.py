@@ -195,6 +195,20 @@ class ForkRequest(RunRequest, CommandRequest):
     """Settings of steps by path; those steps run again."""
     limits: dict[str, float | dict[str, float]] = {}
     """Limits to raise: those of the run by name, or those of a step under its path."""
+    definition: Name | None = None
+    """The `hash` of another definition of the workflow, or `current`; by default that of the run."""
+
+
+class PreviewForkRequest(RunRequest):
+    at: Annotated[str, Field(max_length=10_000)] | None = None
+    new_input: bool = False
+    """Whether the fork gets another input, of the step `at` or of the workflow."""
+    overridden: NameList = []
+    """The paths of steps with changed settings."""
+    definition: Name | None = None
+    """The `hash` of another definition of the workflow, or `current`; by default that of the run."""
+    retry: bool = False
+    """Preview a retry, which runs all failed steps again; without `at` and the other fields."""
 
 
 class SkipRequest(RunRequest, CommandRequest):
@@ -250,6 +264,11 @@ class ListRunsRequest(ApiRequest):
     """Maximum characters of a result or error; larger ones are omitted and listed in the run's `left_out`."""
 
 
+class UsageHistoryRequest(ApiRequest):
+    days: Annotated[int, Field(ge=1, le=366)] = 30
+    """The number of days, of which today is the last."""
+
+
 class ListGatesRequest(ApiRequest):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     after: Annotated[str, Field(max_length=10_000)] | None = None
@@ -261,6 +280,12 @@ class ListEventsRequest(RunRequest):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
     whole: bool = False
     """Return long agent output in full."""
+    path: Annotated[str, Field(max_length=10_000)] | None = None
+    """Only events of the step at this path, and of what is inside it."""
+    type: NameList = []
+    """Only events of these types."""
+    search: Name | None = None
+    """Only events with this text in their type, path or data, without regard to case."""
 
 
 # -- responses -----------------------------------------------------------------------------------------
@@ -370,6 +395,36 @@ class RunDetailResponse(RunResponse):
     """Fields that are omitted because the run is long."""
 
 
+class ForkStepResponse(ApiResponse):
+    """A step of the run to fork, and what the fork does with it."""
+
+    path: str
+    """The path in the fork; that of a step in a child run starts with the path of the call."""
+    run_id: str
+    """The run that has executed it."""
+    kind: str
+    """leaf, control, child, gate, timer, signal or message."""
+    node: str = ""
+    fate: Literal["reused", "reused_if_same", "continues", "again", "held"]
+    """`reused_if_same`: its outcome counts if the fork requests it with the same input. `continues`: it is
+    open, and what is inside it has its own entries. `held`: its outcome is unknown, and it must run once."""
+
+
+class ForkPreviewResponse(ApiResponse):
+    """What a fork would reuse and run again; nothing has been started."""
+
+    run_id: str
+    at: str | None = None
+    definition: str = ""
+    """The hash of the definition that the fork uses."""
+    is_definition_changed: bool = False
+    is_input_changed: bool = False
+    counts: dict[str, int] = {}
+    """The number of steps by `fate`."""
+    steps: list[ForkStepResponse] = []
+    """In the order in which the run has requested them."""
+
+
 class AnswerResponse(ApiResponse):
     """A recorded answer; repeated requests return the same."""
 
@@ -453,6 +508,35 @@ class UsageResponse(ApiResponse):
     budget: dict[str, float] | None = None
     runs: dict[str, dict[str, float]] = {}
     limited: dict[str, float] = {}
+
+
+class DailyUsageResponse(ApiResponse):
+    """What runs have used on a day."""
+
+    day: str
+    """The local date, such as `2025-11-15`."""
+    total: dict[str, float] = {}
+    """Tokens, cost, turns and agents, as they count against budgets."""
+    models: dict[str, dict[str, float]] = {}
+    """By model: token counts, and cost by its source."""
+
+
+class WorkflowUsageResponse(ApiResponse):
+    """What the runs of a workflow that started on a day have used, with their child runs."""
+
+    workflow: str
+    day: str
+    runs: int = 0
+    usage: dict[str, float] = {}
+
+
+class UsageHistoryResponse(ApiResponse):
+    days: list[DailyUsageResponse] = []
+    """The days on which something was used, oldest first."""
+    workflows: list[WorkflowUsageResponse] = []
+    """By workflow and day, oldest first, of the newest 1,000 runs."""
+    more: bool = False
+    """Whether `workflows` leaves out older runs."""
 
 
 class ThreadResponse(ApiResponse):
@@ -591,6 +675,9 @@ class RunPage(PageResponse):
 
 class EventPage(PageResponse):
     events: list[EventResponse] = []
+    next: int | None = None
+    """What to pass as `after` to get the events that follow; None if there are none. A page of filtered
+    events may have fewer events than its limit, or none, and yet have a next one."""
 
 
 class GatePage(PageResponse):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api import models
 from nerve.api.errors import ApiError
@@ -25,11 +28,13 @@ from nerve.core.tags import parse_tag
 from nerve.core.workflow import WorkflowState
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.budget import day_bounds
-from nerve.engine.run_summary import GATE_KIND, LEAF_GATE_KIND, StoredSummary
+from nerve.engine.fork import ANOTHER_INPUT, UNCHANGED_INPUT
+from nerve.engine.run_summary import ALL_MODELS, GATE_KIND, LEAF_GATE_KIND, StoredSummary, local_day
 from nerve.errors import JournalBroken
 from nerve.journal.events import AgentThreadRecorded, decode_event, make_event
+from nerve.journal.paths import is_within_step
 from nerve.session.run_filters import InvalidFilter, RunFilters
-from nerve.store.port import RunRow, WaitRow
+from nerve.store.port import EventRow, RunRow, WaitRow
 
 if TYPE_CHECKING:
     from nerve.session import Session
@@ -42,6 +47,8 @@ MAX_LISTED_HELD_RUNS = 100
 """Number of newest held runs that the health lists; `runs` counts all of them."""
 MAX_LISTED_RUNS = 1000
 """Number of newest runs whose usage is listed."""
+MAX_SCANNED_EVENTS, EVENTS_PER_SCAN = 10_000, 1000
+"""Events that one request searches, and how many of them per iteration of the event loop."""
 SLOW_DISK_S = 1.0
 """Seconds that a disk write may take before it is reported."""
 T = TypeVar("T")
@@ -144,12 +151,54 @@ async def run(session: Session, request: models.ShowRunRequest) -> models.RunDet
 
 
 async def events(session: Session, request: models.ListEventsRequest) -> models.EventPage:
-    run = find_run_row(session, request.run)
-    rows = session.engine.store.events(run.run, request.after, request.limit + 1)
-    page = [make_event(run.run, run.workflow, row, request.whole) for row in rows[: request.limit]]
+    run, store = find_run_row(session, request.run), session.engine.store
+    has_filter = bool(request.path is not None or request.type or request.search)
+    page: list[EventRow] = []
+    after, scanned, more = request.after, 0, True
+    while more and len(page) < request.limit and scanned < MAX_SCANNED_EVENTS:
+        count = EVENTS_PER_SCAN if has_filter else request.limit
+        rows = store.events(run.run, after, count + 1)
+        more = len(rows) > count
+        for row in rows[:count]:
+            if len(page) == request.limit:
+                more = True
+                break
+            after, scanned = row.seq, scanned + 1
+            if not has_filter or matches_event(row, request):
+                page.append(row)
+        if more and has_filter:
+            await asyncio.sleep(0)
+    found = [make_event(run.run, run.workflow, row, request.whole) for row in page]
     return models.EventPage(
-        events=[to_event_response(event) for event in page], more=len(rows) > request.limit
+        events=[to_event_response(event) for event in found], more=more, next=after if more else None
     )
+
+
+def matches_event(row: EventRow, request: models.ListEventsRequest) -> bool:
+    """Return whether an event passes the filters of a request."""
+    if request.path is not None and not is_within_step(row.path, request.path):
+        return False
+    if request.type and row.type not in request.type:
+        return False
+    text = (request.search or "").lower()
+    return text in row.type or text in row.path.lower() or text in row.data.lower()
+
+
+async def preview_fork(session: Session, request: models.PreviewForkRequest) -> models.ForkPreviewResponse:
+    run = find_run(session, request.run)
+    options = request.model_dump(include={"at", "definition"})
+    if request.retry and (any(options.values()) or request.new_input or request.overridden):
+        raise ApiError("bad_request", "A retry has no path and no changes", "Leave out 'retry', or the rest.")
+    await session.engine.wait_durable(run)
+    if request.retry:
+        preview = session.preview_retry(run.run_id)
+    else:
+        overrides: dict[str, dict[str, Any]] = {path: {} for path in request.overridden}
+        input = ANOTHER_INPUT if request.new_input else UNCHANGED_INPUT
+        preview = session.preview_fork(run.run_id, input=input, overrides=overrides, **options)
+    steps = [models.ForkStepResponse(**asdict(step)) for step in preview.steps]
+    counts = Counter(step.fate for step in preview.steps)
+    return models.ForkPreviewResponse(**{**asdict(preview), "steps": steps, "counts": counts})
 
 
 async def gates(session: Session, request: models.ListGatesRequest) -> models.GatePage:
@@ -223,6 +272,36 @@ async def usage(session: Session, request: models.EmptyRequest) -> models.UsageR
         budget=session.budget.to_dict() if session.budget is not None else None,
         runs={run_id: figures for run_id, figures in usage_by_run_id.items() if figures},
         limited=dict(session.provider_slots.rate_limits.limited),
+    )
+
+
+async def usage_history(session: Session, request: models.UsageHistoryRequest) -> models.UsageHistoryResponse:
+    engine, now = session.engine, session.engine.clock.time()
+    today = datetime.fromtimestamp(now).date()
+    first_day = today - timedelta(days=request.days - 1)
+    days: dict[str, models.DailyUsageResponse] = {}
+    for used in engine.store.daily_usage(session.name, first_day.isoformat(), today.isoformat()):
+        day = days.setdefault(used.day, models.DailyUsageResponse(day=used.day))
+        if used.model == ALL_MODELS:
+            day.total = dict(used.amounts)
+        else:
+            day.models[used.model] = dict(used.amounts)
+    since = datetime.combine(first_day, datetime.min.time()).timestamp()
+    rows = engine.store.runs(session=session.name, since=since, newest=MAX_LISTED_RUNS + 1)
+    by_workflow: dict[tuple[str, str], models.WorkflowUsageResponse] = {}
+    for row in rows[-MAX_LISTED_RUNS:]:
+        summary = StoredSummary.of_row(row)
+        if row.parent is not None or summary is None:  # the usage of a child run is in that of its parent
+            continue
+        key = local_day(row.started), row.workflow
+        entry = by_workflow.setdefault(key, models.WorkflowUsageResponse(day=key[0], workflow=key[1]))
+        entry.runs += 1
+        for name, amount in summary.usage.items():
+            entry.usage[name] = entry.usage.get(name, 0) + amount
+    return models.UsageHistoryResponse(
+        days=list(days.values()),
+        workflows=[by_workflow[key] for key in sorted(by_workflow)],
+        more=len(rows) > MAX_LISTED_RUNS,
     )
 
 

@@ -29,6 +29,7 @@ FollowOption = Annotated[
     Flag, Parameter(help="Print new entries until the run ends; with --json, one object per line.")
 ]
 AfterOption = Annotated[int, Parameter(help="Only entries after this event number.")]
+PathOption = Annotated[str | None, Parameter(help="Only entries of the step at this path and inside it.")]
 
 
 def watch_command(run: RunArgument, /, *, common: CommonOptions = DEFAULT_OPTIONS) -> int:
@@ -202,6 +203,7 @@ def events_command(
     /,
     *,
     after: AfterOption = 0,
+    path: PathOption = None,
     follow: FollowOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
@@ -218,7 +220,7 @@ def events_command(
         run_id = (await find_run_or_newest(context, run)).run_id
         entries = (
             (event_payload(event), line(event))
-            async for event in stream_run_events(context, run_id, after, follow)
+            async for event in stream_run_events(context, run_id, after, follow, path)
         )
         return await print_entries(context, entries, follow)
 
@@ -230,6 +232,7 @@ def logs_command(
     /,
     *,
     after: AfterOption = 0,
+    path: PathOption = None,
     follow: FollowOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
@@ -246,7 +249,7 @@ def logs_command(
         from nerve.ui.event_lines import LogLines, to_workflow_event
 
         log, event = LogLines(), None
-        async for event in stream_run_events(context, run_id, after, follow):
+        async for event in stream_run_events(context, run_id, after, follow, path):
             for line in log.apply_event(to_workflow_event(event)):
                 yield line_payload(event, line), line
         if event is not None:
@@ -271,15 +274,21 @@ async def print_entries(
     return COMPLETED
 
 
-def stream_run_events(
-    context: CliContext, run_id: str, after: int, follow: bool
+async def stream_run_events(
+    context: CliContext, run_id: str, after: int, follow: bool, path: str | None = None
 ) -> AsyncIterator[EventResponse]:
-    """Return the events of a run; with `follow` and a server, also new events until the run ends."""
-    return (
+    """Yield the events of a run or a step; with `follow` and a server, also new ones until the run ends."""
+    from nerve.journal.paths import is_within_step
+
+    options = {} if path is None else {"path": path}
+    events = (
         context.client.watch(run_id, after)
         if follow and context.session is None
-        else context.client.history(run_id, after)
+        else context.client.history(run_id, after, **options)
     )
+    async for event in events:
+        if path is None or is_within_step(event.path, path):
+            yield event
 
 
 def render_run_tree(tree: ProgressTree, out: TextIO) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -371,6 +372,8 @@ def fork_command(
     input: str | None = None,
     override: TextList = (),
     limit: TextList = (),
+    definition: str | None = None,
+    dry_run: bool = False,
     key: KeyOption = None,
     wait: WaitOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
@@ -387,15 +390,46 @@ def fork_command(
         PATH:NAME=VALUE changes a setting of a step, which then runs again. Repeatable.
     limit
         NAME=NUMBER raises a limit of the run, /STEP:NAME=NUMBER that of a step. Repeatable.
+    definition
+        Hash of another definition of the workflow, or `current`. Default: that of the run.
+    dry_run
+        Only show which steps would be reused and which would run again.
     """
-    request: dict[str, Any] = {"run": run, "at": at, "key": key}
+    request: dict[str, Any] = {"run": run, "at": at}
+    if definition is not None:
+        request["definition"] = definition
     if input is not None:
         request["input"] = parse_value(input)
     if override:
         request["overrides"] = parse_overrides(override)
+    if dry_run:
+        return run_with_api(common, partial(show_fork_preview, request=request))
     if limit:
         request["limits"] = parse_limit_options(limit)
-    return continue_run(common, "fork", request, wait, "Started")
+    return continue_run(common, "fork", {**request, "key": key}, wait, "Started")
+
+
+FATE_TEXTS = {
+    "reused": "reused",
+    "reused_if_same": "reused if its input stays the same",
+    "continues": "continues",
+    "again": "runs again",
+    "held": "held: its outcome is unknown",
+}
+
+
+async def show_fork_preview(context: CliContext, request: dict[str, Any]) -> int:
+    """Print what a fork would reuse and run again."""
+    overrides, has_input = request.pop("overrides", {}), "input" in request
+    if has_input and request["at"] is None:
+        has_input = request["input"] != (await context.client.run(run=request["run"])).input
+    request.pop("input", None)
+    preview = await context.client.preview_fork(**request, new_input=has_input, overridden=list(overrides))
+    width = max((len(step.path) for step in preview.steps), default=0)
+    context.print_result(
+        preview, [f"{step.path:<{width}}  {FATE_TEXTS[step.fate]}" for step in preview.steps]
+    )
+    return COMPLETED
 
 
 def continue_run(

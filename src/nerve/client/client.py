@@ -123,10 +123,12 @@ class Client:
     run = OperationMethod(models.RunDetailResponse)
     query = OperationMethod(models.QueryResponse)
     events = OperationMethod(models.EventPage)
+    preview_fork = OperationMethod(models.ForkPreviewResponse)
     gates = OperationMethod(models.GatePage)
     facts = OperationMethod(models.FactPage)
     queues = OperationMethod(models.QueuePage)
     usage = OperationMethod(models.UsageResponse)
+    usage_history = OperationMethod(models.UsageHistoryResponse)
     sessions = OperationMethod(models.SessionPage)
     threads = OperationMethod(models.ThreadPage)
     health = OperationMethod(models.HealthResponse)
@@ -180,7 +182,7 @@ class Client:
             for event in page.events:
                 after = event.seq
                 yield event
-            more = page.more
+            more, after = page.more, page.next or after
 
     async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
         """Execute one operation by name."""

@@ -28,6 +28,8 @@ from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, ReplyRow, RunRow, Store
 
 UNCHANGED_INPUT: Any = ...
+ANOTHER_INPUT: Any = object()
+"""Stands for any other input in the plan of a fork that is only previewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +65,30 @@ def validate_overrides(overrides: Any) -> dict[str, dict[str, Any]]:
     return {path: dict(fields) for path, fields in overrides_by_path.items()}
 
 
-async def fork_run(
+@dataclass(frozen=True, slots=True)
+class ForkPlan:
+    """What a fork copies, decided before anything is written."""
+
+    row: RunRow
+    journal: SourceJournal
+    """The journal of the source, with the start that the fork derives from."""
+    fork_point: ForkPoint
+    workflow: Workflow
+    input: Any
+    at: str | None
+    is_changed: bool = False
+    """Whether the input or the definition of the workflow differs from that of the source."""
+
+
+def plan_fork(
     services: ForkServices,
     source: str,
     at: str | None,
-    input: Any,
-    overrides: Mapping[str, Mapping[str, Any]],
-    key: str | None = None,
-    limits: Mapping[str, Any] = MappingProxyType({}),
-    reply: ReplyRow | None = None,
-) -> WorkflowRun:
-    """Start a run that copies what `source` has settled, and runs on its own from the path `at`."""
+    input: Any = UNCHANGED_INPUT,
+    overrides: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    definition: str | None = None,
+) -> ForkPlan:
+    """Return the plan of a run that reuses what `source` has settled, and runs on its own from `at`."""
     row, journal = load_fork_source(services, source)
     start = journal.start
     changes = validate_overrides(overrides)
@@ -81,26 +96,49 @@ async def fork_run(
         changes.setdefault(at, {})["input"] = input
     new_input = input if input is not UNCHANGED_INPUT and at is None else start.input
     # An answer was given for the old input; with a new one every person is asked again.
-    is_input_changed = encode_json(new_input, canonical=True) != encode_json(start.input, canonical=True)
+    is_input_changed = new_input is ANOTHER_INPUT or (
+        encode_json(new_input, canonical=True) != encode_json(start.input, canonical=True)
+    )
     paths = list(dict.fromkeys([*([at] if at is not None else []), *changes]))
     fork_point = ForkPoint.at_paths(paths, journal.events, services.has_asked_person, is_input_changed)
-    run = WorkflowRun(services.workflow_of(row), new_input, start.params, about=start.metadata)
-    start = replace(start, overrides={**(start.overrides or {}), **changes}, key=key, parent=None)
-    copies = copy_run_tree(services, row, replace(journal, start=start), run, fork_point, at, limits)
-    return await start_fork(services, copies, reply)
+    workflow = services.workflow_of(row if definition is None else row._replace(definition=definition))
+    start = replace(start, overrides={**(start.overrides or {}), **changes}, parent=None)
+    if is_changed := workflow.definition()[0] != start.definition:
+        start = replace(start, steps=list(workflow.steps))
+    return ForkPlan(
+        row,
+        replace(journal, start=start),
+        fork_point,
+        workflow,
+        new_input,
+        at,
+        is_input_changed or is_changed,
+    )
 
 
-async def retry_failed_run(
-    services: ForkServices, source: str, key: str | None = None, reply: ReplyRow | None = None
-) -> WorkflowRun:
-    """Start a run that copies what `source` has settled, and runs failed steps again, in children too."""
+def plan_retry(services: ForkServices, source: str) -> ForkPlan:
+    """Return the plan of a run that reuses what `source` has settled, and runs failed steps again."""
     row, journal = load_fork_source(services, source)
-    start = replace(journal.start, key=key, parent=None)
     failed = find_failures(journal.events)
     fork_point = ForkPoint.at_failures(journal.events, failed, services.has_asked_person)
-    run = WorkflowRun(services.workflow_of(row), start.input, start.params, about=start.metadata)
+    start, workflow = replace(journal.start, parent=None), services.workflow_of(row)
+    is_changed = workflow.definition()[0] != start.definition
     at = next(iter(failed), None)
-    copies = copy_run_tree(services, row, replace(journal, start=start), run, fork_point, at)
+    return ForkPlan(row, replace(journal, start=start), fork_point, workflow, start.input, at, is_changed)
+
+
+async def start_planned(
+    services: ForkServices,
+    plan: ForkPlan,
+    key: str | None = None,
+    limits: Mapping[str, Any] = MappingProxyType({}),
+    reply: ReplyRow | None = None,
+) -> WorkflowRun:
+    """Start the run of a plan; the open and failed child runs of its source are copied with it."""
+    start = replace(plan.journal.start, key=key)
+    run = WorkflowRun(plan.workflow, plan.input, start.params, about=start.metadata)
+    journal = replace(plan.journal, start=start)
+    copies = copy_run_tree(services, plan.row, journal, run, plan.fork_point, plan.at, limits)
     return await start_fork(services, copies, reply)
 
 
@@ -216,10 +254,15 @@ def copy_run_tree(
             # Ids of children derive from the id of their parent, so the copied start must name the new
             # child.
             events[number] = copied._replace(event=call._replace(child=child_id(run.run_id, path)))
-            if attempt_rows := find_child_attempts(services.store, row.run, index.resets.call_key(path)):
-                child_row = find_current_row(services.store, attempt_rows[-1])
+            if (child_row := find_copied_child(services, row, index, path)) is not None:
                 child_run_copies += copy_child_runs(services, child_row, run.run_id, path, fork_point)
     return [*child_run_copies, RunCopy(row.run, run, start, events)]
+
+
+def find_copied_child(services: ForkServices, row: RunRow, index: JournalIndex, path: str) -> RunRow | None:
+    """Return the child run of a call without a copied outcome, which continues in the fork."""
+    attempt_rows = find_child_attempts(services.store, row.run, index.resets.call_key(path))
+    return find_current_row(services.store, attempt_rows[-1]) if attempt_rows else None
 
 
 def copy_child_runs(
@@ -237,15 +280,19 @@ def copy_child_runs(
         run_id=child_id(parent, path),
         about=start.metadata,
     )
-    has_asked_person, is_input_changed = services.has_asked_person, path in parent_fork_point.outdated_paths
-    is_retried = path in parent_fork_point.retried_calls
-    events = journal.events
-    fork_point = (
-        ForkPoint.at_failures(events, find_failures(events), has_asked_person, is_input_changed)
-        if is_retried
-        else ForkPoint.at_paths((), events, has_asked_person, is_input_changed)
-    )
+    fork_point = child_fork_point(services, journal, path, parent_fork_point)
     return copy_run_tree(services, row, replace(journal, start=start), child, fork_point)
+
+
+def child_fork_point(
+    services: ForkServices, journal: SourceJournal, path: str, parent_fork_point: ForkPoint
+) -> ForkPoint:
+    """Return where the copy of a child run departs from it; `path` is the call in the parent."""
+    has_asked_person, is_input_changed = services.has_asked_person, path in parent_fork_point.outdated_paths
+    events = journal.events
+    if path in parent_fork_point.retried_calls:
+        return ForkPoint.at_failures(events, find_failures(events), has_asked_person, is_input_changed)
+    return ForkPoint.at_paths((), events, has_asked_person, is_input_changed)
 
 
 def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:

@@ -83,6 +83,7 @@ from nerve.store.port import EventRow, ReplyRow, RunRow, Store, WaitRow
 
 if TYPE_CHECKING:
     from nerve.engine.durable_dataspace import DurableDataspace
+    from nerve.engine.fork_preview import ForkPreview
 
 log = logging.getLogger("nerve")
 
@@ -941,16 +942,40 @@ class LocalEngine:
         key: str | None = None,
         limits: Mapping[str, Any] | None = None,
         reply: ReplyRow | None = None,
+        definition: str | None = None,
     ) -> WorkflowRun:
-        def begin() -> Coroutine[Any, Any, WorkflowRun]:
-            return fork.fork_run(self._fork_services, source, at, input, overrides, key, limits or {}, reply)
+        async def begin() -> WorkflowRun:
+            plan = fork.plan_fork(self._fork_services, source, at, input, overrides, definition)
+            return await fork.start_planned(self._fork_services, plan, key, limits or {}, reply)
 
         return await self._fork_with_key(source, key, begin)
 
     async def retry(self, source: str, key: str | None = None, reply: ReplyRow | None = None) -> WorkflowRun:
-        return await self._fork_with_key(
-            source, key, lambda: fork.retry_failed_run(self._fork_services, source, key, reply)
-        )
+        async def begin() -> WorkflowRun:
+            plan = fork.plan_retry(self._fork_services, source)
+            return await fork.start_planned(self._fork_services, plan, key, reply=reply)
+
+        return await self._fork_with_key(source, key, begin)
+
+    def preview_fork(
+        self,
+        source: str,
+        at: str | None,
+        input: Any,
+        overrides: Mapping[str, Mapping[str, Any]],
+        definition: str | None = None,
+    ) -> ForkPreview:
+        """Return what a fork would reuse and run again; nothing is started or written."""
+        from nerve.engine.fork_preview import preview_plan  # few processes preview a fork
+
+        services = self._fork_services
+        return preview_plan(services, fork.plan_fork(services, source, at, input, overrides, definition))
+
+    def preview_retry(self, source: str) -> ForkPreview:
+        """Return what a retry would reuse and run again."""
+        from nerve.engine.fork_preview import preview_plan
+
+        return preview_plan(self._fork_services, fork.plan_retry(self._fork_services, source))
 
     async def _fork_with_key(
         self, source: str, key: str | None, start_fork: Callable[[], Coroutine[Any, Any, WorkflowRun]]

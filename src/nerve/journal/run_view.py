@@ -89,6 +89,8 @@ class RunViewBuilder:
         """How often each state machine has entered each of its states."""
         self._current_states: dict[str, str] = {}
         """The path of the current state of each state machine."""
+        self._busy_parts: dict[str, dict[str, NodeView]] = {}
+        """The steps that have started and not ended, by the path of the step around them, oldest first."""
         self._states_before_end: dict[str, str] = {}
         """The states of steps without own events at the end of the run, to restore if it resumes."""
 
@@ -192,6 +194,9 @@ class RunViewBuilder:
                 self._resting_leaves.clear()
                 for path, state in self._states_before_end.items():
                     view.nodes[path].state, view.nodes[path].ended_at = state, None
+                    if state in BUSY_NODE_STATES:
+                        above = path.rpartition("/")[0]
+                        self._busy_parts.setdefault(above, {})[path] = view.nodes[path]
                 self._states_before_end.clear()
 
     def _end_run(self, state: str, at: datetime) -> None:
@@ -345,18 +350,35 @@ class RunViewBuilder:
 
     def _update_ancestors(self, path: str, at: datetime) -> None:
         """Derive the states of the ancestors without own events from their children."""
+        part = self.view.nodes[path]
         while path := path.rpartition("/")[0]:
             node = self.view.nodes[path]
             if node.has_own_events:
                 return
             node.started_at = node.started_at or at
-            busy = [part.state for part in node.children if part.state in BUSY_NODE_STATES]
+            busy_state = self._busy_state(node, part)
+            if busy_state is None and path in self._current_states.values():
+                busy_state = "running"
             last = next(
-                (part.state for part in reversed(node.children) if part.state != "pending"), "pending"
+                (each.state for each in reversed(node.children) if each.state != "pending"), "pending"
             )
-            if not busy and path in self._current_states.values():
-                busy = ["running"]
-            node.state, node.ended_at = (busy[0], None) if busy else (last, at)
+            node.state, node.ended_at = (busy_state, None) if busy_state else (last, at)
+            part = node
+
+    def _busy_state(self, node: NodeView, changed_part: NodeView) -> str | None:
+        """Return the state of the part that is busy for the longest time, or None; one part has changed."""
+        # Not a search through all parts, which would be quadratic for a map over many items.
+        busy = self._busy_parts.setdefault(node.path, {})
+        if changed_part.state in BUSY_NODE_STATES:
+            busy[changed_part.path] = changed_part
+        else:
+            busy.pop(changed_part.path, None)
+        while busy:
+            first = next(iter(busy.values()))
+            if first.state in BUSY_NODE_STATES:
+                return first.state
+            del busy[first.path]
+        return None
 
     def _reset_path(self, path: str) -> None:
         for node_path, node in self.view.nodes.items():

@@ -58,6 +58,7 @@ from nerve.session.run_filters import RunFilters
 if TYPE_CHECKING:
     from nerve.agents.provider import Provider
     from nerve.agents.provider_slots import ProviderSlots
+    from nerve.engine.fork_preview import ForkPreview
     from nerve.engine.local_engine import LocalEngine
     from nerve.engine.session_queues import QueueInfo
     from nerve.project.config import Config
@@ -544,22 +545,59 @@ class Session:
         key: str | None = None,
         *,
         limits: Limits | Mapping[str, Any] | None = None,
+        definition: str | None = None,
         reply: Any = None,
     ) -> WorkflowRun:
         """Return a new run that copies the settled steps of `run_id` up to the path `at`.
 
         `input` is the new input of the step at `at`, or of the workflow without `at`. `overrides` changes
         settings of steps by path, and those steps run again. The new run inherits the current limits, and
-        `limits` raises them for the run, or for steps by path. The same idempotency `key` returns the same
-        run; the store keeps `reply` in the same transaction.
+        `limits` raises them for the run, or for steps by path. `definition` is the hash of another
+        definition of the workflow, or `current` for the one that a start uses now. The same idempotency `key`
+        returns the same run; the store keeps `reply` in the same transaction.
         """
         raised_limits = validate_raise(limits)
+        check_safe_integers([input, overrides])
+        source, hash = self._check_fork(run_id, at, definition)
+        return await self.engine.fork(source, at, input, overrides or {}, key, raised_limits, reply, hash)
+
+    def preview_fork(
+        self,
+        run_id: str,
+        at: str | None = None,
+        input: Any = ...,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        definition: str | None = None,
+    ) -> ForkPreview:
+        """Return which steps `fork` with the same arguments would reuse and run again; nothing starts."""
+        source, hash = self._check_fork(run_id, at, definition)
+        return self.engine.preview_fork(source, at, input, overrides or {}, hash)
+
+    def preview_retry(self, run_id: str) -> ForkPreview:
+        """Return which steps `retry` would reuse and run again; nothing starts."""
+        run = self.get_workflow_run(run_id)
+        return self.engine.preview_retry(run.current.run_id if run else run_id)
+
+    def _check_fork(self, run_id: str, at: str | None, definition: str | None) -> tuple[str, str | None]:
+        """Return the id of the run to fork and the hash of the definition that the fork uses."""
         if at is not None:
             require_str("the path to fork at", at)
-        check_safe_integers([input, overrides])
-        return await self.engine.fork(
-            self._full_id(run_id), at, input, overrides or {}, key, raised_limits, reply
-        )
+        source = self._full_id(run_id)
+        row = self.engine.store.run(source) if definition is not None else None
+        if definition is None or row is None:
+            return source, None
+        current = self.find_startable(row.workflow)
+        current_hash = None if current is None else current.definition()[0]
+        if definition == "current" and current_hash is not None:
+            return source, current_hash
+        stored = self.engine.store.definition(require_str("the hash of a definition", definition))
+        if definition != current_hash and (stored is None or stored.workflow != row.workflow):
+            raise ValueError(
+                f"Workflow '{row.workflow}' has no definition '{definition}'. Use 'current', or the hash of a"
+                " definition that its runs were started from"
+            )
+        return source, definition
 
     async def retry(self, run_id: str, key: str | None = None, *, reply: Any = None) -> WorkflowRun:
         """Return a new run that copies the settled steps of `run_id` and executes the failed ones again.

@@ -53,6 +53,20 @@ def format_elapsed(started_at: datetime | None, ended_at: datetime | None, now: 
     return f"({format_duration_between(started_at, ended_at, now)})" if started_at is not None else ""
 
 
+def format_two_units(seconds: float) -> str:
+    """Format a duration with its two largest units: `0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 d 4 h`."""
+    if seconds < 10:
+        return f"{seconds:.3g} s"
+    rest = round(seconds)
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    first = next(number for number, (_, size) in enumerate(units) if rest >= size)
+    parts = []
+    for name, size in units[first : first + 2]:
+        count, rest = divmod(rest, size)
+        parts += [f"{count} {name}"] if count else []
+    return " ".join(parts)
+
+
 def format_token_count(count: float) -> str:
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if count >= size:
