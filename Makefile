@@ -14,7 +14,7 @@ DOCS_VENV := .venv-docs
 # Tests that are not kept compiled are compiled by each worker of each run, which takes ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env browser demo docs test test-agents test-full check format schemas bench clean
+.PHONY: env browser frontend demo docs test test-agents test-full check format schemas bench clean
 
 env: $(STAMP)
 
@@ -36,6 +36,14 @@ $(BROWSER)/ready: tests/e2e/browser/package-lock.json tests/e2e/browser/unpack.m
 	@rm -rf $(BROWSER) && mkdir -p $(BROWSER) && cp tests/e2e/browser/* $(BROWSER)
 	@cd $(BROWSER) && { npm ci --silent --ignore-scripts --no-audit --no-fund && node unpack.mjs && touch ready; } \
 		|| echo "No browser could be installed by npm: the tests that need one are skipped."
+
+# The element <run-graph> is built by hand and kept in the package: users need no Node.
+FRONTEND := frontend/run-graph
+frontend: $(FRONTEND)/node_modules/.ready
+	@cd $(FRONTEND) && node build.mjs
+
+$(FRONTEND)/node_modules/.ready: $(FRONTEND)/package-lock.json
+	@cd $(FRONTEND) && npm ci --silent --ignore-scripts --no-audit --no-fund && touch node_modules/.ready
 
 # The demonstration needs the package and its dependencies, and none of the development tools.
 demo: $(DEMO_VENV)/.ready
@@ -103,4 +111,4 @@ bench: env
 	$(BIN)/python -m bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(DEMO_VENV) $(DOCS_VENV) .venv-peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(FRONTEND)/node_modules $(VENV) $(DEMO_VENV) $(DOCS_VENV) .venv-peers site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -354,6 +354,26 @@ async def test_definitions_are_listed_as_runs_were_started_from_them(api: Api) -
     ]
 
 
+async def test_the_definition_of_a_run_stays_the_one_it_was_started_from(api: Api) -> None:
+    text = "name: said\nbody: {kind: transform, expression: \"'one'\"}\n"
+    await api.define(source=text)
+    run = await api.start(workflow="said", wait=True)
+    first = await api.definition(run=run.run_id)
+    assert (first.source, first.notation, first.current, first.runs) == (text, "yaml", True, 1)
+    assert first.spec == (await api.workflow(workflow="said")).spec
+    assert first.spec == {"name": "said", "body": {"kind": "transform", "expression": "'one'"}}
+    await api.define(source=text.replace("one", "two"))
+    later = await api.definition(run=run.run_id)
+    assert (later.spec, later.current) == (first.spec, False)
+
+
+async def test_the_definition_of_python_code_has_its_source_and_no_parsed_form(api: Api) -> None:
+    run = await api.start(workflow="hello", input="you", wait=True)
+    definition = await api.definition(run=run.run_id)
+    assert definition.spec is None
+    assert "hello" in definition.source
+
+
 async def test_sessions_are_listed_with_the_states_of_their_runs(api: Api) -> None:
     await api.start(workflow="ask", wait=True)
     (reply,) = (await api.sessions()).sessions

@@ -50,6 +50,7 @@ READ = {
     ("GET", "/api/workflows/{workflow}"),
     ("GET", "/api/runs"),
     ("GET", "/api/runs/{run}"),
+    ("GET", "/api/runs/{run}/definition"),
     ("GET", "/api/runs/{run}/events"),
     ("GET", "/api/runs/{run}/queries/{query}"),
     ("GET", "/api/gates"),

@@ -487,6 +487,8 @@ class WorkflowResponse(ApiResponse):
     hash: str = ""
     created_at: datetime | None = None
     source: str | None = None
+    spec: dict[str, Any] | None = None
+    """The parsed workflow; None in lists, and for Python code, which has no parsed form."""
     prompts: dict[str, str] = {}
     """The texts of the prompts that the source references."""
     enabled: bool = True
@@ -610,6 +612,8 @@ class DefinitionResponse(ApiResponse):
     current: bool
     """Whether a run that starts now uses it."""
     runs: int
+    spec: dict[str, Any] | None = None
+    """The parsed workflow; None in lists, and for Python code, which has no parsed form."""
 
 
 class SessionResponse(ApiResponse):

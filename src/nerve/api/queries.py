@@ -18,6 +18,7 @@ from nerve.api.responses import (
     fact_response,
     gate_response,
     omit_large_fields,
+    parsed_spec,
     queue_response,
     run_detail_response,
     run_response_from_row,
@@ -96,6 +97,23 @@ async def definitions(session: Session, request: models.EmptyRequest) -> models.
         if definition is not None
     ]
     return models.DefinitionPage(definitions=responses)
+
+
+async def definition(session: Session, request: models.RunRequest) -> models.DefinitionResponse:
+    engine, row = session.engine, find_run_row(session, request.run)
+    stored = engine.store.definition(row.definition) if row.definition is not None else None
+    if stored is None:
+        raise ApiError("not_found", f"The definition of run '{row.run}' is not stored")
+    registered = session.get_workflow(row.workflow)
+    return models.DefinitionResponse(
+        hash=stored.hash,
+        workflow=stored.workflow,
+        notation=stored.notation,
+        source=stored.source,
+        current=registered is not None and engine.definition_of(registered).hash == stored.hash,
+        runs=engine.store.count_definitions(session.name).get(stored.hash, 0),
+        spec=parsed_spec(stored.notation, stored.canonical),
+    )
 
 
 async def sessions(session: Session, request: models.EmptyRequest) -> models.SessionPage:

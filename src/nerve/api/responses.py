@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.core.input_fields import DeclaredInputs
-from nerve.core.json_codec import MAX_JSON_DEPTH, is_too_deep, preview_value
+from nerve.core.json_codec import MAX_JSON_DEPTH, decode_json, is_too_deep, preview_value
+from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.run_view import NodeView, RunView
 from nerve.core.workflow import GateInfo, Workflow, WorkflowRun, WorkflowState
 from nerve.dataspace import Fact
@@ -248,7 +249,7 @@ def node_response(node: NodeView, steps: Mapping[str, dict[str, float]]) -> mode
 def workflow_response(
     workflow: Workflow, source: bool = False, enabled: bool = True
 ) -> models.WorkflowResponse:
-    definition_hash, text, _ = workflow.definition()
+    definition_hash, text, canonical = workflow.definition()
     try:
         declared = workflow.declared_inputs
     except TypeError:  # an annotation that cannot be resolved is the error of a start, not of a list
@@ -265,9 +266,15 @@ def workflow_response(
         hash=definition_hash,
         created_at=workflow.to_info().created_at,
         source=text if source else None,
+        spec=parsed_spec(workflow.kind, canonical) if source else None,
         prompts=workflow_prompts(workflow) if source else {},
         enabled=enabled,
     )
+
+
+def parsed_spec(notation: str, canonical: str) -> dict[str, Any] | None:
+    """Return the spec of a definition in one of the notations; Python code has none."""
+    return decode_json(canonical) if notation in NOTATION_NAMES else None
 
 
 def workflow_prompts(workflow: Workflow) -> dict[str, str]:

@@ -119,6 +119,7 @@ class Client:
     workflows = OperationMethod(models.WorkflowPage)
     workflow = OperationMethod(models.WorkflowResponse)
     definitions = OperationMethod(models.DefinitionPage)
+    definition = OperationMethod(models.DefinitionResponse)
     runs = OperationMethod(models.RunPage)
     run = OperationMethod(models.RunDetailResponse)
     query = OperationMethod(models.QueryResponse)

@@ -20,6 +20,7 @@ from nerve.journal.events import (
     GateWaiting,
     LogWritten,
     LoopIteration,
+    MapItemStart,
     NodeCancelled,
     NodeRetrying,
     PathReset,
@@ -134,6 +135,8 @@ class RunViewBuilder:
                 loop_node = self._get_or_add_node(path)
                 loop_node.iteration, loop_node.max_iterations = (event.iteration or 0) + 1, event.max
                 self._mark_decided(loop_node, at)
+            case MapItemStart() if path:
+                self._get_or_add_node(path).max_iterations = event.total
             case StateEntered():
                 self._enter_state(path, event, at)
             case BranchTaken():
