@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from nerve.api import ApiError
 from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, run_with_api
@@ -22,6 +20,7 @@ from nerve.cli.parameters import (
     DEFAULT_OPTIONS,
     CommonOptions,
     Flag,
+    Parameter,
     TextList,
     WaitOption,
     format_command,

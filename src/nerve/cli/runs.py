@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from cyclopts import Parameter
-
-from nerve.cli.completion import WorkflowName, complete_state
+from nerve.cli.completion import complete_state, complete_workflow
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.outcome import PARKED, state_when_idle
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
@@ -48,7 +46,7 @@ NARROW_COLUMNS = 64
 def runs_command(
     *,
     state: Annotated[str | None, Parameter(completer=complete_state)] = None,
-    workflow: WorkflowName | None = None,
+    workflow: Annotated[str | None, Parameter(completer=complete_workflow)] = None,
     label: str | None = None,
     tag: TextList = (),
     since: str | None = None,
