@@ -169,7 +169,7 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
         context.print_result(payload, rows or "No open gates.")
         return COMPLETED
 
-    return run_with_api(common, do, read_only=True)
+    return run_with_api(common, do, read_only=True, only_lists=True)
 
 
 def format_gate_origin(gate: GateResponse, now: datetime) -> str:
