@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
@@ -63,15 +64,9 @@ def execute_command_line(arguments: list[str]) -> int:
         print_general_help()
         return COMPLETED
     try:
-        from nerve.cli.parser import app
-
-        function, bound_arguments, _ = app.parse_args(
-            protect_after_double_dash(arguments),
-            exit_on_error=False,
-            print_error=False,
-        )
+        call = read_command(arguments)
         remove_early_interrupt()
-        returned = function(*bound_arguments.args, **bound_arguments.kwargs)
+        returned = call()
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -85,6 +80,20 @@ def execute_command_line(arguments: list[str]) -> int:
         print(sanitize_text(failure.terminal_text), file=sys.stderr)
         return failure.exit_code
     return returned if isinstance(returned, int) else COMPLETED
+
+
+def read_command(arguments: list[str]) -> Callable[[], Any]:
+    """Return the call of a command; raise CycloptsError for invalid arguments."""
+    from nerve.cli.simple_arguments import read_simple_command
+
+    if (call := read_simple_command(arguments)) is not None:
+        return call
+    from nerve.cli.parser import app
+
+    function, bound_arguments, _ = app.parse_args(
+        protect_after_double_dash(arguments), exit_on_error=False, print_error=False
+    )
+    return partial(function, *bound_arguments.args, **bound_arguments.kwargs)
 
 
 def default_arguments() -> list[str]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
 from nerve.core.suggest import did_you_mean_hint
 from nerve.ui.formatting import format_duration_between
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace  # noqa: TID251 - cyclopts reads the 
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
 from nerve.cli.context import CliContext, run_with_api
@@ -16,7 +14,7 @@ from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.limit_options import parse_run_limit_options
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList, WaitOption
 from nerve.cli.session_setup import check_preset_answers, load_python_target
 from nerve.cli.targets import Project, PythonTarget
 from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_lines, parse_run_arguments

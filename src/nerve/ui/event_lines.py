@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nerve.api.models import EventResponse
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
 from nerve.core.step_names import step_label, step_name
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_value
 from nerve.ui.json_forms import format_form_hint
 from nerve.ui.sanitize import indent_lines
+
+if TYPE_CHECKING:
+    from nerve.api.models import EventResponse
 
 STATE_SYMBOLS = {
     "pending": ("○", "dim"),

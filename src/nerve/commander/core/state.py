@@ -328,7 +328,8 @@ class CommanderState(BlockConversation):
         if event.event_type == WorkflowEventType.STARTED and not prefix:
             card.label, card.parent = event.data.get("label"), event.data.get("parent")
             card.input_preview = preview_value(event.data.get("input"))
-        card.sync_from_tree()
+        if event.event_type not in LONG_TEXT_EVENTS:  # they change nothing of the card
+            card.sync_from_tree()
         if (block := self.block_of_run(card.run_id)) is not None:
             block.apply_event(prefix, event)
             router_messages = self._router_messages.get(event.run_id)
