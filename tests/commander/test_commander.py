@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commander.scene import Scene, scene
-from nerve import WorkflowContext
+from nerve import Queue, WorkflowContext
 from nerve.api import ApiError
 from nerve.commander import WorkflowController
 from nerve.commander.command_handlers import COMMAND_HANDLERS
@@ -704,3 +704,40 @@ async def test_tags_are_shown_and_select_runs() -> None:
         ]
         await at.enter("/status review")
         assert "- tags: customer=43 stage=review" in at.last.text
+
+
+async def test_queues_are_listed_paused_and_resumed() -> None:
+    async with scene() as at:
+        assert at.api is not None
+        session = at.api.session
+        await at.enter("/queues")
+        assert at.last.text == "No queues."
+        session.add_queue(Queue("emails", concurrency=5, rate="100/min"))
+
+        @session.step(queue="emails")
+        async def send_email() -> str:
+            return "sent"
+
+        @session.workflow
+        async def mail(ctx: WorkflowContext) -> str:
+            return await send_email()
+
+        await at.enter("/queues pause emails")
+        assert at.last.text == "Queue emails is paused."
+        await at.enter("%mail")
+        await at.until(
+            lambda: [card.waiting_for for card in at.state.runs.values()] == ['for queue "emails"']
+        )
+        await at.enter("/queues")
+        assert "`emails` **paused** 0 running, 1 waiting, the oldest for 0." in at.last.text
+        assert at.last.text.endswith("limits: 5 at a time, 100/min")
+        assert [each.text for each in at.controller.complete("/queues resume ", 15)] == ["emails"]
+        await at.enter("/queues pase emails", "/queues pause", "/queues pause email")
+        assert at.errors == [
+            "Unknown action 'pase'. Did you mean 'pause'?",
+            "The name of the queue is missing: /queues pause NAME.",
+            "Queue 'email' not found. Did you mean 'emails'? Correct it and try again.",
+        ]
+        await at.enter("/queues resume emails")
+        await at.ended()
+        assert at.runs[0].value == "sent"

@@ -88,6 +88,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         conversation=request.conversation,
         definition=request.definition,
         tags=request.tags,
+        queue=request.queue,
     )
     return run_response(run)
 

@@ -29,6 +29,7 @@ RUN_OPTIONS = (
     "key",
     "label",
     "limit",
+    "queue",
     "quiet",
     "store",
     "tag",

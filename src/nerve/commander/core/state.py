@@ -83,6 +83,8 @@ class CommanderState(BlockConversation):
     workflows: list[WorkflowResponse] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
+    queue_names: list[str] = field(default_factory=list)
+    """The queues of the session, for completion."""
     on_event: Callable[[WorkflowEvent], None] | None = None
     """Called with each event of a followed run after it was applied."""
     children: dict[str, ChildRun] = field(default_factory=dict)
