@@ -741,3 +741,60 @@ async def test_queues_are_listed_paused_and_resumed() -> None:
         await at.enter("/queues resume emails")
         await at.ended()
         assert at.runs[0].value == "sent"
+
+
+async def test_a_waiting_run_says_for_what_in_lists_and_its_status() -> None:
+    async with scene() as at:
+        assert at.api is not None
+        session = at.api.session
+        session.add_queue(Queue("emails", concurrency=1))
+
+        @session.step(queue="emails")
+        async def send_email() -> None: ...
+
+        @session.workflow
+        async def mail(ctx: WorkflowContext) -> None:
+            await send_email()
+
+        @session.workflow
+        async def receive(ctx: WorkflowContext) -> Any:
+            return await ctx.receive("orders")
+
+        @session.workflow
+        async def listen(ctx: WorkflowContext) -> Any:
+            return await ctx.wait_signal("shipped", key="42")
+
+        @session.workflow
+        async def doze(ctx: WorkflowContext) -> None:
+            await ctx.sleep(36 * 3600)
+
+        @session.workflow
+        async def ask_thrice(ctx: WorkflowContext) -> Any:
+            return await asyncio.gather(*(ctx.gate(f"Ship {number}?") for number in range(3)))
+
+        @session.workflow
+        async def call(ctx: WorkflowContext) -> Any:
+            return await ctx.run_workflow("listen")
+
+        await session.pause_queue("emails")
+        phrases = {
+            "mail": 'waiting for queue "emails"',
+            "receive": 'waiting for message "orders"',
+            "listen": "waiting for signal shipped (key 42)",
+            "doze": "waiting until ",
+            "ask_thrice": "waiting for 3 gates",
+            "call": "waiting for child run ",
+        }
+        for name in phrases:
+            run = await session.start(name)
+            await at.until(
+                lambda id=run.run_id: (card := at.state.runs.get(id)) is not None and card.waiting_for
+            )
+        await at.enter("/runs waiting")
+        rows = at.last.text.splitlines()
+        for name, phrase in phrases.items():
+            assert any(f" {name} " in row and phrase in row for row in rows), name
+        for name, phrase in phrases.items():
+            run = session.runs(workflow=name)[-1]
+            await at.enter(f"/status {run.run_id}")
+            assert phrase in at.last.text.splitlines()[0]

@@ -315,6 +315,8 @@ class CommanderState(BlockConversation):
             self._apply_to_tree(event, card)
         elif self._is_of_chain(event.run_id):
             card.apply_event(event)
+        else:
+            card.apply_child_event(event)
         if root == event.run_id:
             card.last_seq = max(card.last_seq, event.seq)
         if last_seq is not None or event.event_type not in CARD_NEUTRAL_EVENTS:
