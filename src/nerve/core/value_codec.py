@@ -267,9 +267,12 @@ class FunctionSignature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            unknown = [name for name in kwargs if name not in codecs]
-            hint = did_you_mean_hint(unknown[0], codecs) if unknown else ""
-            raise TypeError(f"Wrong arguments of {self._owner}: {error}{hint}") from None
+            problem = str(error)
+            if unknown := [name for name in kwargs if name not in codecs]:
+                # First, because a misspelled argument is a missing one, too.
+                problem = f"got an unexpected keyword argument '{unknown[0]}'"
+                problem += did_you_mean_hint(unknown[0], codecs)
+            raise TypeError(f"Wrong arguments of {self._owner}: {problem}") from None
         return {
             name: self._convert(name, value, codecs[name].encode_json)
             for name, value in bound.arguments.items()
