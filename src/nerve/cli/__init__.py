@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
 from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
-from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
@@ -187,6 +188,8 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
             return usage_failure(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.", help)
         case UnknownOptionError():
             return usage_failure(unknown_option_message(error), help)
+        case InvalidInputs():
+            return usage_failure(str(error), help.replace("--help", f"{shlex.quote(error.target)} --help"))
         case CycloptsError() | UsageError():
             return usage_failure(str(error), help, getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):

@@ -54,6 +54,8 @@ class StartOptions:
         Label of the run: `run.label`, and @workflow-id in Lisp. Commands accept it as RUN.
     tag
         NAME=VALUE is a tag, by which `nerve runs --tag` finds the run. Repeatable.
+    queue
+        The queue that the run is in, instead of that of the workflow.
     key
         Idempotency key: the same key returns the same run.
     """
@@ -63,6 +65,7 @@ class StartOptions:
     limit: TextList = ()
     label: str | None = None
     tag: TextList = ()
+    queue: str | None = None
     key: str | None = None
 
 
@@ -154,6 +157,7 @@ def start_run(
         "branch": branch,
         "limits": parse_run_limit_options(options.limit),
         "tags": parse_tag_options(options.tag),
+        "queue": options.queue,
     }
 
     async def do(context: CliContext) -> int:
