@@ -108,6 +108,12 @@ def register(session: Session) -> None:
             await ctx.run("echo", number)
         return count
 
+    @session.workflow
+    async def two_turns(ctx: WorkflowContext) -> str:
+        """Let an agent work twice, which may cost more than the run is allowed to."""
+        await ctx.run("planner", "first")
+        return str((await ctx.run("planner", "second")).output)
+
     AgentNode("talker", session, ScriptedProvider(answer_talker))
 
     @session.workflow
@@ -122,6 +128,6 @@ def answer_talker(call: Any) -> list[Any]:
     count = int(call.prompt)
     chunks: list[Any] = []
     for number in range(count):
-        chunks += [AssistantText(f"word {number} ", partial=True), 0.005]
+        chunks += [AssistantText(f"word {number} ", partial=True), {"delay": 0.005}]
     whole = "".join(f"word {number} " for number in range(count))
     return [*chunks, AssistantText(whole + "**end**"), {"usage": USAGE}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any, Protocol
 
 from nerve.api.errors import ApiError
@@ -12,9 +13,12 @@ from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent,
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.step_detail import StepDetail
-from nerve.ui.timeline import Timeline
+from nerve.ui.timeline import Timeline, TimelineLayout
 
 EVENTS_PER_LOOP_TURN = 500
+SHARED_LAYOUT_S = 0.5
+"""Seconds for which the layout of a timeline is used again while nothing happens."""
+MAX_SHARED_LAYOUTS = 8
 AGENT_EVENTS = frozenset({WorkflowEventType.AGENT_THREAD, WorkflowEventType.TOOL_CALL})
 """Events that only a step of an agent has."""
 
@@ -45,6 +49,7 @@ class FollowedRun:
         self._reducers = reducers
         self._positions = {"": ReadPosition(run_id)}
         """By the path of the call that started the run."""
+        self.applied_events = 0
         self._lock = asyncio.Lock()
 
     @property
@@ -79,6 +84,7 @@ class FollowedRun:
         async for response in client.history(position.run_id, position.after):
             event = to_workflow_event(response)
             position.after = event.seq
+            self.applied_events += 1
             for reducer in self._reducers:
                 reducer.apply_event(prefix, event)
             child = event.data.get("child") if event.event_type in STEP_START_EVENTS else None
@@ -144,9 +150,24 @@ class RunPicture:
     def __init__(self, run_id: str) -> None:
         self.timeline, self.profile = Timeline(), RunProfile()
         self.followed = FollowedRun(run_id, self.timeline, self.profile)
+        self._layouts: dict[tuple[str, ...], tuple[int, datetime, TimelineLayout]] = {}
 
     async def catch_up(self, client: Client, run_ids: Collection[str] | None = None) -> None:
         await self.followed.catch_up(client, run_ids)
+
+    def layout(self, now: datetime, expanded: tuple[str, ...] = ()) -> TimelineLayout:
+        """Return the rows of the timeline; pages that ask at about the same time share them."""
+        version = self.followed.applied_events
+        known = self._layouts.get(expanded)
+        if known is not None and known[0] == version:
+            _, made_at, layout = known
+            if not layout.is_running or (now - made_at).total_seconds() < SHARED_LAYOUT_S:
+                return layout
+        if len(self._layouts) >= MAX_SHARED_LAYOUTS:
+            self._layouts.clear()
+        layout = self.timeline.layout(now, expanded)
+        self._layouts[expanded] = version, now, layout
+        return layout
 
     def find_step(self, full_path: str) -> tuple[str, str]:
         """Return the run and the path in it of a step; the full path goes through the calls of child runs."""

@@ -18,6 +18,7 @@ from nerve.ui.formatting import (
     format_value,
     short_id,
 )
+from nerve.ui.usage_charts import cost_of, tokens_of
 from nerve.web.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def make_environment() -> Environment:
         "display": display_value,
         "short_json": format_short_json,
         "clock": format_clock_time,
+        "known_cost": lambda usage: cost_of(usage) or 0,
+        "known_tokens": lambda usage: tokens_of(usage) or 0,
     }
     return environment
 

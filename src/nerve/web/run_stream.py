@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.events import WorkflowEventType
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 """Seconds after which the timeline of a running run is drawn again, because its bars have grown."""
 IDLE_TICK_S = 15.0
-REST_FACTOR, MAX_REST_S = 4, 3.0
+SLOW_RENDER_S, REST_FACTOR, MAX_REST_S = 0.05, 3, 2.0
 """A page that took long to render rests several times as long, so that it does not keep others waiting."""
 OUTPUT = "output"
 STATE = "state"
@@ -85,8 +84,8 @@ class RunStream:
         """Return the fragments for what has changed."""
         began = time.monotonic()
         await self._picture.catch_up(self._visit.client)
-        has_news = keys is None or self._is_first or STATE in keys
-        self._is_first = False
+        is_first, self._is_first = self._is_first, False
+        has_news = keys is None or is_first or STATE in keys
         parts: list[str] = []
         if has_news:
             self._run = await self._visit.client.run(run=self._run.run_id)
@@ -107,7 +106,7 @@ class RunStream:
             case "events":
                 parts += await self._render_events()
         taken = time.monotonic() - began
-        if taken > 0.05:
+        if taken > SLOW_RENDER_S and not is_first:  # the first time, templates may be compiled
             await asyncio.sleep(min(REST_FACTOR * taken, MAX_REST_S))
         return "".join(parts)
 
@@ -140,8 +139,7 @@ class RunStream:
     def _render_timeline(self) -> list[str]:
         """Return the rows that have changed; all of them, if there are others."""
         visit = self._visit
-        layout = self._picture.timeline.layout(datetime.now(UTC), self._query.expanded)
-        values = timeline_values(visit, self._run.run_id, layout, self._query)
+        values = timeline_values(visit, self._picture, self._query)
         parts = self._render_if_changed("#timeline-axis", "parts/timeline_axis.html", values)
         rows = {
             row.dom_id: visit.render("parts/timeline_row.html", row=row, run=self._run)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.api.errors import ApiError
@@ -19,13 +21,15 @@ from nerve.web.timeline_view import TimelineQuery, make_row_views
 if TYPE_CHECKING:
     from nerve.api.models import EventResponse, RunDetailResponse
     from nerve.ui.graph_model import RunGraph
-    from nerve.ui.timeline import TimelineLayout
     from nerve.web.site import Visit
 
 EVENTS_PER_PAGE = 100
 MAX_EVENT_CHARS = 4000
 """Characters of the data of an event in a list; its own page has all."""
 SHOWN_STEP_EVENTS = 20
+MAX_EVENT_TEXT_CHARS = 300
+STEP_PREFIX = re.compile(r"^\[[^\]]*\] ")
+"""The name of the step in a line of a log; a list of events has its path."""
 BUDGETS = (("cost", "Cost"), ("tokens", "Tokens"), ("turns", "Turns"), ("agents", "Agents"))
 
 
@@ -142,11 +146,12 @@ def stream_address(visit: Visit, run: RunDetailResponse, tab: str, **query: Any)
     return visit.site.url(f"/runs/{run.run_id}/stream", {"tab": tab.removeprefix("/"), **query})
 
 
-def timeline_values(
-    visit: Visit, run_id: str, layout: TimelineLayout, query: TimelineQuery
-) -> dict[str, Any]:
+def timeline_values(visit: Visit, picture: RunPicture, query: TimelineQuery) -> dict[str, Any]:
+    layout = picture.layout(datetime.now(UTC), query.expanded)
+    branches = picture.timeline.tree.branches
+    child_runs = {prefix: branch.run_id for prefix, branch in branches.items() if prefix}
     return {
-        "rows": list(make_row_views(visit, run_id, layout, query)),
+        "rows": list(make_row_views(visit, layout.run_id, layout, query, child_runs)),
         "axis": layout.axis,
         "query": query,
         "row_count": len(layout.rows),
@@ -198,13 +203,12 @@ def step_values(
         "step": detail,
         "step_run_is_open": run.ended_at is None,
         "step_path": full_path,
-        "attempts": [attempt for attempt in detail.attempts if len(detail.attempts) > 1 or attempt.error],
+        "attempts": detail.attempts if len(detail.attempts) > 1 else [],
         "failure": next((each for each in reversed(detail.attempts[-1:]) if each.error), None),
         "entries": detail.transcript.entries,
         "attributes_tree": json_tree(detail.attributes),
         "step_events": [make_event_view(event) for event in list(detail.events)[-SHOWN_STEP_EVENTS:]],
         "close": visit.site.url(f"/runs/{run.run_id}", query.address()),
-        "seen": make_seen_token(run),
     }
 
 
@@ -212,7 +216,8 @@ def make_event_view(event: Any, max_chars: int = MAX_EVENT_CHARS) -> EventView:
     """Return an event of the API, or of a journal, for a list."""
     data = pretty_json(event.data)
     own = to_workflow_event(event) if hasattr(event, "is_of_child") else event
-    text = format_event_log_text(own) or ""
+    text = format_event_log_text(own) or str(event.data.get("text") or "")
+    text = STEP_PREFIX.sub("", text.strip()).partition("\n")[0][:MAX_EVENT_TEXT_CHARS]
     return EventView(event, text, data[:max_chars], len(data) > max_chars)
 
 

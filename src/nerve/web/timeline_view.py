@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -101,14 +101,21 @@ class RowView:
 
 
 def make_row_views(
-    visit: Visit, run_id: str, layout: TimelineLayout, query: TimelineQuery
+    visit: Visit,
+    run_id: str,
+    layout: TimelineLayout,
+    query: TimelineQuery,
+    child_runs: Mapping[str, str],
 ) -> Iterator[RowView]:
-    """Yield the rows that are shown: at most `query.rows`, with those around the selected step."""
+    """Yield the rows that are shown: at most `query.rows`, with those around the selected step.
+
+    `child_runs` are the ids of the child runs by the full path of their call.
+    """
     now, shown_until = datetime.now(UTC), 0
     for number in find_shown_rows(layout.rows, query):
         if number > shown_until:
             yield make_gap(visit, run_id, query, shown_until, number - shown_until)
-        yield make_row_view(visit, run_id, layout.rows[number], query, now)
+        yield make_row_view(visit, run_id, layout.rows[number], query, child_runs, now)
         shown_until = number + 1
     if shown_until < len(layout.rows):
         yield make_gap(visit, run_id, query, shown_until, len(layout.rows) - shown_until)
@@ -141,7 +148,12 @@ def step_page(run_id: str, full_path: str) -> str:
 
 
 def make_row_view(
-    visit: Visit, run_id: str, row: TimelineRow, query: TimelineQuery, now: datetime
+    visit: Visit,
+    run_id: str,
+    row: TimelineRow,
+    query: TimelineQuery,
+    child_runs: Mapping[str, str],
+    now: datetime,
 ) -> RowView:
     started, ended = read_time(row.started), read_time(row.ended)
     full_path = "" if row.kind in ("run", "round") else row.id.partition("#")[0]
@@ -165,28 +177,39 @@ def make_row_view(
         address,
         is_step,
         bool(query.selected) and row.id == query.selected,
-        describe_group(row) if row.kind == "group" else first_line(row.note)[:MAX_NOTE_CHARS],
-        format_duration_between(started, ended, now),
+        describe_row(row),
+        format_row_duration(started, ended, now),
         started.isoformat(timespec="milliseconds") if is_open and started is not None else "",
         tuple(make_bar_view(row, bar, now) for bar in row.bars[:MAX_BARS]),
-        visit.site.url(f"/runs/{row.run_id}") if row.run_id != run_id and row.kind != "tool" else "",
+        visit.site.url(f"/runs/{child_runs[row.id]}") if row.id in child_runs else "",
     )
 
 
-def describe_group(row: TimelineRow) -> str:
-    return ", ".join(f"{count:,} {state}" for state, count in sorted(row.counts.items()))
+def describe_row(row: TimelineRow) -> str:
+    """Return the text beside the name of a row."""
+    if row.kind == "group":
+        return ", ".join(f"{count:,} {state}" for state, count in sorted(row.counts.items()))
+    note = row.note.partition(f" {row.name} ")[2] if row.kind == "tool" else row.note
+    return first_line(note)[:MAX_NOTE_CHARS]
 
 
 def make_bar_view(row: TimelineRow, bar: TimelineBar, now: datetime) -> BarView:
     width = min(max(100 * bar.width, MIN_BAR_PERCENT), 100.0)
     x = min(100 * bar.x, 100 - width)
-    time = format_duration_between(read_time(bar.started), read_time(bar.ended), now)
+    time = format_row_duration(read_time(bar.started), read_time(bar.ended), now)
     attempt = f"attempt {bar.attempt}, " if row.attempts > 1 else ""
     title = f"{attempt}{BAR_WORDS[bar.kind]}, {bar.state}, {time}"
     if bar.label:
         title += f": {first_line(bar.label)[:MAX_NOTE_CHARS]}"
     classes = f"bar {bar.kind} {bar.state}" + (" wait" if bar.is_wait and bar.kind != "child" else "")
     return BarView(classes, f"{x:.3f}%", f"{width:.3f}%", title)
+
+
+def format_row_duration(started: datetime | None, ended: datetime | None, now: datetime) -> str:
+    """Format a duration; short ones, of which a timeline has many, in milliseconds."""
+    if started is not None and ended is not None and (seconds := (ended - started).total_seconds()) < 0.1:
+        return f"{1000 * max(0.0, seconds):.0f}ms"
+    return format_duration_between(started, ended, now)
 
 
 def read_time(seconds: float | None) -> datetime | None:

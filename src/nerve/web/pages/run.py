@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.responses import HTMLResponse, Response
@@ -94,11 +93,10 @@ class RunPages:
             live = visit.render("parts/run_live.html", stream=stream)
             html = visit.render(pane["pane_template"], run=run, **pane)
             return HTMLResponse(html + make_partial("#live", live, "outerHTML"))
-        layout = picture.timeline.layout(datetime.now(UTC), query.expanded)
         return await visit.page(
             "run_timeline.html",
             **page_values(visit, run, picture, "", stream),
-            **timeline_values(visit, run.run_id, layout, query),
+            **timeline_values(visit, picture, query),
             **pane,
             zooms=[
                 (zoom, visit.site.url(step_page(run.run_id, selected), query.address(zoom=zoom)))

@@ -263,6 +263,8 @@ document.addEventListener("submit", (event) => {
     if (event.target.method === "get" && !field.value) field.disabled = true;  // a short address
   }
 });
+// The SSE extension aborts a stream that it closes, and leaves the rejected promise of its reader unhandled.
+addEventListener("unhandledrejection", (event) => { if (event.reason?.name === "AbortError") event.preventDefault(); });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
 document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); });
