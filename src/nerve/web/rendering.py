@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+from nerve.web.markdown import render_markdown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,6 +38,9 @@ def make_environment() -> Environment:
         "first_line": first_line,
         "short_id": short_id,
         "segment": quote_segment,
+        "step_path": quote_step_path,
+        "markdown": render_markdown,
+        "diff_class": name_diff_class,
     }
     return environment
 
@@ -73,6 +77,18 @@ def first_line(text: str) -> str:
 def quote_segment(text: str) -> str:
     """Return a text as one segment of a path."""
     return quote(text, safe="")
+
+
+def quote_step_path(path: str) -> str:
+    """Return the path of a step as the end of an address."""
+    return quote(path, safe="/")
+
+
+def name_diff_class(line: str) -> str:
+    """Return the class of a line of a unified diff."""
+    if line.startswith(("+++", "---", "diff ", "index ")):
+        return "header"
+    return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
 
 
 def make_partial(target: str, html: str, swap: str = "outerMorph") -> str:
