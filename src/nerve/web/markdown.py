@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 
 MAX_MARKDOWN_CHARS = 50_000
 """Longer texts are shown as they are, since parsing blocks the other pages."""
-ALLOWED_TAGS = frozenset(
-    "a b blockquote br code del em h1 h2 h3 h4 h5 h6 hr i li ol p pre s strong table tbody td th thead tr ul"
-    "".split()
-)
+TAGS = """a b blockquote br code del em h1 h2 h3 h4 h5 h6 hr i li ol p pre s strong table tbody td th thead
+tr ul"""
+ALLOWED_TAGS = frozenset(TAGS.split())
 ALLOWED_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
 ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+from nerve.ui.sanitize import sanitize_text
 from nerve.web.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def make_environment() -> Environment:
         "markdown": render_markdown,
         "diff_class": name_diff_class,
     }
+    environment.filters["visible"] = sanitize_text
     return environment
 
 

@@ -82,6 +82,7 @@ function onKey(event) {
   else if (event.key === "k") moveRow(-1);
   else if (event.key === "Enter" && current && event.target === document.body) find("[data-open]", current)?.click();
   else if (event.key === "x" && current) find("input[type=checkbox]", current)?.click();
+  else if (/^[1-9]$/.test(event.key) && find(`[data-answer="${event.key}"]`)) find(`[data-answer="${event.key}"]`).focus();
   else if (event.key === "/") find("[data-search]")?.focus();
   else if (event.key === "?") find("#help")?.showModal();
   else return;
@@ -106,12 +107,41 @@ function askBefore(button, event) {
 
 // -- selection of several rows -------------------------------------------------------------------
 function updateSelection() {
+  updateCommonAnswers();
   for (const form of findAll("[data-bulk]")) {
     const boxes = findAll("[data-row] input[type=checkbox]", form), picked = boxes.filter((box) => box.checked).length;
     const counter = find("[data-bulk-count]", form), all = find("[data-pick-all]", form);
     if (counter) setText(counter, `${picked} selected`);
     if (all) { all.checked = picked > 0 && picked === boxes.length; all.indeterminate = picked > 0 && picked < boxes.length; }
   }
+}
+
+// -- answers for several gates: only those that all selected gates accept ---------------------------
+function updateCommonAnswers() {
+  for (const form of findAll("[data-bulk-answers]")) {
+    const rows = findAll("[data-row]", form).filter((row) => find("input[type=checkbox]", row)?.checked);
+    const accepted = rows.map((row) => JSON.parse(row.dataset.answers));
+    const buttons = findAll("button[name=choice]", form);
+    for (const button of buttons) button.hidden = !accepted.every((answers) => answers.includes(button.value));
+    const hint = find("[data-no-common]", form);
+    if (hint) hint.hidden = buttons.some((button) => !button.hidden);
+  }
+}
+
+// -- forms: a file fills a field, Enter sends a message, and a second click on a button has no effect -
+async function readFileInto(input) {
+  const field = document.getElementById(input.dataset.fileInto), file = input.files[0];
+  if (!field || !file) return;
+  if (file.size > 900000) { field.setCustomValidity("The file is larger than 900 KB."); field.reportValidity(); return; }
+  field.setCustomValidity("");
+  field.value = await file.text();
+}
+
+function ignoreSecondSubmit(event) {
+  const form = event.target;
+  if (!form.matches("[data-once], [data-answer-form]") || event.submitter?.formNoValidate) return;
+  if (form.dataset.sent && Date.now() - form.dataset.sent < 3000) event.preventDefault();
+  else form.dataset.sent = Date.now();
 }
 
 // -- saved views: names of query strings, in this browser ----------------------------------------
@@ -215,7 +245,14 @@ document.addEventListener("click", (event) => {
     updateSelection();
   }
 }, true);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("[data-submit-on-enter]")) return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+});
+document.addEventListener("submit", ignoreSecondSubmit, true);
 document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-file-into]")) readFileInto(event.target);
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   updateSelection();
 });
@@ -226,12 +263,13 @@ document.addEventListener("submit", (event) => {
 });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); });
+document.addEventListener("htmx:after:swap", () => { findAll("[data-scripted]").forEach((element) => { element.hidden = false; }); updateTimes(); updateSelection(); noticeGates(); });
 document.addEventListener("DOMContentLoaded", () => {
   lastCount = countOf(find("#inbox-badge"));
   updateTimes();
   updateSelection();
   showViews();
+  findAll("[data-scripted]").forEach((element) => { element.hidden = false; });
   offerNotifications();
   signIn();
   setInterval(updateTimes, 1000);
