@@ -78,7 +78,9 @@ def register(session: Session) -> None:
         return [await ctx.gate("First question?"), await ctx.gate("Second question?")]
 
     @session.workflow
-    async def translate(text: str, language: str = "German", words: int = 100, formal: bool = True) -> str:
+    async def translate(
+        ctx: WorkflowContext, text: str, language: str = "German", words: int = 100, formal: bool = True
+    ) -> str:
         """Translate a text.
 
         The result has at most that many words.

@@ -49,8 +49,8 @@ def split_gate_question(gate: GateResponse) -> tuple[str, str]:
     """Return the first line of the question, and the rest; an action is shown beside it, so not repeated."""
     prompt = gate.prompt.strip()
     if gate.action:
-        head, *rest = prompt.split("\n\n")
-        return head.rstrip(":"), "\n\n".join(rest[1:])
+        first, *paragraphs = prompt.split("\n\n")
+        return first.rstrip(":"), "\n\n".join(paragraphs[1:])
     head, _, rest = prompt.partition("\n")
     return (head, rest.strip()) if head[:1] not in ("`", "|", "-", "*", ">", "~") else ("", prompt)
 

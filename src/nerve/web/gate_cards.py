@@ -125,6 +125,9 @@ def make_card(
 ) -> GateCard:
     """Return the card of a gate; `texts` are those of a submitted form."""
     title, question = split_gate_question(gate)
+    if gate.action and gate.action.get("cwd"):  # shown with the action
+        paragraphs = question.split("\n\n")
+        question = "\n\n".join(part for part in paragraphs if not part.startswith("In the folder "))
     known = list(gate.choices or gate.options or [])
     form = None
     if gate.form is not None:
@@ -191,8 +194,11 @@ def list_changed_parts(shown_hashes: str, gate: GateResponse) -> list[str]:
 
 async def find_gate(visit: Visit, run: str, gate_id: str) -> GateResponse | None:
     """Return an open gate of a run, or of a child run of it; None if it is not open."""
-    gates = (await visit.client.run(run=run)).gates
-    return next((gate for gate in gates if gate.gate_id == gate_id), None)
+    owner = await visit.client.run(run=run)
+    found = next((gate for gate in owner.gates if gate.gate_id == gate_id), None)
+    if found is not None and found.label is None:
+        found.label = owner.label
+    return found
 
 
 async def find_closed_gate(visit: Visit, run: str, gate_id: str) -> ClosedGate:

@@ -108,6 +108,14 @@ class SubmittedTexts:
         text = self.get(name + ROWS_MARK)
         return min(int(text), MAX_ROWS) if text.isdecimal() and len(text) < 6 else 0
 
+    def has_text_in(self, name: str) -> bool:
+        """Return whether a field of an object is not empty."""
+        return any(
+            any(text.strip() for text in texts)
+            for field, texts in self.by_name.items()
+            if field.startswith(f"{name}/") and not field.endswith(ROWS_MARK)
+        )
+
     def __contains__(self, name: str) -> bool:
         return name in self.by_name
 
@@ -340,9 +348,10 @@ def parse_part(part: SchemaPart, submitted: SubmittedTexts, errors: dict[str, st
     if name + JSON_MARK in submitted or kind == "json":
         return parse_text(part, submitted.get(name + JSON_MARK), parse_finite_json, "valid JSON", errors)
     if kind == "object":
+        if not part.is_required and not submitted.has_text_in(name):
+            return ABSENT
         found = {key: parse_part(inner, submitted, errors) for key, inner in part.parts}
-        present = {key: value for key, value in found.items() if value is not ABSENT}
-        return present if present or part.is_required else ABSENT
+        return {key: value for key, value in found.items() if value is not ABSENT}
     if kind == "rows":
         indexes = range(submitted.count_rows(name))
         items = [parse_part(part.item(index), submitted, errors) for index in indexes]

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api.errors import ApiError
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.typed_options import is_part_of_input
 from nerve.web.start_forms import LIMIT_LABELS, StartForm, make_start_form
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
+    from nerve.api.models import WorkflowResponse
     from nerve.web.site import Site, Visit
 
 CONVERSATION_NAME = re.compile(r"[\w.:-]{1,100}")
@@ -82,5 +84,15 @@ async def route_message(visit: Visit, text: str, conversation: str) -> Exchange:
         candidates = tuple(map(str, extra.get("candidates") or ()))
         return Exchange(**common, reply=str(extra.get("question") or ""), candidates=candidates)
     workflow = await visit.client.workflow(workflow=decision.workflow)
-    values = {"input": str(extra.get("intent") or text), "conversation": conversation}
-    return Exchange(**common, form=make_start_form(workflow, decision.inputs, **values))
+    intent = str(extra.get("intent") or text)
+    params = {**find_input_param(workflow, intent), **decision.inputs}
+    values = {"input": intent, "conversation": conversation}
+    return Exchange(**common, form=make_start_form(workflow, params, **values))
+
+
+def find_input_param(workflow: WorkflowResponse, intent: str) -> dict[str, Any]:
+    """Return the input that is the input of the run, if that is a text, with the intent as its value."""
+    if (workflow.input_schema or {}).get("type") != "string":
+        return {}
+    names = [declared.name for declared in workflow.inputs if is_part_of_input(workflow, declared.name)]
+    return dict.fromkeys(names, intent)
