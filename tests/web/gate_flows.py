@@ -34,12 +34,14 @@ class DeployProvider:
 
     name = "deploy"
     capabilities = Capabilities(permissions=True)
+    suffix = ""
+    """What it adds to each command."""
 
     async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: Any
     ) -> AsyncIterator[Any]:
         for line in prompt.split("\n"):
-            tool_input = {"command": line, "description": "Deploy the site"}
+            tool_input = {"command": line + self.suffix, "description": "Deploy the site"}
             if line.startswith("edit "):
                 tool_input = {"file_path": line[5:], "old_string": "a = 1\n", "new_string": "a = 2\n"}
             tool = "Edit" if line.startswith("edit ") else "Bash"
@@ -71,6 +73,11 @@ def register(session: Session) -> None:
     async def name_it(ctx: WorkflowContext) -> Any:
         """Ask for a name, with suggestions."""
         return await ctx.gate("How should the release be called?", options=["Aurora", "Borealis"])
+
+    @session.workflow
+    async def choose(ctx: WorkflowContext) -> Any:
+        """Ask for one of the choices in the input."""
+        return await ctx.gate("Which one?", choices=ctx.input)
 
     @session.workflow
     async def ask_twice(ctx: WorkflowContext) -> Any:

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from web.conftest import WebServer, serve_web
 from web.form_data import read_form
+from web.gate_flows import DeployProvider
 
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(1)>'
 
@@ -67,7 +69,7 @@ async def test_a_gate_shows_its_question_as_markdown_and_takes_a_choice_with_a_c
     closed = pane((await browser.get(address)).text)
     for part in ("Answered", "reject", "browser:admin", "Too risky"):
         assert part in closed
-    assert "<form" not in closed
+    assert 'method="post"' not in closed
     assert (await web.api.run(run=run.run_id)).result == "reject"
 
 
@@ -168,20 +170,26 @@ async def test_a_form_of_an_answered_gate_sends_nothing_and_says_who_answered(
 
 
 async def test_a_form_of_a_gate_that_asks_something_else_now_sends_nothing(
-    web: WebServer, browser: httpx2.AsyncClient
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, address = await open_gate(web, "publish", input="make safe\nmake dangerous")
-    old = await browser.get(address)
-    await web.api.answer(run=run.run_id, answer="allow")
-    async with web.stream(f"/inbox/stream?run={run.run_id}&gate={address[-8:]}&hash=old") as live:
-        await live.until(lambda text: "The question has changed" in text)
-    reply = await browser.post(address, data=fill(old.text, address, choice="allow"))
-    assert reply.status_code == 409
-    text = words(pane(reply.text))
-    assert "what will be run" in text
-    assert "make dangerous" in text
-    gates = (await web.api.run(run=run.run_id)).gates
-    assert [gate.action["input"]["command"] for gate in gates if gate.action] == ["make dangerous"]
+    async with serve_web(tmp_path) as web, web.browser() as browser:
+        run, address = await open_gate(web, "publish", input="make deploy")
+        old = fill((await browser.get(address)).text, address, choice="allow", reason="Looks safe")
+    monkeypatch.setattr(DeployProvider, "suffix", " --force")  # after a restart, the agent asks again
+    async with serve_web(tmp_path) as web, web.browser() as browser:
+        await web.api.session.recover()
+        async with web.stream(
+            f"/inbox/stream?run={run.run_id}&gate={address[-8:]}&hash={old['hash'][0]}"
+        ) as live:
+            await live.until(lambda text: "The question has changed" in text)
+        reply = await browser.post(address, data=old)
+        text = words(pane(reply.text))
+        assert reply.status_code == 409
+        assert "The gate asks something else now: the question, what will be run, when it was asked" in text
+        assert "make deploy --force" in text
+        assert "Looks safe" in text
+        (gate,) = (await web.api.run(run=run.run_id)).gates
+        assert gate.hash != old["hash"][0]
 
 
 async def test_an_answer_without_the_hash_of_a_gate_is_not_sent(
@@ -218,7 +226,7 @@ async def test_selected_gates_get_one_answer_and_each_has_a_result(
 
 
 async def test_a_stream_sends_new_gates_and_the_end_of_the_shown_one(web: WebServer) -> None:
-    run, address = await open_gate(web, "review", label="shown")
+    run, _ = await open_gate(web, "review", label="shown")
     gate = run.gates[0]
     query = f"run={run.run_id}&gate={gate.gate_id}&hash={gate.hash}"
     async with web.stream(f"/inbox/stream?{query}") as live:
@@ -290,13 +298,8 @@ async def test_texts_of_users_agents_and_files_are_escaped(
     )
     _, allowed = await open_gate(web, "publish", input=f"{ATTACK}")
     _, edited = await open_gate(web, "publish", input=f"edit {ATTACK}")
-    source = {
-        "name": "hostile",
-        "description": ATTACK,
-        "nodes": [{"id": "ask", "approval": {"message": ATTACK, "choices": [ATTACK, "b"]}}],
-    }
-    del source
-    pages = [(await browser.get(path)).text for path in ("/inbox", asked, allowed, edited)]
+    _, chosen = await open_gate(web, "choose", input=[ATTACK, "b"])
+    pages = [(await browser.get(path)).text for path in ("/inbox", asked, allowed, edited, chosen)]
     pages.append((await browser.get("/inbox", params={"search": ATTACK})).text)
     sent = fill(pages[1], asked, choice=ATTACK, reason=ATTACK, text=ATTACK)
     pages.append((await browser.post(asked, data=sent)).text)

@@ -1,4 +1,4 @@
-"""Forms from JSON Schemas: a form that is shown and sent back gives the value, and errors name their field."""
+"""Forms from JSON Schemas: a form that is sent back gives its value, and errors are beside their fields."""
 
 from typing import Any
 
