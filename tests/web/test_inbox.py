@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from nerve.api import ApiError
 from web.conftest import WebServer, serve_web
 from web.form_data import read_form
 from web.gate_flows import DeployProvider
@@ -169,27 +170,41 @@ async def test_a_form_of_an_answered_gate_sends_nothing_and_says_who_answered(
     assert (await web.api.run(run=run.run_id)).result == "decided: approve"
 
 
-async def test_a_form_of_a_gate_that_asks_something_else_now_sends_nothing(
+async def test_a_form_that_shows_something_else_than_the_gate_asks_sends_nothing(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    run, address = await open_gate(web, "publish", input="make deploy")
+    old = fill((await browser.get(address)).text, address, choice="allow", reason="Looks safe", hash="0" * 32)
+    old["shown"] = re.sub(r"action=\w+", "action=00000000", old["shown"][0])
+    async with web.stream(f"/inbox/stream?run={run.run_id}&gate={address[-8:]}&hash={'0' * 32}") as live:
+        await live.until(lambda text: "The question has changed" in text)
+    reply = await browser.post(address, data=old)
+    text = words(pane(reply.text))
+    assert reply.status_code == 409
+    assert "The gate asks something else now: what will be run changed." in text
+    assert "make deploy" in text
+    assert "Looks safe" in text
+    assert (await web.api.run(run=run.run_id)).state == "waiting"
+    with pytest.raises(ApiError, match="asks something else now"):
+        await web.api.answer(run=run.run_id, answer="allow", hash="0" * 32)
+
+
+async def test_a_form_from_before_a_restart_does_not_answer_the_question_that_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serve_web(tmp_path) as web, web.browser() as browser:
         run, address = await open_gate(web, "publish", input="make deploy")
-        old = fill((await browser.get(address)).text, address, choice="allow", reason="Looks safe")
-    monkeypatch.setattr(DeployProvider, "suffix", " --force")  # after a restart, the agent asks again
+        old = fill((await browser.get(address)).text, address, choice="allow")
+    monkeypatch.setattr(DeployProvider, "suffix", " --force")
     async with serve_web(tmp_path) as web, web.browser() as browser:
-        await web.api.session.recover()
-        async with web.stream(
-            f"/inbox/stream?run={run.run_id}&gate={address[-8:]}&hash={old['hash'][0]}"
-        ) as live:
-            await live.until(lambda text: "The question has changed" in text)
+        async with web.stream("/inbox/stream") as live:
+            await web.api.session.recover()
+            await live.until(lambda text: "--force" in text)
         reply = await browser.post(address, data=old)
-        text = words(pane(reply.text))
-        assert reply.status_code == 409
-        assert "The gate asks something else now: the question, what will be run, when it was asked" in text
-        assert "make deploy --force" in text
-        assert "Looks safe" in text
+        assert (reply.status_code, "Your answer was not sent." in reply.text) == (409, True)
         (gate,) = (await web.api.run(run=run.run_id)).gates
-        assert gate.hash != old["hash"][0]
+        assert gate.action is not None
+        assert gate.action["input"]["command"] == "make deploy --force"
 
 
 async def test_an_answer_without_the_hash_of_a_gate_is_not_sent(

@@ -119,7 +119,7 @@ async def test_a_form_with_errors_keeps_its_values_on_a_phone(page: Page, server
 
 async def test_a_file_fills_a_field_and_a_message_leads_to_a_start_form(page: Page, server: World) -> None:
     await page.goto(f"{server.about['url']}/ask")
-    await page.keyboard.type("translate my letter")
+    await page.locator("#ask-text").fill("translate my letter")
     await page.keyboard.press("Enter")
     await expect(page.locator(".exchange")).to_contain_text("Start translate?")
     await expect(page.locator("#ask-text")).to_have_value("")
