@@ -14,7 +14,7 @@ DOCS_VENV := .venv-docs
 # Tests that are not kept compiled are compiled by each worker of each run, which takes ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env browser frontend demo docs test test-agents test-full check format schemas bench clean
+.PHONY: env browser frontend demo docs test test-agents test-full check typing format schemas bench clean
 
 env: $(STAMP)
 
@@ -99,6 +99,14 @@ check: env
 	$(BIN)/mypy tests/typing
 	$(BIN)/lint-imports
 	$(BIN)/python tools/check_language.py
+
+# The second type checker of users: what it sees of typed steps and workflows. It needs Node.js.
+typing: env
+	@$(BIN)/pyright --version >/dev/null 2>&1 || \
+		if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python pyright; \
+		else $(BIN)/python -m pip install --quiet --disable-pip-version-check pyright; fi
+	$(BIN)/mypy tests/typing
+	$(BIN)/pyright
 
 format: env
 	$(BIN)/ruff format

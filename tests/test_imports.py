@@ -1,10 +1,13 @@
 """Lazy imports: `import nerve` does not load unused packages."""
 
+import asyncio
 import json
 import subprocess
 import sys
 
 import pytest
+
+from nerve import Session
 
 HEAVY = {
     "starlette", "uvicorn", "jinja2", "httpx", "httpx2", "rich", "textual", "prompt_toolkit", "cyclopts",
@@ -96,6 +99,7 @@ def loaded_by_command(*arguments: str, folder) -> set[str]:
 def modules_of_command(*arguments: str, folder) -> set[str]:
     code = f"""
 import os, runpy
+os._exit = sys.exit  # the modules are printed after the command
 os.chdir({str(folder)!r})
 sys.argv = ["nerve", *{arguments!r}]
 try:
@@ -114,16 +118,57 @@ def test_version_and_help_load_neither_the_parser_nor_the_engine(argument, tmp_p
     assert not loaded_by_command(argument, folder=tmp_path) & ENGINE_AND_SCREENS
 
 
-MODULE_COUNTS = {"version": 100, "--help": 110, "runs": 530, "gates": 525, "check": 535}
+MODULE_COUNTS = {"version": 100, "--help": 110, "runs": 245, "gates": 240, "check": 365}
 """The modules that a command may load, with those of the interpreter; about 5 % more than it does."""
 
 
+@pytest.fixture
+def project(tmp_path):
+    """Create a project with a workflow, a completed run and a run at a gate."""
+    subprocess.run([sys.executable, "-m", "nerve", "init", str(tmp_path), "--quiet"], check=True)
+    asyncio.run(record_runs(tmp_path / ".nerve/nerve.db"))
+    return tmp_path
+
+
+async def record_runs(store):
+    async def ask(ctx):
+        if ctx.input:
+            await ctx.gate("Go on?")
+
+    async with Session(store=store) as session:
+        session.workflow(ask)
+        await (await session.start("ask")).wait()
+        run = await session.start("ask", "please")
+        while run.pending_gate is None:
+            await run.wait_for_change()
+
+
 @pytest.mark.parametrize("command", MODULE_COUNTS)
-def test_a_command_starts_with_few_modules(command, tmp_path):
-    assert len(modules_of_command(command, folder=tmp_path)) <= MODULE_COUNTS[command]
+def test_a_command_starts_with_few_modules(command, project):
+    assert len(modules_of_command(command, folder=project)) <= MODULE_COUNTS[command]
 
 
-@pytest.mark.parametrize("command", ["gates", "events x", "check"])
+ENGINE_PACKAGES = {"nerve.api.models", "nerve.session.session", "nerve.engine.local_engine", "nerve.spec"}
+
+
+@pytest.mark.parametrize(
+    "command", ["runs", "runs --json", "runs --state waiting --all", "gates", "gates --json"]
+)
+def test_a_list_without_a_server_loads_the_store_and_no_engine(command, project):
+    modules = modules_of_command(*command.split(), folder=project)
+    assert not {name.split(".")[0] for name in modules} & (ENGINE_AND_SCREENS - {"apsw"})
+    assert not modules & ENGINE_PACKAGES
+    assert "nerve.store.sqlite" in modules
+
+
+@pytest.mark.parametrize("command", ["check", "check greet --json"])
+def test_checking_workflows_loads_their_models_and_no_engine(command, project):
+    modules = modules_of_command(*command.split(), folder=project)
+    assert not {name.split(".")[0] for name in modules} & (ENGINE_AND_SCREENS - {"pydantic", "yaml"})
+    assert not modules & {"nerve.api.models", "nerve.session.session", "nerve.core.nodes", "nerve.store"}
+
+
+@pytest.mark.parametrize("command", ["events x", "status"])
 def test_a_command_loads_no_screens_server_or_agents(command, tmp_path):
     code = f"""
 import os
@@ -132,8 +177,7 @@ from nerve.cli import execute_command_line
 execute_command_line({command.split()!r})
 """
     packages = {name.split(".")[0] for name in loaded(code)}
-    allowed = {"cyclopts", "pydantic"} | ({"yaml"} if command == "check" else set())
-    assert not packages & (HEAVY - allowed | {"jsonschema", "re2", "tree_sitter"})
+    assert not packages & (HEAVY - {"cyclopts", "pydantic"} | {"jsonschema", "re2", "tree_sitter"})
 
 
 def test_an_unknown_public_name_is_an_attribute_error():

@@ -1,6 +1,9 @@
 """Entry point of `nerve` and `python -m nerve`."""
 
 import gc
+import os
+import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from nerve.early_interrupt import install_early_interrupt
@@ -17,6 +20,13 @@ def main() -> NoReturn:
 
     try:
         main()
+    except SystemExit as end:
+        if "asyncio" not in sys.modules and isinstance(end.code, int):
+            # Without an event loop there is nothing to close, and freeing the modules takes long.
+            with suppress(OSError):
+                sys.stderr.flush()
+            os._exit(end.code)
+        raise
     finally:
         # The interpreter searches for garbage several times as it ends; the system frees the memory anyway.
         gc.freeze()

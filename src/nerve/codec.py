@@ -82,5 +82,10 @@ def is_encoded(stored: str) -> bool:
     return stored.startswith(ENCODED_START)
 
 
+def is_encoded_with(codec: Codec, stored: str) -> bool:
+    """Return whether a stored text was encoded with the current key of a codec."""
+    return stored.startswith(f"{ENCODED_START}{codec.name} ")
+
+
 def _join_place(place: tuple[object, ...]) -> bytes:
     return "\0".join(map(str, place)).encode()

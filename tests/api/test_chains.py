@@ -1,6 +1,7 @@
 """Chains of runs through the API: lookups, commands and streams follow a run that continued as new."""
 
 import asyncio
+import time
 from contextlib import aclosing
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from nerve.api import Api
 from nerve.client import Client
+from nerve.engine.retention import delete_expired_runs
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +117,21 @@ async def test_a_live_stream_follows_many_runs_of_a_chain(api: Api) -> None:
     assert len(starts) == len(ends) == 21
     assert [event.data["continued_as"] for event in ends[:-1]] == [event.run_id for event in starts[1:]]
     assert ends[-1].data["result"] == "done"
+
+
+async def test_the_key_of_a_start_names_the_chain_while_its_current_run_is_kept(api: Api) -> None:
+    first = (await api.start(workflow="asks", input="0", key="k")).run_id
+    last = await continue_chain(api, first, "a", "b", "c")
+    store, soon = api.session.engine.store, time.time() + 1
+    deleted = await delete_expired_runs(store, soon, dry_run=False)
+    assert deleted.runs == 2, "the run with the key and the current run stay"
+    again = await api.start(workflow="asks", input="0", key="k")
+    assert (again.run_id, (await api.run(run=last)).state) == (first, "waiting")
+    assert {run.run_id for run in (await api.runs()).runs} == {first, last}
+    found = api.session.get_workflow_run(first)
+    assert found is not None
+    assert found.current.run_id == last
+    await api.answer(run=first, answer="stop")
+    assert await found.wait() == "c"
+    assert (await delete_expired_runs(store, soon + 60, dry_run=False)).runs == 2
+    assert (await api.start(workflow="asks", input="0", key="k")).run_id != first

@@ -81,3 +81,12 @@ async def test_an_annotation_that_cannot_be_resolved_is_the_error_of_a_start(api
 
     assert (await api.workflow(workflow="unresolved")).inputs == []
     assert "cannot be resolved" in (await refusal(api.start(workflow="unresolved", input=1))).message
+
+
+async def test_an_unknown_field_of_the_input_is_refused_before_anything_is_recorded(api: Api) -> None:
+    register(api)
+    error = await refusal(api.start(workflow="buy", input={"item": "tea", "cuont": 2}))
+    assert error.message == "Parameter 'order' of workflow 'buy' has no field 'cuont'. Did you mean 'count'?"
+    text = await refusal(api.start(workflow="buy", input='{"itme": "tea"}'))
+    assert text.message == "Parameter 'order' of workflow 'buy' has no field 'itme'. Did you mean 'item'?"
+    assert (await api.runs()).runs == []

@@ -216,3 +216,35 @@ def test_a_plain_project_has_no_readable_rows_after_gc_and_vacuum(
     assert readable_files(project) == []
     assert len(do("runs", "--json").json) == 1
     assert do("doctor", "--deep", "--quiet").out == "No problems found.\n"
+
+
+def test_everything_is_encrypted_again_with_a_new_key(do: Callable, project: Path, keys: Path) -> None:
+    arguments = ("ship", CANARY, "--count=3", "--label", "v3", "--with", "nodes.py")
+    assert do("run", *arguments).code == 4
+    threads = project / ".nerve/threads"
+    threads.mkdir(parents=True)
+    (threads / "t1.json").write_text(json.dumps([CANARY]))
+    assert do("keygen", "second", "--quiet").code == 0
+    done = do("rekey")
+    assert done.code == 0
+    assert re.fullmatch(
+        r"Encrypted \d+ payloads with key 'second'\. Everything that is stored was verified\.\n"
+        r"Not needed any more, except for backups: 'first' in \S+\.\n",
+        done.out,
+    )
+    assert do("rekey", "--json").json == {
+        "key": "second",
+        "unused_keys": ["first"],
+        "events": 0,
+        "rows": 0,
+        "threads": 0,
+    }
+    keys.write_text(keys.read_text().split("\n", 1)[1])
+    assert findings(do, "--deep")["encryption"][0] == "ok"
+    assert readable_files(project) == []
+    assert do("answer", "v3", "yes", "--with", "nodes.py").code == 0
+    assert do("resume", "v3", "--with", "nodes.py").code == 0
+
+
+def test_a_project_without_keys_cannot_be_encrypted_again(do: Callable, project: Path) -> None:
+    assert "This project is not encrypted." in do("rekey").err

@@ -48,3 +48,12 @@ def test_queues_are_listed_and_stay_paused_until_they_are_resumed(
     (queue,) = json.loads(do("queues", "--json", "--with", "mail.py").out)
     assert (queue["name"], queue["paused"], queue["running"]) == ("emails", False, 0)
     assert do("run", "mail.py:mail", "acme").out.splitlines()[-1] == "acme"
+
+
+def test_a_run_is_started_in_a_queue_by_an_option(do: Callable[..., Said], project: Path) -> None:
+    (project / "mail.py").write_text(CODE)
+    started = do("start", "mail.py:mail", "acme", "--queue", "emails", "--wait", "--json")
+    assert json.loads(started.out)["state"] == "failed"
+    assert "is in queue 'emails' until it ends" in json.loads(started.out)["error"]
+    refused = do("run", "mail.py:mail", "acme", "--queue", "email")
+    assert "Queue 'email' not found. Did you mean 'emails'?" in refused.err

@@ -494,6 +494,7 @@ def test_a_run_that_continues_as_new_is_followed_to_the_end_of_its_chain(do, pro
     done = do("run", "count", "--with", "count.py", "--label", "chain")
     assert (done.code, done.out.strip()) == (0, "5")
     assert done.err.count("[add_one] ✓") == 5
+    assert done.err.count("[workflow] count started") == 1
     runs = do("runs", "--json").json
     first, middle, last = (run["run_id"] for run in runs)
     assert f"✓ run {last} completed" in done.err
@@ -503,5 +504,13 @@ def test_a_run_that_continues_as_new_is_followed_to_the_end_of_its_chain(do, pro
     assert f"completed and continued as {last}" in status
     assert f"continued from {first}" in status
     assert f"[workflow] continued as {middle}" in do("logs", first).out
+    assert f"[workflow] count continued from {first}" in do("logs", middle).out
     assert do("watch", first).err.splitlines()[-1] == f"✓ run {first} continued as {middle}"
     assert do("status", "chain").out.splitlines()[0].startswith(f"count  {last}  completed")
+
+
+def test_a_wrong_input_points_to_the_help_of_the_workflow(do, project) -> None:
+    (project / "count.py").write_text(CHAIN)
+    done = do("run", "count.py", "--number", "many")
+    assert done.err == "nerve: --number must be an integer, got 'many'. See: nerve run count.py --help\n"
+    assert "--number  integer" in do("run", "count.py", "--help").out

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from commander.scene import Scene, scene
-from nerve import WorkflowContext
+from nerve import Queue, WorkflowContext
 from nerve.api import ApiError
 from nerve.commander import WorkflowController
 from nerve.commander.command_handlers import COMMAND_HANDLERS
@@ -704,3 +704,97 @@ async def test_tags_are_shown_and_select_runs() -> None:
         ]
         await at.enter("/status review")
         assert "- tags: customer=43 stage=review" in at.last.text
+
+
+async def test_queues_are_listed_paused_and_resumed() -> None:
+    async with scene() as at:
+        assert at.api is not None
+        session = at.api.session
+        await at.enter("/queues")
+        assert at.last.text == "No queues."
+        session.add_queue(Queue("emails", concurrency=5, rate="100/min"))
+
+        @session.step(queue="emails")
+        async def send_email() -> str:
+            return "sent"
+
+        @session.workflow
+        async def mail(ctx: WorkflowContext) -> str:
+            return await send_email()
+
+        await at.enter("/queues pause emails")
+        assert at.last.text == "Queue emails is paused."
+        await at.enter("%mail")
+        await at.until(
+            lambda: [card.waiting_for for card in at.state.runs.values()] == ['for queue "emails"']
+        )
+        await at.enter("/queues")
+        assert "`emails` **paused** 0 running, 1 waiting, the oldest for 0." in at.last.text
+        assert at.last.text.endswith("limits: 5 at a time, 100/min")
+        assert [each.text for each in at.controller.complete("/queues resume ", 15)] == ["emails"]
+        await at.enter("/queues pase emails", "/queues pause", "/queues pause email")
+        assert at.errors == [
+            "Unknown action 'pase'. Did you mean 'pause'?",
+            "The name of the queue is missing: /queues pause NAME.",
+            "Queue 'email' not found. Did you mean 'emails'? Correct it and try again.",
+        ]
+        await at.enter("/queues resume emails")
+        await at.ended()
+        assert at.runs[0].value == "sent"
+
+
+async def test_a_waiting_run_says_for_what_in_lists_and_its_status() -> None:
+    async with scene() as at:
+        assert at.api is not None
+        session = at.api.session
+        session.add_queue(Queue("emails", concurrency=1))
+
+        @session.step(queue="emails")
+        async def send_email() -> None: ...
+
+        @session.workflow
+        async def mail(ctx: WorkflowContext) -> None:
+            await send_email()
+
+        @session.workflow
+        async def receive(ctx: WorkflowContext) -> Any:
+            return await ctx.receive("orders")
+
+        @session.workflow
+        async def listen(ctx: WorkflowContext) -> Any:
+            return await ctx.wait_signal("shipped", key="42")
+
+        @session.workflow
+        async def doze(ctx: WorkflowContext) -> None:
+            await ctx.sleep(36 * 3600)
+
+        @session.workflow
+        async def ask_thrice(ctx: WorkflowContext) -> Any:
+            return await asyncio.gather(*(ctx.gate(f"Ship {number}?") for number in range(3)))
+
+        @session.workflow
+        async def call(ctx: WorkflowContext) -> Any:
+            return await ctx.run_workflow("listen")
+
+        await session.pause_queue("emails")
+        phrases = {
+            "mail": 'waiting for queue "emails"',
+            "receive": 'waiting for message "orders"',
+            "listen": "waiting for signal shipped (key 42)",
+            "doze": "waiting until ",
+            "ask_thrice": "waiting for 3 gates",
+            "call": "waiting for child run ",
+        }
+        for name in phrases:
+            run = await session.start(name)
+            await at.until(
+                lambda id=run.run_id: (card := at.state.runs.get(id)) is not None and card.waiting_for
+            )
+        await at.enter("/runs waiting")
+        rows = at.last.text.splitlines()
+        for name, phrase in phrases.items():
+            assert any(f" {name} " in row and phrase in row for row in rows), name
+        for name, phrase in phrases.items():
+            run = session.runs(workflow=name)[-1]
+            await at.enter(f"/status {run.run_id}")
+            assert phrase in at.last.text.splitlines()[0]

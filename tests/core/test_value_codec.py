@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict as CurrentTypedDict
 
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.json_schema import find_schema_error, find_validation_error
@@ -215,3 +217,101 @@ def test_a_json_schema_accepts_a_decimal_as_text_or_number() -> None:
 
 def test_a_type_without_a_schema_gives_an_empty_one() -> None:
     assert ValueCodec(Callable[[], int], "x").json_schema() == {}
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    order: Order | None = None
+
+
+class Ignoring(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Pair(CurrentTypedDict, total=False):
+    one: int
+    two: int
+
+
+class OldPair(TypedDict):
+    one: int
+
+
+class Named(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str = Field(alias="full_name")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data", "problem"),
+    [
+        (Line, {"sku": "a", "cuont": 1}, "It has no field 'cuont'. Did you mean 'count'?"),
+        (Line, {"sku": "a", "x": 1}, "It has no field 'x'. Known fields: sku, count, price, picture"),
+        (
+            Customer,
+            {
+                "id": str(UUID(int=1)),
+                "order": {"lines": [{"sku": "a", "cnt": 1}], "placed": "2026-01-01T00:00Z"},
+            },
+            "It.order.lines[0] has no field 'cnt'. Did you mean 'count'?",
+        ),
+        (dict[str, Line], {"a": {"sku": "a", "cnt": 1}}, "It.a has no field 'cnt'. Did you mean 'count'?"),
+        (tuple[int, Line], [1, {"sku": "a", "cnt": 1}], "It[1] has no field 'cnt'. Did you mean 'count'?"),
+        (Line | Customer, {"sku": "a", "cnt": 1}, "It has no field 'cnt'. Did you mean 'count'?"),
+        (
+            Open,
+            {"order": {"lines": [], "placed": "2026-01-01T00:00Z", "note": 1}},
+            "It.order has no field 'note'",
+        ),
+        (Named, {"full_name": "a", "fullname": "b"}, "It has no field 'fullname'. Did you mean 'full_name'?"),
+        (Branch, {"parts": [{"part": []}]}, "It.parts[0] has no field 'part'. Did you mean 'parts'?"),
+        (Line, {"skuu": "a"}, "It has no field 'skuu'. Did you mean 'sku'?"),
+        (Pair, {"one": 1, "tow": 2}, "It has no field 'tow'. Did you mean 'two'?"),
+    ],
+)
+def test_data_from_outside_with_an_unknown_key_is_refused_with_the_nearest_name(
+    annotation: Any, data: Any, problem: str
+) -> None:
+    codec = ValueCodec(annotation, "It{field}")
+    with pytest.raises(InvalidValue) as error:
+        codec.normalize(data)
+    assert str(error.value).startswith(problem)
+
+
+def test_stored_data_may_have_a_field_that_the_code_has_no_more() -> None:
+    assert ValueCodec(Line, "It{field}").decode({"sku": "a", "weight": 1}) == Line("a")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "data"),
+    [
+        (Open, {"anything": {"a": 1}}),
+        (Ignoring, {"other": 1}),
+        (Named, {"name": "a"}),
+        (Named, {"full_name": "a"}),
+        (dict[str, Line], {"a": {"sku": "a"}}),
+        (dict[str, Line], {"a": Line("a")}),
+        (dict, {"a": 1}),
+        (Any, {"a": 1}),
+        (Line | Customer, {"id": str(UUID(int=1))}),
+    ],
+)
+def test_data_with_the_keys_of_its_type_is_accepted(annotation: Any, data: Any) -> None:
+    ValueCodec(annotation, "It{field}").normalize(data)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads it there")
+def test_a_type_that_pydantic_refuses_is_an_error_with_its_name() -> None:
+    with pytest.raises(
+        TypeError, match=r"It has the type OldPair, .*: Please use `typing_extensions\.TypedDict`"
+    ):
+        ValueCodec(OldPair, "It{field}").normalize({"one": 1})
+
+
+def test_the_schema_of_an_object_says_that_it_has_no_other_fields() -> None:
+    schema = ValueCodec(Customer, "x").json_schema()
+    assert schema["additionalProperties"] is False
+    assert "unexpected" in find_validation_error({"id": str(UUID(int=1)), "x": 1}, schema)
+    assert ValueCodec(Open, "x").json_schema()["additionalProperties"] is True

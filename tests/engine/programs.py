@@ -18,7 +18,7 @@ from nerve.store.port import Append, EventRow, RunRow
 
 BLIND = (
     *("call", "fail", "gate", "emit", "tag", "patched", "clock", "sleep", "map", "graph", "child", "seq"),
-    *("mail", "start", "gather", "loop", "queued"),
+    *("mail", "start", "gather", "loop", "queued", "typed", "saga", "query"),
 )
 SIGHTED = (
     *(*BLIND, "look", "as_completed", "race", "first", "give_up"),
@@ -126,6 +126,13 @@ async def interpret(ctx: WorkflowContext, program: Any) -> Any:
             return [ctx.now().isoformat(), ctx.random(), ctx.new_id()]
         case "queued":
             return (await call(ctx, "queued", {"n": rest, "lane": rest % 2}))["output"]
+        case "typed":
+            return await observe(ctx, "typed", lambda: ctx.state["typed"](rest))
+        case "saga":
+            return await undone(ctx, rest)
+        case "query":
+            ctx.query(f"query {rest}", lambda: log_of(ctx))
+            return rest
         case "sleep":
             await observe(ctx, "sleep", lambda: ctx.sleep(0))
             return "slept"
@@ -199,6 +206,18 @@ async def updated(ctx: WorkflowContext, rest: int) -> Any:
     ctx.update(f"change {ctx.state['updates']}", handle)
     await handled.wait()
     return rest
+
+
+async def undone(ctx: WorkflowContext, rest: int) -> Any:
+    """Undo two steps, the last one first, because what follows them fails."""
+    with contextlib.suppress(ValueError):
+        async with ctx.saga() as saga:
+            for place in range(2):
+                await call(ctx, "work", rest + place)
+                saga.compensate(call, ctx, "work", {"undone": place})
+            next_path(ctx, "~cleanup")
+            raise ValueError("the rest fails")
+    return "undone"
 
 
 async def give_up(ctx: WorkflowContext, rest: int) -> Any:
@@ -284,9 +303,16 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
         depends_on=["a"],
     )
 
+    @session.step
+    async def typed(n: int) -> dict[str, int]:
+        return {"n": n}
+
+    def new_state() -> dict[str, Any]:
+        return {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches, "typed": typed}
+
     @session.workflow
     async def main(ctx: WorkflowContext) -> Any:
-        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        ctx.state |= new_state()
         result = await interpret(ctx, program)
         world.outcomes, world.requests = list(ctx.state["outcomes"]), dict(ctx.state["requests"])
         return {"result": result, "log": log_of(ctx)}
@@ -294,7 +320,7 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
     @session.workflow
     async def tidy(ctx: WorkflowContext) -> Any:
         """The program, and a cleanup that depends on all that the body has seen."""
-        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        ctx.state |= new_state()
         try:
             await interpret(ctx, program)
             await ctx.gate("Never answered")
@@ -309,7 +335,7 @@ def build(program: Any, world: World, store: MemoryStore, has_patches: bool = Tr
     @session.workflow
     async def chain(ctx: WorkflowContext) -> Any:
         """The parts of the program, each in a run of its own; the letters are read in the last one."""
-        ctx.state |= {"outcomes": [], "counts": {}, "requests": {}, "has_patches": has_patches}
+        ctx.state |= new_state()
         seen, parts = ctx.input
         seen = [*seen, number(await interpret(ctx, parts[0]))]
         if len(parts) > 1:
@@ -342,6 +368,16 @@ async def send_what_is_awaited(run: Any) -> None:
                     executor.open_waits.send(channel, 1, "once", "")
 
 
+async def ask_queries(run: Any) -> None:
+    """Read the state of a body, which must record nothing."""
+    executor = run.workflow.session.engine.executors.get(run.run_id)
+    if executor is None or executor.barrier.is_detached or executor.dispatcher.replay is not None:
+        return
+    for name in (f"query {number}" for number in range(10)):
+        with contextlib.suppress(RuntimeError, ValueError):  # not registered, or the run has ended
+            await run.query(name)
+
+
 def open_receivers(executor: Any) -> list[tuple[str, Any]]:
     waits = executor.journal.index.open_waits.items()
     return [(path, row.event) for path, row in waits if row.event.type == "message_waiting"]
@@ -356,6 +392,7 @@ async def finish(run: Any) -> Any:
                 with contextlib.suppress(RuntimeError):  # the body may have abandoned it just now
                     await run.answer(f"{gate.prompt} yes", gate.gate_id)
         await send_what_is_awaited(run)
+        await ask_queries(run)
         await asyncio.sleep(0)
     return waiting.result()
 

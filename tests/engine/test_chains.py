@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -626,6 +627,48 @@ async def test_the_events_read_to_resume_a_parked_loop_do_not_depend_on_its_iter
     long = await read_counts(tmp_path / "long.db", 40)
     assert short == long
     assert max(long) < 20
+
+
+def register_loop(session: Session) -> None:
+    register(session)
+    add_one = session.nodes["add_one"]
+
+    @session.workflow
+    async def loop(ctx: WorkflowContext, progress: Progress) -> int:
+        """Run the steps of a batch in each run; ask after the last one."""
+        for _ in range(250):
+            if progress.done == progress.total:
+                await ctx.gate("Go on?")
+                return progress.done
+            progress.done = (await ctx.run(add_one.id, {"number": progress.done}))["output"]
+        ctx.continue_as_new(progress)
+
+
+async def cost_to_resume(file: Path, iterations: int) -> tuple[int, float]:
+    """Run a loop until it parks; return the events and CPU seconds that the next session needs to end it."""
+    async with Session(store=file) as session:
+        register_loop(session)
+        run = await session.start("loop", Progress(0, iterations))
+        await run.next_gate()
+        first = run.run_id
+    store, started = CountingStore(file), time.process_time()
+    async with Session(store=store) as session:
+        register_loop(session)
+        await session.recover()
+        handle = session.get_workflow_run(first)
+        assert handle is not None
+        await handle.answer("yes")
+        assert await handle.wait() == iterations
+        return store.read, time.process_time() - started
+
+
+@pytest.mark.parametrize("iterations", [2_100, pytest.param(100_100, marks=pytest.mark.full)])
+async def test_a_parked_loop_resumes_in_constant_time(tmp_path: Path, iterations: int) -> None:
+    short_reads, short_seconds = await cost_to_resume(tmp_path / "short.db", 350)
+    reads, seconds = await cost_to_resume(tmp_path / "long.db", iterations)
+    assert reads == short_reads
+    assert reads < 1000
+    assert seconds < short_seconds * 2 + 0.1
 
 
 async def test_the_lookup_of_the_current_run_survives_a_clock_that_is_set_back() -> None:

@@ -14,6 +14,7 @@ from engine.conftest import until
 from nerve import FunctionNode, Graph, Queue, Retry, Session, WorkflowContext, WorkflowState
 from nerve.engine import local_engine
 from nerve.engine.session_queues import SLOT_KIND, START_KIND
+from nerve.testing import VirtualClock, assert_replays, test_session
 
 
 class Office:
@@ -560,3 +561,136 @@ async def test_a_step_with_an_effect_that_waits_is_not_in_doubt_after_a_restart(
             async with asyncio.timeout(10):
                 await run.wait()
         assert (run.state, done) == (WorkflowState.COMPLETED, ["a"])
+
+
+# -- deadlines around steps that wait --------------------------------------------------------------
+
+
+def with_deadlines(session: Session, done: list[str]) -> Session:
+    session.add_queue(Queue("mutex", concurrency=1))
+
+    @session.step(queue="mutex")
+    async def work(name: str) -> str:
+        done.append(name)
+        return name
+
+    @session.step(queue="mutex", timeout=5)
+    async def brief(name: str) -> str:
+        return await asyncio.shield(asyncio.ensure_future(asyncio.sleep(0, name)))
+
+    @session.workflow(queue="mutex")
+    async def holder(ctx: WorkflowContext) -> None:
+        await ctx.sleep(3600)
+
+    @session.workflow
+    async def in_time(ctx: WorkflowContext) -> str:
+        try:
+            async with ctx.timeout(60):
+                return await work("late")
+        except TimeoutError as error:
+            return str(error)
+
+    @session.workflow
+    async def child_in_time(ctx: WorkflowContext) -> str:
+        try:
+            async with ctx.timeout(60):
+                await ctx.run_workflow("holder")
+        except TimeoutError as error:
+            return str(error)
+        return "in time"
+
+    @session.step(queue="mutex", retry=Retry(attempts=2, delay=10))
+    async def flaky() -> None:
+        done.append("attempt")
+        raise ValueError("flaky")
+
+    @session.workflow
+    async def retry_in_time(ctx: WorkflowContext) -> str:
+        try:
+            async with ctx.timeout(60):
+                await flaky()
+        except TimeoutError as error:
+            return str(error)
+        return "in time"
+
+    @session.workflow
+    async def patient(ctx: WorkflowContext) -> str:
+        return await brief("after an hour")
+
+    return session
+
+
+async def test_a_deadline_cancels_a_step_that_waits_and_frees_its_place() -> None:
+    async with test_session(clock=VirtualClock(skip=False)) as session:
+        done: list[str] = []
+        with_deadlines(session, done)
+        await session.start("holder")
+        waiting, other = [await session.start(name) for name in ("in_time", "patient")]
+        await until(lambda: session.list_queues()[0].waiting == 2)
+        await session.clock.advance(59)
+        assert waiting.waiting_for == 'for queue "mutex"'
+        await session.clock.advance(2)
+        assert await waiting.wait() == "timed out after 60 s"
+        assert session.list_queues()[0].waiting == 1
+        assert types(waiting)[-3:] == ["timer_fired", "queue_cancelled", "workflow_completed"]
+        await assert_replays(waiting)
+        await session.clock.advance(3600)
+        assert (await other.wait(), done) == ("after an hour", []), "its own timeout did not run"
+        await assert_replays(other)
+
+
+async def test_a_deadline_ends_a_child_run_that_waits_to_start() -> None:
+    async with test_session(clock=VirtualClock(skip=False)) as session:
+        with_deadlines(session, [])
+        await session.start("holder")
+        parent = await session.start("child_in_time")
+        await until(lambda: session.list_queues()[0].waiting == 1)
+        await session.clock.advance(61)
+        assert await parent.wait() == "timed out after 60 s"
+        assert session.list_queues()[0].waiting == 0
+        await assert_replays(parent)
+
+
+async def test_a_deadline_ends_a_step_that_waits_for_its_second_attempt() -> None:
+    async with test_session(clock=VirtualClock(skip=False)) as session:
+        done: list[str] = []
+        with_deadlines(session, done)
+        run = await session.start("retry_in_time")
+        await until(lambda: done == ["attempt"] and session.list_queues()[0].running == 0)
+        await session.start("holder")
+        await until(lambda: session.list_queues()[0].running == 1)
+        await session.clock.advance(15)
+        await until(lambda: session.list_queues()[0].waiting == 1)
+        await session.clock.advance(50)
+        assert await run.wait() == "timed out after 60 s"
+        assert (session.list_queues()[0].waiting, done) == (0, ["attempt"])
+        await assert_replays(run)
+
+
+@pytest.mark.parametrize("is_evicted", [False, True])
+async def test_a_deadline_around_a_step_that_waits_holds_after_a_restart(
+    file: Path, is_evicted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    clock = VirtualClock(skip=False)
+    if is_evicted:
+        monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
+    async with test_session(store=file, clock=clock) as session:
+        with_deadlines(session, done)
+        await session.start("holder")
+        run = await session.start("in_time")
+        await until(lambda: session.list_queues()[0].waiting == 1)
+        run_id = run.run_id
+        await clock.advance(30)
+    async with test_session(store=file, clock=clock) as session:
+        with_deadlines(session, done)
+        await session.recover()
+        if is_evicted:
+            await until(lambda: run_id not in session.engine.executors)
+        assert session.list_queues()[0].waiting == 1
+        await clock.advance(31)
+        found = session.get_workflow_run(run_id)
+        assert found is not None
+        assert await found.wait() == "timed out after 60 s"
+        assert (session.list_queues()[0].waiting, done) == (0, [])
+        await assert_replays(found)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nerve import Session
+from nerve import Queue, Session
 from nerve.api import Api
 from nerve.core.workflow import WorkflowContext, WorkflowRun
 from nerve.dataspace import Record
@@ -44,10 +44,26 @@ def open_session(file: Path | None = None) -> Session:
     async def call(ctx: WorkflowContext) -> Any:
         return await ctx.run_workflow("listen")
 
+    session.add_queue(Queue("emails", concurrency=1))
+
+    @session.step(queue="emails")
+    async def send() -> None: ...
+
+    @session.workflow
+    async def mail(ctx: WorkflowContext) -> Any:
+        return await send()
+
+    @session.workflow
+    async def work_and_listen(ctx: WorkflowContext) -> Any:
+        async with ctx.timeout(3600):
+            return await ctx.wait_signal("shipped")
+
     return session
 
 
 async def start_waiting(session: Session, workflow: str) -> WorkflowRun[Any]:
+    if workflow == "mail":
+        await session.pause_queue("emails")
     run = await session.start(workflow)
     async with asyncio.timeout(30):
         while run.waiting_for is None:
@@ -64,6 +80,8 @@ def phrase_of(workflow: str, run: WorkflowRun[Any]) -> str:
         "listen": "for signal shipped (key 42)",
         "receive": 'for message "orders"',
         "sleep": f"until {morning:%Y-%m-%d}",
+        "mail": 'for queue "emails"',
+        "work_and_listen": "for signal shipped",
         "call": f"for child run {child} (for signal shipped (key 42))",
     }[workflow]
 
@@ -73,7 +91,7 @@ def state_fact(session: Session, run: WorkflowRun[Any]) -> Record:
     return fact.record
 
 
-WORKFLOWS = ["ask", "ask_thrice", "listen", "receive", "sleep", "call"]
+WORKFLOWS = ["ask", "ask_thrice", "listen", "receive", "sleep", "mail", "work_and_listen", "call"]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
@@ -117,7 +135,7 @@ async def test_a_run_that_does_not_wait_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("looks_first", [True, False])
-@pytest.mark.parametrize("workflow", ["ask", "listen", "receive", "call"])
+@pytest.mark.parametrize("workflow", WORKFLOWS)
 async def test_the_fact_of_a_run_says_what_it_waits_for(workflow: str, looks_first: bool) -> None:
     async with open_session() as session:
         if looks_first:
@@ -128,7 +146,7 @@ async def test_the_fact_of_a_run_says_what_it_waits_for(workflow: str, looks_fir
             while (found := state_fact(session, run)).get("status") != "waiting":
                 assert found.get("waiting-for") is None
                 await asyncio.sleep(0.001)
-        assert found.get("waiting-for") == phrase
+        assert str(found.get("waiting-for")).startswith(phrase)
 
 
 async def test_a_list_of_waiting_runs_reads_no_journal(tmp_path: Path, monkeypatch: Any) -> None:

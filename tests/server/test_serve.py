@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -227,3 +228,22 @@ async def test_a_defined_workflow_survives_a_kill(tmp_path: Path) -> None:
         assert (await start(client, "later", input="you", wait=True))["result"] == "later you"
         again = await client.post("/api/definitions", json=given)
         assert (again.status_code, again.json()) == (200, told.json())
+
+
+@pytest.mark.parametrize(
+    ("hard", "connections", "allowed"), [(20_000, 4096, 4096), (2000, 4096, 1000), (1000, 4096, 500)]
+)
+def test_a_low_limit_of_open_files_lowers_the_connections_with_a_warning(
+    hard: int, connections: int, allowed: int
+) -> None:
+    code = f"""
+import resource
+from nerve.server.serve import reserve_files
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))
+print(reserve_files({connections}), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(allowed), str(min(hard, connections + 1024))]
+    assert (f"accepts {allowed} connections instead of {connections}" in done.stderr) == (
+        allowed < connections
+    )

@@ -1,4 +1,7 @@
-"""What type checkers see of typed steps and workflows; `make check` runs mypy over this file."""
+"""What type checkers see of typed steps and workflows.
+
+`make check` runs mypy over this file, and `make typing` pyright too.
+"""
 
 from collections.abc import Awaitable
 from typing import Literal, assert_type
@@ -36,6 +39,20 @@ async def fulfil(ctx: WorkflowContext, order: Order, times: int = 1) -> Receipt:
     charge("x")  # type: ignore[arg-type]
     charge(order, amounts=3)  # type: ignore[call-arg]
     return await charge(order)
+
+
+@session.workflow
+async def supervise(ctx: WorkflowContext, order: Order) -> int:
+    assert_type(await ctx.run_workflow(fulfil, order), Receipt)
+    await ctx.run_workflow(fulfil, "not an order")  # type: ignore[arg-type]
+    assert_type(await ctx.receive("orders", Order), Order)
+    async for each in ctx.receive("orders", Order):
+        assert_type(each, Order)
+    async with ctx.saga() as saga:
+        saga.compensate(charge, order, amount=2)
+        saga.compensate(charge, "x")  # type: ignore[arg-type]
+    assert_type(await ctx.start(fulfil, order, detached=True), str)
+    return await count(order)
 
 
 async def start() -> None:

@@ -50,6 +50,12 @@ def test_the_kind_of_a_value_decides_how_it_is_displayed(value: Any, kind: str) 
     assert display_value(value).kind == kind
 
 
+def test_an_image_in_a_file_is_named_by_its_path() -> None:
+    shown = display_value({"path": "artifacts/shot.PNG"})
+    assert (shown.kind, shown.text, shown.is_path) == ("image", "artifacts/shot.PNG", True)
+    assert not display_value(f"data:image/png;base64,{PIXEL}").is_path
+
+
 def test_a_table_has_all_columns_and_a_bounded_number_of_rows() -> None:
     rows: list[dict[str, Any]] = [{"n": number} for number in range(MAX_TABLE_ROWS + 7)]
     table = display_value([*rows[:-1], {"n": None, "note": "last"}])

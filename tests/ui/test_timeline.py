@@ -24,6 +24,10 @@ class History:
         self.run_id, self.events = run_id, list[WorkflowEvent]()
         self.add(at, "workflow_started", "", workflow_id="ship", steps=start.pop("steps", []), **start)
 
+    def __repr__(self) -> str:
+        lines = [(event.timestamp - BEGAN, event.event_type, event.path, event.data) for event in self.events]
+        return "\n".join(map(str, lines))
+
     def add(self, at: float, type: str, path: str, **data: Any) -> None:
         seq, timestamp = len(self.events) + 1, BEGAN + timedelta(seconds=at)
         self.events.append(WorkflowEvent(self.run_id, "ship", type, data, timestamp, seq=seq, path=path))
@@ -109,6 +113,19 @@ def test_an_attempt_that_a_crash_ended_is_followed_by_the_time_without_a_process
         ("run", "interrupted", 0, 2),
         ("down", "waiting", 2, 100),
         ("run", "completed", 100, 103),
+    ]
+
+
+def test_a_recovery_before_the_next_attempt_ends_the_delay() -> None:
+    history = History()
+    history.start(0, "/fetch")
+    history.add(2, "node_retrying", "/fetch", node_id="fetch", attempt=1, delay=30.0)
+    history.add(5, "node_retrying", "/fetch", node_id="fetch", attempt=2, recovered=True)
+    history.end(6, "/fetch")
+    assert bars_of(rows_of(history)["/fetch"]) == [
+        ("run", "failed", 0, 2),
+        ("retry", "waiting", 2, 5),
+        ("run", "completed", 5, 6),
     ]
 
 
@@ -216,6 +233,19 @@ def test_the_end_of_the_run_ends_everything() -> None:
     rows = rows_of(history)
     assert all(row.ended is not None for row in rows.values())
     assert bars_of(rows["/plan"]) == [("run", "cancelled", 0, 3)]
+
+
+def test_rounds_that_the_workflow_announces_have_rows_with_ids_of_their_own() -> None:
+    history = History()
+    for at, number in enumerate((1, 2, 1)):
+        history.add(at, "outer_round", "", round=number, max=2)
+        path = "/dev" if at == 0 else f"/dev[{at + 1}]"
+        history.start(at, path)
+        history.end(at + 0.5, path)
+    rows = rows_of(history)
+    assert [row for row in rows if "round" in row] == ["/~round[1]", "/~round[2]", "/~round[3]"]
+    assert (rows["/~round[1]"].name, rows["/~round[1]"].kind) == ("round 1/2", "round")
+    assert rows["/dev[3]"].parent_id == "/~round[3]"
 
 
 # -- idle time -----------------------------------------------------------------------------------------

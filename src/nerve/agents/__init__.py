@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from nerve.agents.provider import (
-    AssistantText,
-    Capabilities,
-    Chunk,
-    HostTool,
-    PermissionDecision,
-    PermissionRequest,
-    PlanUpdate,
-    Provider,
-    QueryOptions,
-    Reasoning,
-    ThreadStarted,
-    ToolCall,
-    ToolUpdate,
-    TurnFinished,
-    TurnUsage,
-    Unavailable,
-)
 
 if TYPE_CHECKING:
     from nerve.agents.agent_node import AgentNode
+    from nerve.agents.provider import (
+        AssistantText,
+        Capabilities,
+        Chunk,
+        HostTool,
+        PermissionDecision,
+        PermissionRequest,
+        PlanUpdate,
+        Provider,
+        QueryOptions,
+        Reasoning,
+        ThreadStarted,
+        ToolCall,
+        ToolUpdate,
+        TurnFinished,
+        TurnUsage,
+        Unavailable,
+    )
 
 __all__ = [
     "AgentNode",
@@ -48,9 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import AgentNode on first use: it needs the core, which the provider port does not."""
-    if name != "AgentNode":
+    """Import a name on first use: the registry needs neither the core nor the provider port."""
+    if name not in __all__:
         raise AttributeError(f"module 'nerve.agents' has no attribute '{name}'")
-    from nerve.agents.agent_node import AgentNode
-
-    return AgentNode
+    module = "nerve.agents.agent_node" if name == "AgentNode" else "nerve.agents.provider"
+    return getattr(import_module(module), name)

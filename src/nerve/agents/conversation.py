@@ -23,8 +23,8 @@ from nerve.core.json_codec import replace_invalid_text
 from nerve.core.json_schema import find_validation_error, parse_json_answer
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
-from nerve.core.runtime import SteeringQueue
 from nerve.core.safe_path import resolve_inside
+from nerve.core.steering import SteeringQueue
 from nerve.lazy_dataclass import dataclass
 
 INTERRUPTED_PROMPT = (

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nerve.agents.provider import Provider
 from nerve.errors import NerveError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    from nerve.agents.provider import Provider
 
 ENTRY_POINT_GROUP = "nerve.providers"
 """The entry point group of providers: name = "module:factory"."""
+PROVIDER_ALIASES = {"claude-code": "claude"}
+"""Accepted aliases of providers."""
+EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
+"""The providers that an extra of the package installs."""
 
 
 class UnknownProvider(NerveError):
@@ -20,7 +27,13 @@ class UnknownProvider(NerveError):
 
 def installed_provider_names() -> list[str]:
     """Return the names of all providers that installed packages offer."""
-    return sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
+    return sorted({point.name for point in find_entry_points()})
+
+
+def find_entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # takes long to import
+
+    return entry_points(group=ENTRY_POINT_GROUP)
 
 
 def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Provider:
@@ -30,7 +43,7 @@ def create_provider(name: str, settings: Mapping[str, Any] | None = None) -> Pro
     """
     arguments = dict(settings or {})
     kind = arguments.pop("kind", name)
-    points = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    points = {point.name: point for point in find_entry_points()}
     if kind not in points:
         names = ", ".join(sorted(points)) or "none"
         raise UnknownProvider(

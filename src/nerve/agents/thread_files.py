@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from nerve.codec import Codec, decode_text, encode_text
+from nerve.codec import Codec, decode_text, encode_text, is_encoded_with
 
 THREAD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -32,6 +32,22 @@ class ThreadFiles:
         if self.codec is not None:
             data = decode_text(self.codec, data.decode(), "thread", thread).encode()
         return data
+
+    def reencode(self) -> int:
+        """Write the files again that are not encoded with the current key; return their number."""
+        assert self.codec is not None
+        threads = [
+            file.stem for file in sorted(self.folder.glob("*.json")) if THREAD_NAME.fullmatch(file.stem)
+        ]
+        old = [
+            thread
+            for thread in threads
+            if not is_encoded_with(self.codec, self.path(thread).read_text("utf-8"))
+        ]
+        for thread in old:
+            if (data := self.read(thread)) is not None:
+                self.write(thread, data)
+        return len(old)
 
     def write(self, thread: str, data: bytes) -> None:
         """Replace the file atomically: after a crash it has either the old or the new content."""

@@ -89,6 +89,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         conversation=request.conversation,
         definition=request.definition,
         tags=request.tags,
+        queue=request.queue,
     )
     return run_response(run)
 
@@ -242,6 +243,7 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
     from nerve.router import WorkflowDecision, project_router
     from nerve.router import start as start_decided
     from nerve.router.open_gates import ask_for_gate
+    from nerve.router.project_routing import find_start_arguments
 
     decision = await project_router(session).route(request.text)
     started = (
@@ -253,10 +255,11 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
     run = None
     if request.start:
         if request.key is not None and isinstance(decision, WorkflowDecision):
+            input, params = find_start_arguments(session, decision)
             start_request = models.StartRequest(
                 workflow=decision.workflow,
-                input=decision.intent,
-                params=dict(decision.inputs),
+                input=input,
+                params=params,
                 conversation=request.conversation,
                 key=request.key,
             )

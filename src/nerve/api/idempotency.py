@@ -149,6 +149,8 @@ def find_start_difference(session: Session, row: RunRow, name: str, request: Sta
         return "limit"
     if (start.tags or {}) != validate_tags(request.tags):
         return "tag"
+    if request.queue is not None and request.queue != (start.queue or {}).get("name"):
+        return "queue"
     metadata_names = ("label", "branch", "conversation")
     return next((field for field in metadata_names if getattr(start, field) != getattr(request, field)), None)
 

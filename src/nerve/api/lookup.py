@@ -13,9 +13,9 @@ from nerve.core.workflow import Workflow, WorkflowRun
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.run import OwnedGate, list_gates, several_gates_message
 from nerve.core.workflow.state import OPEN_STATE_VALUES
-from nerve.engine.local_engine import gate_of_wait
 from nerve.engine.run_chain import find_current_row, find_run_of_chain, iterate_chain
 from nerve.engine.run_summary import GATE_KIND
+from nerve.engine.stored_gates import gate_of_wait
 from nerve.errors import GateNotOpen
 from nerve.journal.events import (
     CallStarted,

@@ -98,6 +98,8 @@ class StartRequest(CommandRequest):
     limits: dict[str, float] | None = None
     tags: dict[str, str | int | float | bool] = {}
     """Names and values by which lists find the run; numbers and booleans become text."""
+    queue: Name | None = None
+    """The queue that the run is in, instead of that of the workflow."""
     wait: bool = False
     """Return when the run has ended, or waits for a user."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
 from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
-from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
@@ -63,15 +65,9 @@ def execute_command_line(arguments: list[str]) -> int:
         print_general_help()
         return COMPLETED
     try:
-        from nerve.cli.parser import app
-
-        function, bound_arguments, _ = app.parse_args(
-            protect_after_double_dash(arguments),
-            exit_on_error=False,
-            print_error=False,
-        )
+        call = read_command(arguments)
         remove_early_interrupt()
-        returned = function(*bound_arguments.args, **bound_arguments.kwargs)
+        returned = call()
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -85,6 +81,20 @@ def execute_command_line(arguments: list[str]) -> int:
         print(sanitize_text(failure.terminal_text), file=sys.stderr)
         return failure.exit_code
     return returned if isinstance(returned, int) else COMPLETED
+
+
+def read_command(arguments: list[str]) -> Callable[[], Any]:
+    """Return the call of a command; raise CycloptsError for invalid arguments."""
+    from nerve.cli.simple_arguments import read_simple_command
+
+    if (call := read_simple_command(arguments)) is not None:
+        return call
+    from nerve.cli.parser import app
+
+    function, bound_arguments, _ = app.parse_args(
+        protect_after_double_dash(arguments), exit_on_error=False, print_error=False
+    )
+    return partial(function, *bound_arguments.args, **bound_arguments.kwargs)
 
 
 def default_arguments() -> list[str]:
@@ -178,6 +188,8 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
             return usage_failure(f"Unexpected argument: {' '.join(error.unused_tokens or [])}.", help)
         case UnknownOptionError():
             return usage_failure(unknown_option_message(error), help)
+        case InvalidInputs():
+            return usage_failure(str(error), help.replace("--help", f"{shlex.quote(error.target)} --help"))
         case CycloptsError() | UsageError():
             return usage_failure(str(error), help, getattr(error, "code", "bad_request"))
         case NerveError() if problems := getattr(error, "problems", None):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
-from nerve.agents import registry
+from nerve.agents.registry import EXTRA_PROVIDERS, PROVIDER_ALIASES, installed_provider_names
 from nerve.cli.completion import WorkflowName
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import Flag
@@ -17,7 +17,6 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import AgentFile, DiscoveredAgents, discover_agents
 from nerve.project.config import CONFIG_FILE, Config
-from nerve.session.loader import EXTRA_PROVIDERS, PROVIDER_ALIASES
 from nerve.spec import models
 from nerve.spec.checker import check_document
 from nerve.spec.checks.names import (
@@ -33,8 +32,6 @@ from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position,
 from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
-INSTALLED_PROVIDERS = tuple(registry.installed_provider_names())
-"""Providers of installed packages. Read at import, because finding them reads package metadata."""
 NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
 
 
@@ -133,18 +130,19 @@ class ProjectChecker:
         """Yield configured providers whose kind no installed package provides."""
         for name, settings in self.project.config.providers.items():
             kind = settings.get("kind", name)
-            if kind not in INSTALLED_PROVIDERS:
+            installed = list_installed_providers()
+            if kind not in installed:
                 position = (
                     settings.value_positions.get("kind", settings.position)
                     if isinstance(settings, LocatedMap)
                     else None
                 )
-                message = f"Unknown provider '{kind}'{did_you_mean_hint(str(kind), INSTALLED_PROVIDERS)}"
+                message = f"Unknown provider '{kind}'{did_you_mean_hint(str(kind), installed)}"
                 yield Problem(
                     CONFIG_FILE,
                     position or Position(),
                     message,
-                    f"Available: {', '.join(INSTALLED_PROVIDERS)}.",
+                    f"Available: {', '.join(installed)}.",
                 )
 
     def check_target(self, target: str) -> None:
@@ -186,13 +184,20 @@ class ProjectChecker:
         workflows = [own_name, *(slugify(workflow.name) for workflow in self.project.discovered.workflows)]
         agents = [agent.name for agent in self.agents.agents]
         config = self.project.config
-        names = [*agents, *workflows, *known_provider_names(config)]
+        names = [*agents, *workflows]
 
         def has(name: str) -> bool:
             looked_up.add(name)
-            return name.removeprefix(CHILD_WORKFLOW_PREFIX) in names or name in self.agents.broken
+            called = name.removeprefix(CHILD_WORKFLOW_PREFIX)
+            return called in names or name in self.agents.broken or is_provider_name(called, config)
 
-        return KnownNames(has, workflows, names, config.refusal, inputs=self.inputs_of_workflow)
+        return KnownNames(
+            has,
+            workflows,
+            lambda: [*names, *known_provider_names(config)],
+            config.refusal,
+            inputs=self.inputs_of_workflow,
+        )
 
     def inputs_of_workflow(self, workflow: str) -> Mapping[str, models.InputSpec]:
         """Return the declared inputs of a workflow of the project."""
@@ -208,9 +213,22 @@ class ProjectChecker:
         return {} if spec is None else spec.inputs
 
 
+@cache
+def list_installed_providers() -> list[str]:
+    """Return the providers of installed packages; reads package metadata once, which takes long."""
+    return installed_provider_names()
+
+
+def is_provider_name(name: str, config: Config) -> bool:
+    """Whether workflows and agent files can use a name for a provider, installed or not."""
+    is_usual = name in PROVIDER_ALIASES or name in EXTRA_PROVIDERS or name in config.providers
+    return is_usual or name in list_installed_providers()
+
+
 def known_provider_names(config: Config) -> list[str]:
     """Return all provider names that workflows and agent files can use, installed or not."""
-    return list(dict.fromkeys([*PROVIDER_ALIASES, *EXTRA_PROVIDERS, *INSTALLED_PROVIDERS, *config.providers]))
+    installed = list_installed_providers()
+    return list(dict.fromkeys([*PROVIDER_ALIASES, *EXTRA_PROVIDERS, *installed, *config.providers]))
 
 
 def unknown_provider_warnings(agent: AgentFile, config: Config) -> list[Problem]:
@@ -223,7 +241,9 @@ def unknown_provider_warnings(agent: AgentFile, config: Config) -> list[Problem]
 
 def unknown_router_warnings(config: Config, agents: DiscoveredAgents) -> list[Problem]:
     """Return a warning if the configured router agent is unknown. A Python file may still register it."""
+    if config.router is None:
+        return []
     names = [*known_provider_names(config), *agents.broken, *(agent.name for agent in agents.agents)]
-    if config.router is None or config.router.name in names:
+    if config.router.name in names:
         return []
     return [replace(config.router.unknown_name_problem(names), severity="warning")]

@@ -194,6 +194,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "Add a key to the key file of an encrypted project.",
         "nerve keygen 2026-01",
     ),
+    "rekey": CommandEntry(
+        "nerve.cli.rekey:rekey_command",
+        "Encrypt everything that is stored with the newest key.",
+        "nerve rekey",
+    ),
     "schema": CommandEntry(
         "nerve.cli.schema:schema_command",
         "Print a JSON Schema of workflows or of the API.",
@@ -213,7 +218,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "delete", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),
-    "Project and server": ("serve", "server", "trust", "keygen", "doctor", "version"),
+    "Project and server": ("serve", "server", "trust", "keygen", "rekey", "doctor", "version"),
 }
 """Commands by task, in the order of the help."""
 NESTED_COMMANDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
+from nerve.cli.parameters import Parameter
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext

@@ -6,13 +6,12 @@ imported on first use.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from nerve.api.errors import ApiError
 from nerve.cli.errors import UsageError, with_full_stop
@@ -20,8 +19,8 @@ from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
 from nerve.cli.outcome import RunOutcome, outcome_from_run, print_outcome
 from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
 from nerve.cli.trust import require_trust
-from nerve.core.step_output import capture_standard_streams
 from nerve.early_interrupt import install_early_interrupt, remove_early_interrupt
+from nerve.errors import NerveError
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from nerve.api.models import ApiResponse, RunResponse
     from nerve.cli.gate_answers import PresetAnswers
     from nerve.client import Client
+    from nerve.client.stored_lists import StoredLists
     from nerve.session import Session
 
 WITH_OPTION_REFUSED = (
@@ -45,7 +45,9 @@ class CliContext:
     client: Client
     common: CommonOptions
     session: Session | None = None
-    """The session of this process; None if a server owns the store."""
+    """The session of this process; None if a server owns the store, or the store alone answers."""
+    stored_lists: StoredLists | None = None
+    """The store, if it alone answers the command."""
     problems: list[dict[str, Any]] = field(default_factory=list)
     """Problems in the definitions of the project."""
     out: TextIO = field(default_factory=lambda: sys.stdout)
@@ -53,6 +55,11 @@ class CliContext:
     """The run being followed, which the message after Ctrl-C names."""
     read_outcome: Callable[[], dict[str, Any]] | None = None
     """Returns the last known outcome of the followed run."""
+
+    @property
+    def has_server(self) -> bool:
+        """Whether a server owns the store and drives its runs."""
+        return self.session is None and self.stored_lists is None
 
     @property
     def interrupt_message(self) -> str:
@@ -104,11 +111,14 @@ class CliContext:
 
     def options_for(self, run_id: str) -> list[str]:
         """Return the options a command on a run needs: without a server, its Python files and the store."""
-        if self.session is None:
+        if self.stored_lists is not None:
+            recorded = self.stored_lists.modules_of(run_id)
+        elif self.session is None:
             return []
-        from nerve.api.lookup import find_run_row
+        else:
+            from nerve.api.lookup import find_run_row
 
-        recorded = self.session.engine.modules_of(find_run_row(self.session, run_id))
+            recorded = self.session.engine.modules_of(find_run_row(self.session, run_id))
         return file_options(replace(self.common, modules=(*self.common.modules, *map(Path, recorded))))
 
     async def follow_or_report(
@@ -135,47 +145,90 @@ class CliContext:
         return print_outcome(outcome, self.common, self.out, has_server=self.session is None)
 
 
+CommandAction = Callable[[CliContext], Coroutine[Any, Any, int]]
+
+
 def run_with_api(
     common: CommonOptions,
-    action: Callable[[CliContext], Awaitable[int]],
+    action: CommandAction,
     writes: bool = False,
     read_only: bool = False,
     definitions: bool | None = None,
+    only_lists: bool = False,
 ) -> int:
     """Run an action against the API of the project server, or of this process; return the exit code.
 
     Unless `read_only`, the project state must belong to this user or be trusted. Without a server, the
     workflow files of the project are read if the action needs `definitions`; by default unless `read_only`.
+    An action that `only_lists` runs or gates, and prints at its end, needs no engine without a server.
     """
-    out, contexts = sys.stdout, list[CliContext]()
-
-    async def run_action() -> int:
-        needs_definitions = not read_only if definitions is None else definitions
-        async with open_context(common, writes, needs_definitions) as context:
-            context.out = out
-            contexts.append(context)
-            return await action(context)
-
-    import_api()
+    contexts = list[CliContext]()
     try:
+        if only_lists and (code := list_from_store(common, action, contexts)) is not None:
+            return code
         if not read_only:
             require_trust(common.store)
-        with capture_standard_streams(redirect_stdout=True):  # standard output is for the result
-            return asyncio.run(run_action())
+        needs_definitions = not read_only if definitions is None else definitions
+        return run_in_event_loop(common, action, contexts, writes, needs_definitions)
     except KeyboardInterrupt:
         if common.json and contexts and contexts[0].read_outcome is not None:
-            print(dump_safe_json(contexts[0].read_outcome()), file=out)
+            print(dump_safe_json(contexts[0].read_outcome()), file=contexts[0].out)
         if not common.quiet:
             print(f"\n{contexts[0].interrupt_message if contexts else 'Interrupted.'}", file=sys.stderr)
         return INTERRUPTED
 
 
-def import_api() -> None:
-    """Import the client; Ctrl-C meanwhile exits quietly, as during other imports."""
+def list_from_store(common: CommonOptions, action: CommandAction, contexts: list[CliContext]) -> int | None:
+    """Run an action that lists runs or gates on the store alone; return None if it needs an API."""
+    with exit_quietly_while_importing():
+        from nerve.client import find_server
+        from nerve.client.stored_lists import EngineRequired, StoredLists
+
+    if common.modules or (common.store is None and find_server(Path()) is not None):
+        return None
+    with StoredLists.open(Path(), common.store_file) as lists:
+        contexts.append(CliContext(cast("Client", lists), common, stored_lists=lists))
+        coroutine = action(contexts[0])
+        try:
+            coroutine.send(None)  # without an event loop, because a store never waits
+        except StopIteration as end:
+            return int(end.value)
+        except (EngineRequired, NerveError):
+            contexts.clear()
+    return None
+
+
+def run_in_event_loop(
+    common: CommonOptions,
+    action: CommandAction,
+    contexts: list[CliContext],
+    writes: bool,
+    definitions: bool,
+) -> int:
+    with exit_quietly_while_importing():
+        import asyncio
+
+        import nerve.client.client  # noqa: F401 - later imports of it are instant
+        from nerve.core.step_output import capture_standard_streams
+
+    out = sys.stdout
+
+    async def run_action() -> int:
+        async with open_context(common, writes, definitions) as context:
+            context.out = out
+            contexts.append(context)
+            return await action(context)
+
+    with capture_standard_streams(redirect_stdout=True):  # standard output is for the result
+        return asyncio.run(run_action())
+
+
+@contextlib.contextmanager
+def exit_quietly_while_importing() -> Iterator[None]:
+    """Exit quietly at Ctrl-C, as during the imports before the command."""
     with contextlib.suppress(ValueError):  # not the main thread
         install_early_interrupt()
-    import nerve.client.client  # noqa: F401 - later imports of it are instant
-
+    yield
     remove_early_interrupt()
 
 

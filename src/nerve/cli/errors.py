@@ -15,6 +15,14 @@ class UsageError(Exception):
     """The error code of the API, so that it is the same with and without a server."""
 
 
+class InvalidInputs(UsageError):
+    """The inputs do not fit the workflow; the help of the workflow describes them."""
+
+    def __init__(self, message: str, target: str) -> None:
+        super().__init__(message)
+        self.target = target
+
+
 class NameNotFound(UsageError):
     """No file, workflow or run has the given name."""
 

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag
+from nerve.cli.parameters import Flag, Parameter
 from nerve.core.notation_table import NotationName
 from nerve.notations import get_notation
 from nerve.project.ownership import add_trusted

@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from cyclopts import Parameter
-
 from nerve.api import ApiError
 from nerve.cli.completion import RUN_PARAMETER, RunArgument
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run, state_when_idle
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, format_command
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, format_command
 from nerve.cli.trust import is_at_terminal
 from nerve.core.tags import format_tags
 from nerve.errors import NerveError
@@ -172,7 +170,7 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
         context.print_result(payload, rows or "No open gates.")
         return COMPLETED
 
-    return run_with_api(common, do, read_only=True)
+    return run_with_api(common, do, read_only=True, only_lists=True)
 
 
 def format_gate_origin(gate: GateResponse, now: datetime) -> str:

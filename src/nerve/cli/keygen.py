@@ -6,11 +6,9 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag
+from nerve.cli.parameters import Flag, Parameter
 from nerve.cli.targets import Project
 from nerve.client import find_server
 from nerve.crypto import InvalidKeys, add_key, project_key_file

@@ -5,14 +5,29 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
+from typing import Annotated, Any, TypeVar
 
 from nerve.cli.errors import UsageError
 from nerve.project.paths import ProjectPaths
 
 STORE_FILE = Path(".nerve/nerve.db")
+C = TypeVar("C", bound=type)
+
+
+class Parameter:
+    """How the parser reads and describes an option or argument: the settings of `cyclopts.Parameter`.
+
+    `nerve.cli.parser` makes the parameter of cyclopts from it. Importing cyclopts takes long, and a simple
+    command line is read without it. As a decorator of a class, it makes options of the fields.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def __call__(self, cls: C) -> C:
+        cls.options_parameter = self  # type: ignore[attr-defined]
+        return cls
+
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 TextList = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from importlib import import_module
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
+import cyclopts
 from cyclopts import App, Group
 
 from nerve import __version__
@@ -16,6 +21,7 @@ from nerve.cli.command_table import (
     WORKFLOW_COMMANDS,
     CommandEntry,
 )
+from nerve.cli.parameters import Parameter
 
 app = App(
     name="nerve",
@@ -36,6 +42,39 @@ HELP_GROUPS = {
 COMMAND_ORDER = list(HELP_GROUPS)
 
 
+def __getattr__(path: str) -> Callable[..., Any]:
+    """Import the function of a command, by its module and name, with parameters that cyclopts reads."""
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise AttributeError(f"module '{__name__}' has no attribute '{path}'")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    convert_annotations(function)
+    return function
+
+
+def convert_annotations(owner: Any) -> None:
+    """Add the parameters of cyclopts to the annotations of a function or class."""
+    owner.__annotations__ = {
+        name: convert_annotation(annotation)
+        for name, annotation in get_type_hints(owner, include_extras=True).items()
+    }
+
+
+def convert_annotation(annotation: Any) -> Any:
+    if get_origin(annotation) is Annotated:
+        kind, *metadata = get_args(annotation)
+        own = [parameter for parameter in metadata if isinstance(parameter, Parameter)]
+        return Annotated[kind, *own, *(cyclopts.Parameter(**parameter.settings) for parameter in own)]
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(map(convert_annotation, get_args(annotation)))]  # noqa: UP007 - a tuple of types
+    if isinstance(parameter := getattr(annotation, "options_parameter", None), Parameter):
+        convert_annotations(annotation)
+        for field in dataclasses.fields(annotation):
+            field.type = annotation.__annotations__[field.name]
+        cyclopts.Parameter(**parameter.settings)(annotation)
+    return annotation
+
+
 def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "") -> None:
     """Add commands that are imported on first use."""
     for name, entry in entries.items():
@@ -48,7 +87,7 @@ def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "")
         if not prefix:
             group_options |= {"group": HELP_GROUPS[name], "sort_key": COMMAND_ORDER.index(name)}
         group.command(
-            entry.import_path,
+            f"{__name__}:{entry.import_path.replace(':', '.')}",
             name=name,
             help=entry.help,
             help_format="markdown",

@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
 from nerve.core.suggest import did_you_mean_hint
-from nerve.ui.formatting import format_duration_between
+from nerve.ui.formatting import format_duration_between, format_queue_limits, format_queue_notes
 
 if TYPE_CHECKING:
     from nerve.api.models import QueueResponse
@@ -56,20 +54,15 @@ def queues_command(
 
 
 def format_queue(queue: QueueResponse) -> tuple[str, ...]:
-    limits = [f"{queue.concurrency} at a time"] if queue.concurrency is not None else []
-    limits += [queue.rate] if queue.rate is not None else []
-    limits += [f"per {queue.per}"] if queue.per is not None else []
-    notes = ["paused"] if queue.paused else []
-    notes += [] if queue.declared else ["not declared"]
     oldest = queue.oldest_wait
     waited = "" if oldest is None else format_duration_between(oldest, None, datetime.now(UTC))
     return (
         queue.name,
-        ", ".join(limits) or "none",
+        format_queue_limits(queue),
         str(queue.running),
         str(queue.waiting),
         waited,
-        ", ".join(notes),
+        format_queue_notes(queue),
     )
 
 

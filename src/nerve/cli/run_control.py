@@ -11,8 +11,6 @@ from dataclasses import dataclass  # noqa: TID251 - cyclopts reads the signature
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from nerve.api import ApiError
 from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, run_with_api
@@ -23,6 +21,7 @@ from nerve.cli.parameters import (
     DEFAULT_OPTIONS,
     CommonOptions,
     Flag,
+    Parameter,
     TextList,
     WaitOption,
     format_command,

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from cyclopts import Parameter
-
-from nerve.cli.completion import WorkflowName, complete_state
+from nerve.cli.completion import complete_state, complete_workflow
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.outcome import PARKED, state_when_idle
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.ui.event_lines import STATE_SYMBOLS
@@ -23,8 +21,6 @@ from nerve.ui.gate_names import gate_display_name
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from nerve.api.models import RunResponse
 
 RUN_STATES = [*(state.value for state in WorkflowState), PARKED]
@@ -41,6 +37,10 @@ SUMMARY_FIELDS = {
 SHORT_ID_CHARS = 13
 """Characters of a run id in the table; they encode the start time in milliseconds."""
 TABLE_HEADINGS = ("run", "workflow", "state", "started", "took", "")
+MAX_TABLE_WIDTH = 1000
+"""Columns of a table that is not printed on a terminal."""
+TERMINAL_VARIABLES = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""Environment variables by which rich takes any output for a terminal."""
 NARROW_COLUMNS = 64
 """Terminal width below which only the first three columns are shown."""
 
@@ -48,7 +48,7 @@ NARROW_COLUMNS = 64
 def runs_command(
     *,
     state: Annotated[str | None, Parameter(completer=complete_state)] = None,
-    workflow: WorkflowName | None = None,
+    workflow: Annotated[str | None, Parameter(completer=complete_workflow)] = None,
     label: str | None = None,
     tag: TextList = (),
     since: str | None = None,
@@ -103,7 +103,7 @@ def runs_command(
             context.info(f"The {len(runs)} newest runs. To list all: nerve runs --all")
         return COMPLETED
 
-    return run_with_api(common, do, read_only=True)
+    return run_with_api(common, do, read_only=True, only_lists=True)
 
 
 async def list_root_runs(
@@ -121,7 +121,7 @@ async def list_root_runs(
         )
         for run in page.runs:
             # Without a server, no process drives a run.
-            shown_state = run.state if context.session is None else state_when_idle(run)
+            shown_state = run.state if context.has_server else state_when_idle(run)
             if run.parent is None and state in (None, shown_state):
                 runs.append(run.model_copy(update={"state": shown_state}))
         before, more = page.runs[-1].run_id if page.runs else None, page.more
@@ -144,43 +144,71 @@ def summarize_run(run: RunResponse) -> dict[str, Any]:
 
 def print_runs_table(summaries: list[dict[str, Any]], out: TextIO) -> None:
     """Print the table: full width in a pipe, fewer columns in a narrow terminal."""
+    rows = runs_table_rows(summaries)
+    if not is_terminal_output(out) and (lines := plain_table_lines([TABLE_HEADINGS, *rows])):
+        print("\n".join(lines), file=out)
+        return
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(file=out, highlight=False)
     if not console.is_terminal:
-        console.width = 1000
+        console.width = MAX_TABLE_WIDTH
     headings = TABLE_HEADINGS if console.width >= NARROW_COLUMNS else TABLE_HEADINGS[:3]
-    rows = [row[: len(headings)] for row in runs_table_rows(summaries)]
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column, heading in enumerate(headings):
-        min_width = max(cell_len(str(row[column])) for row in rows) if heading in ("run", "state") else None
+        min_width = max(cell_len(row[column]) for row in rows) if heading in ("run", "state") else None
         table.add_column(heading, no_wrap=heading != "", overflow="ellipsis", min_width=min_width)
-    for row in rows:
-        table.add_row(*row)
+    for row, run in zip(rows, summaries, strict=True):
+        _, state_style = state_symbol(run["state"])
+        styles = (state_style if heading == "state" else "" for heading in headings)
+        table.add_row(*map(Text, row, styles))
     with console.capture() as capture:
         console.print(table)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=out)
 
 
-def runs_table_rows(summaries: list[dict[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
-    from rich.text import Text
+def is_terminal_output(out: TextIO) -> bool:
+    """Whether rich may take an output for a terminal."""
+    return out.isatty() or any(os.environ.get(name) for name in TERMINAL_VARIABLES)
 
+
+def plain_table_lines(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table without styles; empty if the width of its text is not its length."""
+    symbols = str.maketrans("", "", "".join(symbol for symbol, _ in STATE_SYMBOLS.values()))
+    if not all(cell.translate(symbols).isascii() and cell.isprintable() for row in rows for cell in row):
+        return []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if sum(widths) + 2 * len(widths) > MAX_TABLE_WIDTH:
+        return []
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def runs_table_rows(summaries: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     prefixes = [run["run_id"][:SHORT_ID_CHARS] for run in summaries]
     prefix_counts = Counter(prefixes)
+    rows: list[tuple[str, ...]] = []
     for run, prefix in zip(summaries, prefixes, strict=True):
-        symbol, style = STATE_SYMBOLS.get(run["state"], ("⏸", "yellow"))
         started = datetime.fromisoformat(run["started_at"])
         ended = datetime.fromisoformat(run["ended_at"]) if run["ended_at"] else None
-        yield (
-            run["run_id"] if prefix_counts[prefix] > 1 else prefix,
-            Text(sanitize_text(run["workflow"])),
-            Text(f"{symbol} {run['state']}", style),
-            f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
-            format_duration_between(started, ended, started) if ended is not None else "",
-            Text(sanitize_text(waiting_reason(run))),
+        rows.append(
+            (
+                run["run_id"] if prefix_counts[prefix] > 1 else prefix,
+                sanitize_text(run["workflow"]),
+                f"{state_symbol(run['state'])[0]} {run['state']}",
+                f"{started.astimezone():%Y-%m-%d %H:%M:%S}",
+                format_duration_between(started, ended, started) if ended is not None else "",
+                sanitize_text(waiting_reason(run)),
+            )
         )
+    return rows
+
+
+def state_symbol(state: str) -> tuple[str, str]:
+    """Return the symbol of a state and its style."""
+    return STATE_SYMBOLS.get(state, ("⏸", "yellow"))
 
 
 def waiting_reason(run: dict[str, Any]) -> str:

@@ -7,12 +7,10 @@ import platform
 import sys
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve import __version__
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag
+from nerve.cli.parameters import Flag, Parameter
 
 
 def version_command(*, json: Flag = False, quiet: Flag = False) -> int:

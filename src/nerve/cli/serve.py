@@ -7,10 +7,10 @@ import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter, validators
+from cyclopts import validators
 
 from nerve.cli.errors import UsageError
-from nerve.cli.parameters import STORE_FILE, FileList, Flag, TextList, require_store_file
+from nerve.cli.parameters import STORE_FILE, FileList, Flag, Parameter, TextList, require_store_file
 from nerve.cli.session_setup import register_file
 from nerve.cli.trust import require_trust
 from nerve.errors import StoreError

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace  # noqa: TID251 - cyclopts reads the 
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
 from nerve.cli.context import CliContext, run_with_api
@@ -16,7 +14,7 @@ from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.limit_options import parse_run_limit_options
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, TextList, WaitOption
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList, WaitOption
 from nerve.cli.session_setup import check_preset_answers, load_python_target
 from nerve.cli.targets import Project, PythonTarget
 from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_lines, parse_run_arguments
@@ -56,6 +54,8 @@ class StartOptions:
         Label of the run: `run.label`, and @workflow-id in Lisp. Commands accept it as RUN.
     tag
         NAME=VALUE is a tag, by which `nerve runs --tag` finds the run. Repeatable.
+    queue
+        The queue that the run is in, instead of that of the workflow.
     key
         Idempotency key: the same key returns the same run.
     """
@@ -65,6 +65,7 @@ class StartOptions:
     limit: TextList = ()
     label: str | None = None
     tag: TextList = ()
+    queue: str | None = None
     key: str | None = None
 
 
@@ -156,6 +157,7 @@ def start_run(
         "branch": branch,
         "limits": parse_run_limit_options(options.limit),
         "tags": parse_tag_options(options.tag),
+        "queue": options.queue,
     }
 
     async def do(context: CliContext) -> int:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from nerve.api.models import WorkflowResponse
-from nerve.cli.context import open_context
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
-from nerve.client import find_server
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.errors import StoreInUse
@@ -23,6 +20,9 @@ from nerve.notations.yaml_prompts import attach_prompts
 from nerve.project.config import Config, project_config
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.source import Document, InvalidDefinition
+
+if TYPE_CHECKING:
+    from nerve.api.models import WorkflowResponse
 
 MAX_LISTED_NAMES = 20
 """Maximum number of names in an error message."""
@@ -153,6 +153,8 @@ def load_target(
     try:
         target = project.resolve_target(name)
     except NameNotFound:
+        import asyncio
+
         if (stored := asyncio.run(load_stored_definition(project, name, common))) is None:
             raise
         return stored
@@ -165,8 +167,12 @@ async def load_stored_definition(
     project: Project, name: str, common: CommonOptions
 ) -> Document | WorkflowResponse | None:
     """Return the stored definition with this name or unique prefix, or None."""
+    from nerve.cli.context import open_context
+    from nerve.client import find_server
+
     if not common.store_file.is_file() and find_server(Path()) is None:
         return None
+
     try:
         async with open_context(common, writes=False) as context:
             workflow_ids = [candidate.id for candidate in (await context.client.workflows()).workflows]

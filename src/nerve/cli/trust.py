@@ -7,12 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.api import ApiError
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag, project_store_file
+from nerve.cli.parameters import Flag, Parameter, project_store_file
 from nerve.project import ownership
 from nerve.project.paths import ProjectPaths
 from nerve.ui.sanitize import dump_safe_json, sanitize_text

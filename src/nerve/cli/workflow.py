@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
 from nerve.text.source import InvalidDefinition, Problem
 from nerve.ui.sanitize import sanitize_line
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import InvalidInputs, UsageError
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.json_forms import describe_field_type, form_fields, format_example_answer
 from nerve.ui.typed_options import (
@@ -29,6 +29,7 @@ RUN_OPTIONS = (
     "key",
     "label",
     "limit",
+    "queue",
     "quiet",
     "store",
     "tag",
@@ -96,7 +97,7 @@ def bind_run_arguments(parsed: RunArguments, workflow: WorkflowResponse) -> tupl
     try:
         params = parse_workflow_options(pairs, workflow, RUN_OPTIONS, has_input=bool(inputs))
     except InvalidOption as error:
-        raise UsageError(str(error)) from None
+        raise InvalidInputs(str(error), parsed.target) from None
     return (inputs[0] if inputs else None), params
 
 

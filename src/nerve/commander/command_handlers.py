@@ -20,6 +20,7 @@ from nerve.commander.core.name_resolution import (
 )
 from nerve.commander.core.references import resolve_references, resolve_text_value
 from nerve.commander.core.run_cards import TARGET_PREFIXES, InputTarget
+from nerve.core.suggest import did_you_mean_hint
 from nerve.ui.event_lines import LogLines, to_workflow_event
 from nerve.ui.formatting import short_id
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, match_choice
@@ -183,6 +184,25 @@ async def handle_retry_command(commander: CommanderController, text: str) -> Non
     await commander.show_started_run(
         await commander.perform_operation("retry", run=await commander.resolve_run(text))
     )
+
+
+QUEUE_ACTIONS = ("pause", "resume")
+
+
+@register_handler("queues")
+async def handle_queues_command(commander: CommanderController, text: str) -> None:
+    if not text:
+        queues = await commander.event_sync.load_queues()
+        reply_to_command(commander, "queues", reports.queues_report(queues))
+        return
+    action, _, name = text.partition(" ")
+    if action not in QUEUE_ACTIONS:
+        hint = did_you_mean_hint(action, QUEUE_ACTIONS)
+        raise CommanderInputError(f"Unknown action '{action}'{hint or '. Use pause NAME or resume NAME.'}")
+    if not name:
+        raise CommanderInputError(f"The name of the queue is missing: /queues {action} NAME.")
+    queue = await commander.perform_operation(f"{action}_queue", queue=name.strip())
+    add_note(commander, f"Queue {queue.name} is {'paused' if queue.paused else 'resumed'}.")
 
 
 # -- gates -----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import ApiError
-from nerve.api.models import EventResponse
+from nerve.api.models import EventResponse, QueueResponse
 from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
 from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
@@ -134,6 +134,7 @@ class EventSync:
             self._state.merge_runs(runs.runs)
             self._state.replace_gates(gates)
         await self.reload_workflows()
+        await self.load_queues()
         self._set_connected(True)
         self._last_problem = ""
         for run_id in [
@@ -165,6 +166,12 @@ class EventSync:
         ):
             state.workflows, state.nodes, state.graphs = response.workflows, response.nodes, response.graphs
             state.raise_flags("workflows")
+
+    async def load_queues(self) -> list[QueueResponse]:
+        """Return the queues as they are now."""
+        queues = (await self._client.queues()).queues
+        self._state.queue_names = [queue.name for queue in queues]
+        return queues
 
     def reload_in_background(self) -> None:
         """Reload the workflows in the background, because files may have changed."""

@@ -11,6 +11,7 @@ from nerve.api.models import (
     FactResponse,
     GateResponse,
     HealthResponse,
+    QueueResponse,
     RunDetailResponse,
     ThreadResponse,
     UsageResponse,
@@ -26,6 +27,8 @@ from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.failure_text import failure_text
 from nerve.ui.formatting import (
     format_duration_between,
+    format_queue_limits,
+    format_queue_notes,
     format_result,
     format_usage,
     format_usage_today,
@@ -214,6 +217,18 @@ def agents_report(threads: list[ThreadResponse]) -> str:
         for thread in threads
     ]
     return "\n".join(rows) or "No open agent conversations."
+
+
+def queues_report(queues: list[QueueResponse]) -> str:
+    return "\n".join(map(format_queue_row, queues)) or "No queues."
+
+
+def format_queue_row(queue: QueueResponse) -> str:
+    waited = format_duration_between(queue.oldest_wait, None, datetime.now(UTC))
+    waiting = f"{queue.waiting} waiting{f', the oldest for {waited}' if waited else ''}"
+    notes = f" **{notes}**" if (notes := format_queue_notes(queue)) else ""
+    name, limits = sanitize_text(queue.name), sanitize_text(format_queue_limits(queue))
+    return f"- `{name}`{notes} {queue.running} running, {waiting}; limits: {limits}"
 
 
 def facts_report(matching_facts: list[FactResponse]) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from hashlib import sha256
 from json import JSONDecodeError
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from nerve.core.json_codec import encode_json, find_unsafe_integer, parse_strict_json, unsafe_integer_message
 from nerve.core.json_schema import (
@@ -18,8 +18,10 @@ from nerve.core.json_schema import (
     find_validation_error,
     reduce_field_schema,
 )
-from nerve.core.runtime import GateWait
 from nerve.core.validation import describe_value, require_mapping, require_seconds, require_str_list
+
+if TYPE_CHECKING:
+    from nerve.core.runtime import GateWait
 
 APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 REJECT_WORDS = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")

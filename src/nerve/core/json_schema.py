@@ -302,6 +302,55 @@ def reduce_field_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**others[0], **{name: part for name, part in schema.items() if name != "anyOf"}}
 
 
+class UnknownKey(NamedTuple):
+    """A key of an object that its schema does not have."""
+
+    path: tuple[str | int, ...]
+    """Where the object is."""
+    key: str
+    known: tuple[str, ...]
+    """The keys that the object may have."""
+
+
+def find_unknown_key(
+    data: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None
+) -> UnknownKey | None:
+    """Return the first key of an object in the data that a closed object of the schema does not have."""
+    definitions = schema.get("$defs", {}) if definitions is None else definitions
+    schema = resolve_reference(schema, definitions)
+    if not isinstance(data, dict | list):
+        return None
+    kind = "object" if isinstance(data, dict) else "array"
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if alternatives is not None:
+        fitting = [resolve_reference(part, definitions) for part in alternatives]
+        fitting = [part for part in fitting if part.get("type", kind) == kind]
+        # The alternative that is meant is the one with the most of the keys.
+        fitting.sort(key=lambda part: -sum(key in part.get("properties", {}) for key in data))
+        found = [find_unknown_key(data, part, definitions) for part in fitting]
+        return None if None in found else next(iter(found), None)
+    known = schema.get("properties", {})
+    parts: list[tuple[str | int, Any, Any]] = []
+    if isinstance(data, list):
+        first = schema.get("prefixItems", [])
+        items = [*first, *[schema.get("items", {})] * len(data)]
+        parts = [(number, value, items[number]) for number, value in enumerate(data)]
+    else:
+        others = schema.get("additionalProperties", True)
+        if others is False and (unknown := [key for key in data if key not in known]):
+            return UnknownKey((), unknown[0], tuple(known))
+        parts = [(key, value, known.get(key, others)) for key, value in data.items()]
+    for step, value, part in parts:
+        if isinstance(part, Mapping) and (inner := find_unknown_key(value, part, definitions)) is not None:
+            return inner._replace(path=(step, *inner.path))
+    return None
+
+
+def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    target: Mapping[str, Any] = definitions.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
+    return target
+
+
 def parse_json_answer(text: str) -> tuple[Any, str]:
     """Return the JSON value of an answer, plain or in a fenced block, and the problem if there is none."""
     candidates = [text.strip(), *(block.strip() for block in reversed(find_fenced_blocks(text)))]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 
+@lru_cache(maxsize=1024)
 def step_name(path: str) -> str:
     """Return the name of the step of a path, not the name of the agent that executes it."""
     return plain_path_part(step_path(path).rsplit("/", 1)[-1])
 
 
+@lru_cache(maxsize=1024)
 def step_label(path: str) -> str:
     """Return a label for a path: the outermost state or step, and the innermost step in it."""
     names = [plain_path_part(part) for part in step_path(path).split("/")[1:]]

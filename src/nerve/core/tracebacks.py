@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import traceback
@@ -26,13 +25,12 @@ MAX_LINE_CHARS = 400
 MAX_CHARS = 4000
 """Characters of a whole traceback; the middle of a longer one is left out."""
 
-ENGINE_DIRECTORIES = tuple(
-    os.path.dirname(os.path.abspath(file)) + os.sep for file in (asyncio.__file__, nerve.errors.__file__)
+STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+ENGINE_DIRECTORIES = (
+    os.path.join(STANDARD_LIBRARY, "asyncio", ""),
+    os.path.join(os.path.dirname(os.path.abspath(nerve.errors.__file__)), ""),
 )
 """The directories of Nerve and of asyncio, whose frames are left out."""
-STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
-EXPLAINED_ERRORS = (NerveError, TimeoutError, asyncio.CancelledError)
-"""Errors whose messages say enough if only Nerve raised them."""
 
 
 class FailureTrace(NamedTuple):
@@ -90,7 +88,14 @@ def frames_of(error: BaseException) -> Frames:
     """Return the frames of an exception without those of Nerve; with them only if it has just those."""
     frames = list(traceback.extract_tb(error.__traceback__))
     outer_frames = [frame for frame in frames if not frame.filename.startswith(ENGINE_DIRECTORIES)]
-    return outer_frames if outer_frames or isinstance(error, EXPLAINED_ERRORS) else frames
+    return outer_frames if outer_frames or is_explained(error) else frames
+
+
+def is_explained(error: BaseException) -> bool:
+    """Whether the message of an error says enough if only Nerve raised it."""
+    from asyncio import CancelledError  # lists of runs do not need asyncio
+
+    return isinstance(error, NerveError | TimeoutError | CancelledError)
 
 
 def is_user_frame(frame: traceback.FrameSummary) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from nerve.core.json_codec import decode_json, encode_json
-from nerve.core.json_schema import inline_references
+from nerve.core.json_schema import find_unknown_key, inline_references
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import describe_value, require_mapping
 from nerve.errors import InvalidValue, NotJson
@@ -21,6 +21,9 @@ UNTYPED = (Any, object, inspect.Parameter.empty)
 """Annotations that say nothing: a value must be JSON itself."""
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), list, dict})
 """Types that JSON has; values of exactly these types need neither encoding nor pydantic."""
+
+UNKNOWN_KEY_ERRORS = ("extra_forbidden", "unexpected_keyword_argument")
+"""The errors of pydantic for a key that a model or a dataclass does not have."""
 
 
 class ValueCodec:
@@ -97,13 +100,38 @@ class ValueCodec:
             raise InvalidValue(self._explain(error)) from None
 
     def normalize(self, value: Any) -> Any:
-        """Return a value of the annotated type, or JSON data of one, as JSON data; InvalidValue if wrong."""
+        """Return a value of the annotated type, or JSON data of one, as JSON data; InvalidValue if wrong.
+
+        Data from outside must not have keys that its type does not have; data of old journals may.
+        """
+        if isinstance(value, Mapping | list) and not self._is_plain(value):
+            self._refuse_unknown_keys(value)  # first, because a misspelled key is a missing one, too
         try:
             return self.encode(value)
         except TypeError as error:
             if isinstance(value, str | int | float | Mapping | list | None):
                 return self.encode(self.decode(value))
             raise InvalidValue(str(error)) from None
+
+    def _refuse_unknown_keys(self, value: Any) -> None:
+        from pydantic import ValidationError
+
+        try:
+            text = encode_json([value], max_depth=None)
+            self._adapter.validator.validate_json(text, strict=True, extra="forbid")
+        except NotJson:
+            return  # it contains objects, which have no other attributes
+        except ValidationError as error:
+            if not any(problem["type"] in UNKNOWN_KEY_ERRORS for problem in error.errors(include_url=False)):
+                return
+            # Here every other key is refused; the schema knows the models that accept them.
+            if (unknown := find_unknown_key(decode_json(text)[0], self.json_schema())) is None:
+                return
+            known = f". Known fields: {', '.join(unknown.known) or 'none'}"
+            raise InvalidValue(
+                f"{self._describe(format_location(unknown.path))} has no field '{unknown.key}'"
+                f"{did_you_mean_hint(unknown.key, unknown.known) or known}"
+            ) from None
 
     def parse_text(self, value: Any) -> Any:
         """Return the JSON in a text, if only that is of the annotated type; any other value as it is."""
@@ -113,7 +141,8 @@ class ValueCodec:
             data = decode_json(value)
         except ValueError:
             return value
-        return data if self._accepts(data) else value
+        # The text of an object or a list is meant as JSON, and the error is about what is in it.
+        return data if isinstance(data, dict | list) or self._accepts(data) else value
 
     def _accepts(self, data: Any) -> bool:
         try:
@@ -143,7 +172,7 @@ class ValueCodec:
     @cached_property
     def _adapter(self) -> TypeAdapter[list[Any]]:
         from pydantic import ConfigDict, TypeAdapter
-        from pydantic.errors import PydanticSchemaGenerationError
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
         # Inside a list, because pydantic takes no configuration for a dataclass that stands alone.
         config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -154,11 +183,16 @@ class ValueCodec:
                 f"{self._describe()} has the type {describe_annotation(self.annotation)}, which cannot be"
                 " encoded as JSON. Use a dataclass, a pydantic model or JSON."
             ) from None
+        except PydanticUserError as error:
+            raise TypeError(
+                f"{self._describe()} has the type {describe_annotation(self.annotation)}, which cannot be"
+                f" encoded as JSON: {error.message.splitlines()[0]}"
+            ) from None
 
     def _explain(self, error: ValidationError) -> str:
         """Return the first problem with the name of the field and the value found."""
         problem = error.errors(include_url=False)[0]
-        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"][1:])
+        field = format_location(problem["loc"][1:])
         message = problem["msg"].replace("Input should be", "must be", 1)
         message = message if message.startswith("must") else f"is invalid: {message}"
         return f"{self._describe(field)} {message}, got {describe_value(problem['input'])}"
@@ -233,9 +267,12 @@ class FunctionSignature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            unknown = [name for name in kwargs if name not in codecs]
-            hint = did_you_mean_hint(unknown[0], codecs) if unknown else ""
-            raise TypeError(f"Wrong arguments of {self._owner}: {error}{hint}") from None
+            problem = str(error)
+            if unknown := [name for name in kwargs if name not in codecs]:
+                # First, because a misspelled argument is a missing one, too.
+                problem = f"got an unexpected keyword argument '{unknown[0]}'"
+                problem += did_you_mean_hint(unknown[0], codecs)
+            raise TypeError(f"Wrong arguments of {self._owner}: {problem}") from None
         return {
             name: self._convert(name, value, codecs[name].encode_json)
             for name, value in bound.arguments.items()
@@ -320,6 +357,11 @@ def names_of_caller() -> dict[str, Any]:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nerve."):
         frame = frame.f_back
     return dict(frame.f_locals)
+
+
+def format_location(parts: Iterable[str | int]) -> str:
+    """Return the place of a field in a value: `.items[2].count`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
 def describe_annotation(annotation: Any) -> str:

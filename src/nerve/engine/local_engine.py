@@ -37,7 +37,6 @@ from nerve.engine.child_runner import ChildRunOperations, sum_run_usage
 from nerve.engine.definitions import DefinitionCache
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.jsonl_log import JsonlLog
-from nerve.engine.open_waits import gate_info
 from nerve.engine.recovery import RecoveredRuns, RecoveryOperations, RunRecovery, SkippedRun
 from nerve.engine.run_budget import SessionBudgets
 from nerve.engine.run_chain import NextRunJournal, carry_messages, find_current_row, find_run_of_chain
@@ -58,6 +57,7 @@ from nerve.engine.run_summary import (
 )
 from nerve.engine.session_queues import SessionQueues
 from nerve.engine.sink_dispatcher import SinkDispatcher
+from nerve.engine.stored_gates import gate_of_wait
 from nerve.engine.task_tracking import (
     detached_context,
     install_task_factory,
@@ -66,7 +66,6 @@ from nerve.engine.task_tracking import (
 )
 from nerve.errors import ContinuedAsNew, JournalBroken, NerveError, WorkflowAbsent
 from nerve.journal.events import (
-    GateWaiting,
     ProviderLimited,
     RunCompleted,
     RunOnHold,
@@ -1088,13 +1087,6 @@ class LocalEngine:
 
 
 type_of_row = itemgetter(EventRow._fields.index("type"))
-
-
-def gate_of_wait(wait: WaitRow) -> GateInfo:
-    """Return an open gate from its stored wait."""
-    event = event_of_wait(wait)
-    assert isinstance(event, GateWaiting)
-    return gate_info(wait.path, event, wait.since)
 
 
 async def drain_executor(executor: RunExecutor) -> None:

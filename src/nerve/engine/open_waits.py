@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import gate_id, gate_waiting_data
@@ -20,6 +19,7 @@ from nerve.engine.recorded_history import RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import DeadlineTimer, RunTimers, moved_deadline
+from nerve.engine.stored_gates import gate_info
 from nerve.engine.wall_clock import WallClock
 from nerve.errors import GateNotOpen, Suspended
 from nerve.journal.events import (
@@ -517,21 +517,3 @@ def gate_closed_error(run: WorkflowRun, gate: GateInfo) -> GateNotOpen:
     """Build the error for an answer that comes too late."""
     reason = f"the run is {run.state.value}" if run.is_complete else f"the run no longer waits at {gate.path}"
     return GateNotOpen(f"Gate '{gate.gate_id}' of run '{run.run_id}' is not open: {reason}")
-
-
-def gate_info(path: str, event: GateWaiting, at: float) -> GateInfo:
-    """Return an open gate from its event."""
-    return GateInfo(
-        event.gate_id,
-        event.prompt,
-        event.choices,
-        created_at=datetime.fromtimestamp(at, UTC),
-        path=path,
-        node_id=event.node_id,
-        options=event.options,
-        note=event.note,
-        input_preview=event.input_preview,
-        deadline=event.deadline,
-        action=event.action,
-        form=event.form,
-    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from nerve.core.workflow.state import FINAL_STATE_VALUES
+from nerve.engine.run_chain import find_current_row
 from nerve.store.port import EMPTIABLE_TYPE, RunRow, Store
 
 MAX_BATCH_RUNS, MAX_BATCH_EVENTS = 50, 2000
@@ -37,10 +38,10 @@ async def delete_expired_runs(
 ) -> DeletionTotals:
     """Delete runs that ended before a time, in small transactions; a dry run only reports them.
 
-    Open runs stay, and so do runs whose parents stay and runs for which `is_busy` is true. Keys of deleted
-    runs become free. Output before `chunks_older_than` is emptied in the runs that stay. `expired` is the
-    result of `find_expired_runs`, if the caller has it. `on_delete` is called in a thread before runs are
-    deleted.
+    Open runs stay, and so do runs whose parents stay, runs for which `is_busy` is true, and the run whose
+    key started a chain that stays. Keys of deleted runs become free. Output before `chunks_older_than` is
+    emptied in the runs that stay. `expired` is the result of `find_expired_runs`, if the caller has it.
+    `on_delete` is called in a thread before runs are deleted.
     """
     rows = (
         expired
@@ -75,15 +76,32 @@ def find_expired_runs(
 ) -> list[RunRow]:
     """Return the runs that `delete_expired_runs` would delete, oldest first."""
     rows = store.runs(session=session)
-    return [row for row in runs_ended_before(rows, older_than) if not is_busy(row.run)]
+    expired = [row for row in runs_ended_before(rows, older_than) if not is_busy(row.run)]
+    expired_ids = {row.run for row in expired}
+    kept_ids = {row.run for row in expired if row.key is not None and is_chain_kept(store, row, expired_ids)}
+    # A second time, because the runs that they called stay, too.
+    ended = runs_ended_before(rows, older_than, kept_ids) if kept_ids else expired
+    return [row for row in ended if row.run in expired_ids]
 
 
-def runs_ended_before(rows: Iterable[RunRow], older_than: float) -> Iterator[RunRow]:
-    """Yield the runs that ended before a time together with all their ancestors."""
+def is_chain_kept(store: Store, row: RunRow, expired_ids: Collection[str]) -> bool:
+    """Return whether a run has continued as new, and the current run of its chain stays.
+
+    Then its key must still name the chain: a repeated start is compared with the start of this run.
+    """
+    current = find_current_row(store, row)
+    return current.run != row.run and current.run not in expired_ids
+
+
+def runs_ended_before(
+    rows: Iterable[RunRow], older_than: float, kept_ids: Collection[str] = ()
+) -> Iterator[RunRow]:
+    """Yield the runs that ended before a time together with all their ancestors, without those kept."""
     rows_by_id = {row.run: row for row in rows}
 
     def is_expired(row: RunRow) -> bool:
-        return row.state in FINAL_STATE_VALUES and row.ended is not None and row.ended < older_than
+        has_ended = row.state in FINAL_STATE_VALUES and row.ended is not None and row.ended < older_than
+        return has_ended and row.run not in kept_ids
 
     for row in rows_by_id.values():
         ancestor: RunRow | None = row

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from nerve.core.events import JournalRow, WorkflowEvent
+from nerve.core.events import LONG_TEXT_EVENTS, JournalRow, WorkflowEvent
 from nerve.core.nodes.attempt import is_same_or_below
 from nerve.core.nodes.context import next_child_path
 from nerve.core.run_view import ACTIVE_RUN_STATES, BUSY_NODE_STATES, NodeView, RunView
@@ -98,6 +98,9 @@ class RunViewBuilder:
     def add_event(self, event: WorkflowEvent) -> None:
         """Update the view with the next event, as clients get it."""
         self.view.run_id, self.view.workflow_id = event.run_id, event.workflow_id
+        if event.event_type in LONG_TEXT_EVENTS:  # most events of a run with an agent; no part of the view
+            self.view.last_seq = event.seq
+            return
         typed = event_from_data(event.event_type, event.data)
         settles: str | None = None
         match typed:

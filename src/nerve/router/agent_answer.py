@@ -9,6 +9,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from nerve.agents.provider import AssistantText, Chunk, TurnFinished, TurnUsage
+from nerve.core.json_schema import find_validation_error
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
 from nerve.router.decision import (
@@ -250,6 +251,7 @@ def validate_decision_inputs(decision: Decision, workflows: Sequence[Candidate])
     if not isinstance(decision, WorkflowDecision):
         return decision
     candidate = next(workflow for workflow in workflows if workflow.name == decision.workflow)
+    decision = replace(decision, inputs={**inputs_of_intent(candidate, decision.intent), **decision.inputs})
     wrong = {
         name: problem
         for name in decision.inputs
@@ -260,14 +262,31 @@ def validate_decision_inputs(decision: Decision, workflows: Sequence[Candidate])
         for name, declared in candidate.inputs.items()
         if declared.required and name not in decision.inputs
     ]
-    if not wrong and not missing:
+    problems = [*wrong.values(), *missing]
+    if not problems and candidate.bind_start is not None:
+        try:
+            candidate.bind_start(decision.intent, decision.inputs)
+        except ValueError as error:  # the code of its types may check more than a schema says
+            problems = [str(error)]
+    if not problems:
         return decision
     valid = {name: value for name, value in decision.inputs.items() if name not in wrong}
-    question = f"To start '{candidate.name}': {'; '.join([*wrong.values(), *missing])}."
+    question = f"To start '{candidate.name}': {'; '.join(problems)}."
     shared = {
         name: getattr(decision, name) for name in ("text", "by", "reason", "warnings", "thread", "usage")
     }
     return QuestionDecision(question, (candidate.name,), decision.intent, valid, **shared)
+
+
+def inputs_of_intent(candidate: Candidate, intent: str) -> Mapping[str, Any]:
+    """Return the inputs that the intent has itself: the one value, or the fields of a JSON object."""
+    if candidate.takes_intent:
+        return {}
+    parsed, name = parse_json_or_text(intent), candidate.input_name
+    if not name:
+        return parsed if isinstance(parsed, Mapping) else {}
+    fitting = [value for value in (intent, parsed) if not explain_wrong_input(candidate, name, {name: value})]
+    return {name: fitting[0]} if fitting else {}
 
 
 def explain_wrong_input(candidate: Candidate, name: str, inputs: Mapping[str, Any]) -> str:
@@ -281,7 +300,8 @@ def explain_wrong_input(candidate: Candidate, name: str, inputs: Mapping[str, An
     is_choice = declared.choices is None or value in declared.choices
     if not is_choice or not is_of_type(value, declared.type):
         return f"'{name}' must be {input_kind_text(declared)}, not {value!r:.60}"
-    return ""
+    problem = find_validation_error(value, candidate.schemas.get(name, {}), check_formats=True)
+    return f"'{name}' is invalid: {problem}" if problem else ""
 
 
 def input_kind_text(declared: InputSpec) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, is_dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +24,16 @@ class Candidate:
     """The declared inputs; a workflow without declared inputs accepts any."""
     steps: tuple[str, ...] = ()
     """The steps known before the run."""
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The JSON Schemas of the inputs of a typed Python workflow."""
+    takes_intent: bool = True
+    """Whether the intent is the input of the run; else `inputs` has the input, or its fields."""
+    input_name: str = ""
+    """The one of `inputs` that is the whole input of the run; "" if the input has fields."""
+    bind_start: Callable[[str, Mapping[str, Any]], Any] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Raises ValueError for an intent and inputs with which the workflow cannot start."""
 
     def __post_init__(self) -> None:
         if not self.name or any(character.isspace() for character in self.name):
@@ -56,7 +66,7 @@ class RoutingDecision:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDecision(RoutingDecision):
-    """Start a workflow; the intent is the input of its run."""
+    """Start a workflow; the intent is the input of its run, unless the workflow declares another type."""
 
     kind: ClassVar[str] = "workflow"
     workflow: str

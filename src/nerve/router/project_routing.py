@@ -19,6 +19,7 @@ from nerve.project.config import Config
 from nerve.router.decision import Candidate, ConversationDecision, Decision, WorkflowDecision
 from nerve.router.routing import ROUTING_OPTIONS, Router, closing_chunks
 from nerve.router.run_messages import start_message
+from nerve.router.typed_inputs import candidate_of_function, start_arguments
 from nerve.spec.defined_workflow import DefinedWorkflow, slugify
 from nerve.spec.validation import validate_document
 from nerve.spec.walk import visible_steps
@@ -97,8 +98,9 @@ def candidates_of(session: Session) -> list[Candidate]:
 
 
 def candidate_of_workflow(workflow: Workflow) -> Candidate:
-    inputs = workflow.spec.inputs if isinstance(workflow, DefinedWorkflow) else {}
-    return Candidate(workflow.name, workflow.description, inputs, tuple(workflow.steps))
+    if not isinstance(workflow, DefinedWorkflow):
+        return candidate_of_function(workflow)
+    return Candidate(workflow.name, workflow.description, workflow.spec.inputs, tuple(workflow.steps))
 
 
 def offers_in(discovered: DiscoveredWorkflows, config: Config | None = None) -> list[Candidate]:
@@ -153,7 +155,7 @@ def project_router(session: Session) -> Router:
 async def start(
     session: Session, decision: Decision, conversation: str | None = None, **options: Any
 ) -> WorkflowRun | None:
-    """Start the chosen workflow with the intent as its input; return None if the decision starts nothing.
+    """Start the chosen workflow with its intent and inputs; return None if the decision starts nothing.
 
     The message, the reply and the warnings are stored in the conversation, if there is one. `options` are
     passed to `session.start`.
@@ -166,9 +168,8 @@ async def start(
         await add_conversation_message(session, conversation, "assistant", reply)
         return None
     try:
-        run = await session.start(
-            decision.workflow, decision.intent, decision.inputs, conversation=conversation, **options
-        )
+        input, params = find_start_arguments(session, decision)
+        run = await session.start(decision.workflow, input, params, conversation=conversation, **options)
     except Exception as error:
         message = f"Could not start '{decision.workflow}': {error}"
         await add_conversation_message(session, conversation, "assistant", message)
@@ -177,6 +178,14 @@ async def start(
         session, conversation, "assistant", start_message(run.workflow), run.run_id
     )
     return run
+
+
+def find_start_arguments(session: Session, decision: WorkflowDecision) -> tuple[Any, dict[str, Any]]:
+    """Return the input and the parameters of the run that a decision starts."""
+    workflow = session.get_workflow(decision.workflow)
+    if workflow is None:
+        return decision.intent, dict(decision.inputs)
+    return start_arguments(workflow, decision.intent, decision.inputs)
 
 
 async def add_conversation_message(

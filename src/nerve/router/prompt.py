@@ -79,14 +79,17 @@ TEMPLATE_PIECES = re.split(r"(\{[a-z]+\})", ROUTER_TEMPLATE)
 def describe_candidate(candidate: Candidate, inputs: bool) -> Iterable[str]:
     yield f"- **{candidate.name}**: {' '.join(candidate.description.split())}".rstrip()
     if inputs:
-        yield from (describe_declared_input(name, declared) for name, declared in candidate.inputs.items())
+        for name, declared in candidate.inputs.items():
+            yield describe_declared_input(name, declared, candidate.schemas.get(name, {}))
 
 
-def describe_declared_input(name: str, declared: InputSpec) -> str:
+def describe_declared_input(name: str, declared: InputSpec, schema: Mapping[str, Any]) -> str:
     needed = ", required" if declared.required else ""
     among = f", one of {json.dumps(declared.choices, ensure_ascii=False)}" if declared.choices else ""
     about = " ".join(declared.description.split())
-    return f"  - input `{name}` ({declared.type}{needed}{among}){f': {about}' if about else ''}"
+    is_nested = declared.type in ("array", "object", "any") and set(schema) - {"type", "default"}
+    parts = f", JSON Schema {json.dumps(schema, ensure_ascii=False)}" if is_nested else ""
+    return f"  - input `{name}` ({declared.type}{needed}{among}{parts}){f': {about}' if about else ''}"
 
 
 def answer_schema(workflows: Sequence[Candidate]) -> dict[str, Any]:

@@ -145,12 +145,12 @@ async def _serve_project(
         }
         async with (
             open_project_session(places, prepare) as (api, problems, recovered),
-            run_server(make_app(api, auth, prefix=options.prefix), [tcp, unix]) as server,
+            run_server(app := make_app(api, auth, prefix=options.prefix), [tcp, unix]) as server,
             reload_on_change(api),
         ):
             gc.collect()
             gc.freeze()  # a collection of the long-lived objects would pause the server
-            raise_file_limit(api.session.config.max_connections)
+            app.max_connections = reserve_files(app.max_connections)
             with publish_server_info(
                 places.server, {**about, "modules": options.modules, "idle": options.idle}
             ):
@@ -171,14 +171,26 @@ async def _serve_project(
                     await wait_until_server_idle(options.idle, api.session, server.has_connections, stop)
 
 
-def raise_file_limit(connections: int) -> None:
-    """Allow as many open files as the connections need, within the hard limit of the system."""
+def reserve_files(connections: int) -> int:
+    """Allow as many open files as the connections need; return how many connections the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + OTHER_FILES
-    if hard != resource.RLIM_INFINITY:
-        needed = min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    if allowed == needed:
+        return connections
+    fitting = allowed - min(OTHER_FILES, allowed // 2)
+    log.warning(
+        "The system allows %d open files, so the server accepts %d connections instead of %d. "
+        "Raise the limit, for example with ulimit -Hn %d, or lower max_connections.",
+        allowed,
+        fitting,
+        connections,
+        needed,
+    )
+    return fitting
 
 
 @contextlib.asynccontextmanager

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nerve.agents.registry import EXTRA_PROVIDERS, PROVIDER_ALIASES
 from nerve.core.nodes.base import Node
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.validation import require_mapping
@@ -21,12 +22,8 @@ if TYPE_CHECKING:
     from nerve.store.port import Definition
     from nerve.text.source import Document, Problem
 
-PROVIDER_ALIASES = {"claude-code": "claude"}
-"""Accepted aliases of providers."""
 DEFAULT_PROVIDER = "claude"
 """The provider of an agent file without `provider`."""
-EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
-"""The providers that an extra of the package installs."""
 
 
 class CheckedDefinition(NamedTuple):
@@ -252,12 +249,14 @@ def known_names(session: Session) -> KnownNames:
         spec = getattr(session.workflows.get(workflow), "spec", None)
         return {} if spec is None else spec.inputs
 
-    agents = [file.name for file in discover_agents(session.project).agents]
-    names = [*session.nodes, *session.graphs, *session.workflows, *agents, *provider_names(session)]
+    def list_names() -> list[str]:
+        agents = [file.name for file in discover_agents(session.project).agents]
+        return [*session.nodes, *session.graphs, *session.workflows, *agents, *provider_names(session)]
+
     return KnownNames(
         is_known,
         list(session.workflows),
-        names,
+        list_names,
         session.config.refusal,
         explain_missing,
         declared_inputs,

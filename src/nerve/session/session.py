@@ -53,6 +53,7 @@ from nerve.core.workflow.state import WorkflowRunInfo, WorkflowState
 from nerve.core.workflow.step import Step
 from nerve.core.workflow.workflow import Workflow
 from nerve.session import loader
+from nerve.session.project_store import open_store
 from nerve.session.run_filters import RunFilters
 
 if TYPE_CHECKING:
@@ -686,30 +687,3 @@ def parse_workflow_state(state: WorkflowState | str) -> WorkflowState:
     if isinstance(state, WorkflowState):
         return state
     return WorkflowState(require_one_of("state", state, [member.value for member in WorkflowState]))
-
-
-def open_store(store: str | os.PathLike[str] | Store | None, codec: Codec | None = None) -> Store:
-    """Return a store, around which a codec is put; StoreError if its data has another codec."""
-    from nerve.store.encoded_store import EncodedStore, refuse_encoded
-
-    opened = open_plain_store(store)
-    try:
-        if codec is not None:
-            return EncodedStore(opened, codec)
-        refuse_encoded(opened)
-    except BaseException:
-        opened.close()
-        raise
-    return opened
-
-
-def open_plain_store(store: str | os.PathLike[str] | Store | None) -> Store:
-    if store is None:
-        from nerve.store.memory import MemoryStore
-
-        return MemoryStore()
-    if isinstance(store, str | os.PathLike):
-        from nerve.store.sqlite import SqliteStore
-
-        return SqliteStore(store)
-    return store

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.core.result import Result, was_skipped
 from nerve.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import asyncio
 
 EXPRESSION_NAMES = frozenset(
     {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}

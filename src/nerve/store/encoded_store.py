@@ -133,7 +133,7 @@ class EncodedStore:
         refusal_messages.check_value_size(fact.record, "fact", fact.id)
         # Stores find facts by their label.
         label = json.dumps(json.loads(fact.record)[0], ensure_ascii=False)
-        encoded = encode_text(self.codec, fact.record, *_fact_place(fact, label))
+        encoded = encode_text(self.codec, fact.record, *fact_place(fact, label))
         return fact._replace(record=f"[{label},{encoded}]")
 
     def _encode_reply(self, reply: ReplyRow) -> ReplyRow:
@@ -156,14 +156,14 @@ class EncodedStore:
         if wait.data is None:
             return wait
         refusal_messages.check_value_size(wait.data, "the wait at", wait.path, "of run", wait.run)
-        return wait._replace(data=self._encode(wait.data, *_wait_place(wait)))
+        return wait._replace(data=self._encode(wait.data, *wait_place(wait)))
 
     def add_message(
         self, conversation: str, role: str, text: str, run: str | None = None, at: float | None = None
     ) -> MessageRow:
         refusal_messages.check_value_size(text, "a message in", conversation)
         at = time.time() if at is None else at
-        place = _message_place(MessageRow(conversation, 0, at, role, text, run))
+        place = message_place(MessageRow(conversation, 0, at, role, text, run))
         encoded = encode_text(self.codec, text, *place)
         return self._store.add_message(conversation, role, encoded, run, at)._replace(text=text)
 
@@ -235,7 +235,7 @@ class EncodedStore:
 
     def _decode_wait(self, wait: WaitRow) -> WaitRow:
         try:
-            return wait._replace(data=decode_text(self.codec, wait.data or "", *_wait_place(wait)))
+            return wait._replace(data=decode_text(self.codec, wait.data or "", *wait_place(wait)))
         except PayloadUnreadable as error:
             raise JournalUnreadable(wait.run, 1, str(error)) from None
 
@@ -261,7 +261,7 @@ class EncodedStore:
         if not encoded or not stored.startswith("["):
             return fact
         try:
-            record = decode_text(self.codec, ENCODED_START + encoded, *_fact_place(fact, label))
+            record = decode_text(self.codec, ENCODED_START + encoded, *fact_place(fact, label))
         except PayloadUnreadable as error:
             # A session without one of its facts would decide differently.
             raise PayloadUnreadable(
@@ -280,7 +280,7 @@ class EncodedStore:
 
     def messages(self, conversation: str, after: int = 0) -> list[MessageRow]:
         return [
-            row._replace(text=decode_text(self.codec, row.text, *_message_place(row)))
+            row._replace(text=decode_text(self.codec, row.text, *message_place(row)))
             for row in self._store.messages(conversation, after)
         ]
 
@@ -328,13 +328,13 @@ def verify_codec(store: Store, codec: Codec) -> None:
         store.write_property(CODECS_PROPERTY, json.dumps({**checks, codec.name: encoded}))
 
 
-def _fact_place(fact: FactRow, label: str) -> tuple[object, ...]:
+def fact_place(fact: FactRow, label: str) -> tuple[object, ...]:
     return "fact", fact.session, fact.id, fact.version, label
 
 
-def _wait_place(wait: WaitRow) -> tuple[object, ...]:
+def wait_place(wait: WaitRow) -> tuple[object, ...]:
     return "wait", wait.run, wait.path, wait.kind
 
 
-def _message_place(message: MessageRow) -> tuple[object, ...]:
+def message_place(message: MessageRow) -> tuple[object, ...]:
     return "message", message.conversation, message.at + 0.0, message.role, message.run or ""

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -45,7 +45,7 @@ from nerve.store.sqlite_connection import (
     to_store_error,
     translate_sqlite_errors,
 )
-from nerve.store.sqlite_writer import SqliteWriter
+from nerve.store.sqlite_writer import Execute, SqliteWriter
 from nerve.store.statements import SQL
 from nerve.store.stored_rows import TYPE_CODES, StoredRow
 
@@ -385,6 +385,17 @@ class SqliteStore:
     def resume_counts(self) -> dict[str, int]:
         with translate_sqlite_errors(self.file):
             return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
+
+    @contextmanager
+    def rewrite(self) -> Iterator[Execute]:
+        """Yield the transaction of a change to stored payloads."""
+        with self._write_lock, translate_sqlite_errors(self.file), self._writer.rewrite() as execute:
+            yield execute
+
+    def rebuild(self) -> None:
+        """Rewrite the file without unused pages, which have what was deleted or replaced."""
+        with self._write_lock, translate_sqlite_errors(self.file):
+            self._writer.rebuild()
 
     def read_property(self, name: str) -> str | None:
         with translate_sqlite_errors(self.file):

@@ -196,6 +196,30 @@ class SqliteWriter:
                     execute(SQL["delete_blob"], (data_digest,))
 
     @contextmanager
+    def rewrite(self) -> Iterator[Execute]:
+        """Yield the transaction of a change to the data of events that are on disk."""
+        self._ends.clear()
+        if self._last_event is not None:
+            # Before: a crash after the change must not report the event as lost, because its hash is another.
+            self._last_event = None
+            self._mark.write(self._wal_pages, None)
+        with self._transaction() as execute:
+            yield execute
+
+    def rebuild(self) -> None:
+        """Rewrite the file without unused pages, and empty the log."""
+        db = self._ready_connection(30.0)
+        try:
+            db.execute(SQL["rebuild"])
+            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._mark.forget_salts()
+        except apsw.Error as error:
+            self._after_error(error)
+            raise
+        self._wal_pages = 0
+        self._after_commit(db)
+
+    @contextmanager
     def _transaction(self, patience: float = 30.0) -> Iterator[Execute]:
         try:
             db = self._ready_connection(patience)

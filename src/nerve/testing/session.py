@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from nerve.agents.provider import Provider
+from nerve.agents.registry import EXTRA_PROVIDERS
 from nerve.core.workflow.workflow import Workflow
-from nerve.session.loader import EXTRA_PROVIDERS
 from nerve.session.session import Session
 from nerve.store.port import Store
 from nerve.testing.fakes import Fake, Fakes

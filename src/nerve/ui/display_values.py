@@ -51,12 +51,14 @@ class DisplayValue:
 
     kind: DisplayKind
     text: str = ""
-    """The text to display or copy: a text, a diff, JSON, the data of an image, or the path of a file."""
+    """The text to display or copy: a text, a diff, JSON, a data URL of an image, or a path."""
     columns: list[str] = field(default_factory=list)
     rows: list[list[str]] = field(default_factory=list)
     tree: JsonNode | None = None
     left_out: int = 0
     """The number of characters, or of rows of a table, that are not displayed."""
+    is_path: bool = False
+    """Whether the text of an image or file is its path, and not its data."""
 
 
 def display_value(value: Any) -> DisplayValue:
@@ -104,9 +106,7 @@ def display_file(value: Mapping[str, Any]) -> DisplayValue | None:
             return DisplayValue("image", url)
     names = {"path", "name", "size", "media_type", "kind", "sha256"}
     if isinstance(path, str) and path and value.keys() <= names:
-        return DisplayValue(
-            "image" if _IMAGE_SUFFIX.search(path) and path.startswith("data:") else "file", path
-        )
+        return DisplayValue("image" if _IMAGE_SUFFIX.search(path) else "file", path, is_path=True)
     return None
 
 

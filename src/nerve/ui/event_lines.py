@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nerve.api.models import EventResponse
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
 from nerve.core.step_names import step_label, step_name
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_value
 from nerve.ui.json_forms import format_form_hint
 from nerve.ui.sanitize import indent_lines
+
+if TYPE_CHECKING:
+    from nerve.api.models import EventResponse
 
 STATE_SYMBOLS = {
     "pending": ("○", "dim"),
@@ -109,7 +111,8 @@ def format_event_text(event: WorkflowEvent) -> str | None:
     name = step_label(event.path)
     match event.event_type:
         case WorkflowEventType.STARTED:
-            return f"[workflow] {event.workflow_id} started"
+            # The next run of a chain is the same work: it was started once.
+            return None if data.get("continued_from") else f"[workflow] {event.workflow_id} started"
         case WorkflowEventType.GATE_WAITING:
             return format_gate_line(data)
         case WorkflowEventType.GATE_ANSWERED:
@@ -220,6 +223,8 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
             return f"[{step}] {level}{format_value(data.get('message') or data)}"
         case WorkflowEventType.GATE_ANSWERED if data.get("reason"):
             return f"[gate] answered: {format_value(data['answer'])} ({data.get('by')}: {data['reason']})"
+        case WorkflowEventType.STARTED if data.get("continued_from"):
+            return f"[workflow] {event.workflow_id} continued from {data['continued_from']['run']}"
         case (
             WorkflowEventType.COMPLETED
             | WorkflowEventType.FAILED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.limits import RunUsage
 
 if TYPE_CHECKING:
-    from nerve.api.models import HealthResponse, UsageResponse
+    from nerve.api.models import HealthResponse, QueueResponse, UsageResponse
 
 SHORT_ID_CHARS = 6
 """Characters of an id that are shown: collisions are one in 16 million."""
@@ -107,6 +107,19 @@ def status_lines(health: HealthResponse, usage: UsageResponse) -> list[str]:
         f"today: {format_usage_today(usage)}",
         *(f"held: {run_id}: {reason}" for run_id, reason in health.held.items()),
     ]
+
+
+def format_queue_limits(queue: QueueResponse) -> str:
+    """Return the limits of a queue: `5 at a time, 100/min, per tenant`."""
+    limits = [f"{queue.concurrency} at a time"] if queue.concurrency is not None else []
+    limits += [queue.rate] if queue.rate is not None else []
+    limits += [f"per {queue.per}"] if queue.per is not None else []
+    return ", ".join(limits) or "none"
+
+
+def format_queue_notes(queue: QueueResponse) -> str:
+    """Return why a queue grants no slots, or ""."""
+    return ", ".join([*(["paused"] if queue.paused else []), *([] if queue.declared else ["not declared"])])
 
 
 def count_noun(number: int, noun: str) -> str:

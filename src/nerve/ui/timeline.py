@@ -116,7 +116,7 @@ class StepPeriods:
     def recover_call(self, alive_until: float, attempt: int, at: float) -> None:
         """Note that the process that ran the attempt ended, and that the attempt starts again."""
         current = self._current
-        down_since = at if current is None else max(current.start, min(alive_until, at))
+        down_since = at if current is None else min(max(current.start, alive_until), at)
         self._end_attempt(down_since, "interrupted", "the process ended")
         if down_since < at:
             self.periods.append(Period("down", down_since, at, "waiting", attempt, "no process"))
@@ -508,7 +508,8 @@ class RowDraft:
     run_id: str
     path: str
     kind: RowKind
-    name: str
+    name: str | NodeView
+    """The name, or the step with the name, which is formatted only for rows that are shown."""
     state: str
     note: str = ""
     attempts: int = 1
@@ -596,29 +597,44 @@ class Timeline:
         expanded: Collection[str],
     ) -> None:
         """Add the rows of the steps below a step, and of the child run that the step has started."""
-        children = [
-            self._draft_step(node, branch, run, expanded)
-            for node in visible_nodes(branch, self._with_waits(branch, run, nodes, path))
-        ]
         full_path = branch.prefix + path
-        if path and (child_branch := self.tree.branches.get(full_path)) is not None:
+        child_branch = self.tree.branches.get(full_path) if path else None
+        if not nodes and child_branch is None and path not in run.added_paths:
+            return
+        children = self._draft_steps(branch, run, nodes, path, expanded)
+        if child_branch is not None:
             child_run = self._runs[full_path][1]
-            nodes = self._with_waits(child_branch, child_run, child_branch.shown_nodes, "")
-            children += [
-                self._draft_step(node, child_branch, child_run, expanded)
-                for node in visible_nodes(child_branch, nodes)
-            ]
+            children += self._draft_steps(child_branch, child_run, child_branch.shown_nodes, "", expanded)
         draft.children = group_siblings(draft, children, expanded)
         for child in children:
             draft.enclose(child.started, child.ended)
 
+    def _draft_steps(
+        self,
+        branch: RunBranch,
+        run: RunPeriods,
+        nodes: list[NodeView],
+        path: str,
+        expanded: Collection[str],
+    ) -> list[RowDraft]:
+        """Return the rows of a level; the rounds of a workflow, which have no path, are numbered."""
+        drafts: list[RowDraft] = []
+        rounds = 0
+        for node in visible_nodes(branch, self._with_waits(branch, run, nodes, path)):
+            rounds += node.state == "round"
+            row_id = branch.prefix + (node.path or f"/~round[{rounds}]")
+            drafts.append(self._draft_step(row_id, node, branch, run, expanded))
+        return drafts
+
     @staticmethod
     def _with_waits(branch: RunBranch, run: RunPeriods, nodes: list[NodeView], path: str) -> list[NodeView]:
         """Return the steps of a level with the waits that have no step, in the order of their start."""
+        if path not in run.added_paths:
+            return nodes
         shown_paths = {node.path for node in nodes}
         added = [
             NodeView(wait_path, wait_path.rpartition("/")[2], state_of_wait(run.steps[wait_path]))
-            for wait_path in run.added_paths.get(path, ())
+            for wait_path in run.added_paths[path]
             if wait_path not in branch.view.nodes and wait_path not in shown_paths
         ]
         if not added:
@@ -635,17 +651,16 @@ class Timeline:
         return sorted([*nodes, *added], key=start_of)
 
     def _draft_step(
-        self, node: NodeView, branch: RunBranch, run: RunPeriods, expanded: Collection[str]
+        self, row_id: str, node: NodeView, branch: RunBranch, run: RunPeriods, expanded: Collection[str]
     ) -> RowDraft:
         step = run.steps.get(node.path) if node.path else None
         periods = step.periods if step is not None else []
-        row_id = branch.prefix + (node.path or f"/{node.name}")
         draft = RowDraft(
             row_id,
             branch.run_id,
             node.path,
             kind_of_row(node, periods),
-            format_step_name(node),
+            node,
             node.state,
             branch.notes.get(node.path, "") or node.error or "",
             node.attempts,
@@ -714,7 +729,9 @@ def group_siblings(
 
 
 def name_of_sibling(child: RowDraft) -> str:
-    return plain_path_part(child.path.rpartition("/")[2]) if child.path else child.name
+    last = child.path.rpartition("/")[2]
+    # Without a regular expression, because there may be thousands.
+    return plain_path_part(last) if last.startswith("_") else last.partition("[")[0]
 
 
 def draft_group(parent: RowDraft, name: str, items: list[RowDraft], expanded: Collection[str]) -> RowDraft:
@@ -765,7 +782,7 @@ def place_row(draft: RowDraft, parent_id: str | None, depth: int, axis: TimeAxis
         run_id=draft.run_id,
         path=draft.path,
         kind=draft.kind,
-        name=draft.name,
+        name=draft.name if isinstance(draft.name, str) else format_step_name(draft.name),
         state=draft.state,
         depth=depth,
         x=x,

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from nerve.api.errors import ApiError
 from nerve.api.models import EventResponse
 from nerve.client import Client
+from nerve.core.events import RUN_END_EVENTS
 from nerve.web.rendering import encode_message
 
 MESSAGE_INTERVAL_S = 0.2
@@ -42,9 +43,11 @@ class LiveStream:
         cursor: str,
         select: SelectChange,
         render: RenderChanges,
+        tick_s: float | None = None,
     ) -> None:
+        """Create the stream; with `tick_s`, `render` is called at least that often, then without keys."""
         self._open_events, self._cursor = open_events, cursor
-        self._select, self._render = select, render
+        self._select, self._render, self._tick_s = select, render, tick_s
         self._changed: dict[str, None] = {}
         self._is_all_changed = False
         self._wakeup = asyncio.Event()
@@ -56,14 +59,14 @@ class LiveStream:
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakeup.wait(), CURSOR_INTERVAL_S)
+                    await asyncio.wait_for(self._wakeup.wait(), self._tick_s or CURSOR_INTERVAL_S)
                 if not reader.done():
                     await asyncio.sleep(COLLECT_S)
                 self._wakeup.clear()
                 changed = None if self._is_all_changed else list(self._changed)
                 cursor, self._changed, self._is_all_changed = self._cursor, {}, False
                 is_over = reader.done()
-                html = await self._render(changed) if changed is None or changed else ""
+                html = await self._render(changed) if changed is None or changed or self._tick_s else ""
                 if html or cursor != sent_cursor:
                     sent_cursor = cursor
                     yield encode_message(cursor, html)
@@ -107,23 +110,18 @@ def events_of_all_runs(client: Client) -> Callable[[str], EventStream]:
     return client.resumable_events
 
 
-def events_of_run(client: Client, run: str) -> Callable[[str], EventStream]:
-    """Return what opens the events of one run; the cursor is the run and the number of its event.
-
-    A run that continued as new is followed by the next one of its chain.
-    """
+def events_until_end_of(client: Client, run: str) -> Callable[[str], EventStream]:
+    """Return what opens the events of all runs until this run has ended; child runs are among them."""
 
     async def open_events(cursor: str) -> EventStream:
-        current, _, number = cursor.rpartition(":")
-        after = int(number) if number.isdecimal() and len(number) < 16 else 0
-        if not cursor:
-            detail = await client.run(run=run)
-            current, after = detail.run_id, detail.last_seq
-            yield f"{current}:{after}", None
-        async with contextlib.aclosing(client.watch(current or run, after)) as events:
-            async for event in events:
-                if not event.is_of_child:
-                    current, after = event.run_id, event.seq
-                yield f"{current}:{after}", event
+        async with contextlib.aclosing(client.resumable_events(cursor)) as events:
+            async for next_cursor, event in events:
+                yield next_cursor, event
+                if event is None:
+                    is_over = (await client.run(run=run)).ended_at is not None
+                else:
+                    is_over = event.run_id == run and event.event_type in RUN_END_EVENTS
+                if is_over:
+                    return
 
     return open_events

@@ -7,13 +7,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+from nerve.ui.display_values import display_value
+from nerve.ui.formatting import (
+    format_cost,
+    format_duration_between,
+    format_token_count,
+    format_value,
+    short_id,
+)
 from nerve.ui.sanitize import sanitize_text
+from nerve.ui.usage_charts import cost_of, tokens_of
 from nerve.web.markdown import render_markdown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+MAX_SHORT_CHARS = 120
 RELATIVE_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -42,6 +51,11 @@ def make_environment() -> Environment:
         "step_path": quote_step_path,
         "markdown": render_markdown,
         "diff_class": name_diff_class,
+        "display": display_value,
+        "short_json": format_short_json,
+        "clock": format_clock_time,
+        "known_cost": lambda usage: cost_of(usage) or 0,
+        "known_tokens": lambda usage: tokens_of(usage) or 0,
     }
     environment.filters["visible"] = sanitize_text
     return environment
@@ -84,6 +98,17 @@ def quote_segment(text: str) -> str:
 def quote_step_path(path: str) -> str:
     """Return the path of a step as the end of an address."""
     return quote(path, safe="/")
+
+
+def format_clock_time(moment: datetime) -> str:
+    """Return the time of day of an event: `14:05:09.123`."""
+    return moment.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+def format_short_json(value: Any) -> str:
+    """Return a value on one line, for a summary."""
+    text = format_value("" if value is None else value)
+    return text if len(text) <= MAX_SHORT_CHARS else f"{text[:MAX_SHORT_CHARS]} …"
 
 
 def name_diff_class(line: str) -> str:

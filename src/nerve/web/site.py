@@ -17,7 +17,7 @@ from nerve.api.permissions import ALLOWED_SCOPES, require_scope
 from nerve.client import Client
 from nerve.core.events import GATE_EVENTS
 from nerve.lazy_dataclass import dataclass
-from nerve.web.live import LiveStream, RenderChanges, SelectChange, events_of_all_runs, events_of_run
+from nerve.web.live import LiveStream, RenderChanges, SelectChange, events_of_all_runs, events_until_end_of
 from nerve.web.rendering import make_environment, make_partial
 from nerve.web.static_files import STATIC_PREFIX, serve_static_file, static_path
 
@@ -230,17 +230,24 @@ class Visit:
         page = await self.client.gates(limit=MAX_COUNTED_GATES)
         return f"{MAX_COUNTED_GATES}+" if page.more else str(len(page.gates) or "")
 
-    def stream(self, select: SelectChange, render: RenderChanges, run: str | None = None) -> Response:
-        """Keep the page up to date: see `nerve.web.live`. With a `run`, only its events are read.
+    def stream(
+        self,
+        select: SelectChange,
+        render: RenderChanges,
+        run: str | None = None,
+        tick_s: float | None = None,
+    ) -> Response:
+        """Keep the page and the badge of the inbox up to date: see `nerve.web.live`.
 
-        A stream of all runs also keeps the badge of the inbox up to date.
+        With a `run`, the stream ends when the run does. With `tick_s`, the page is also rendered that often
+        while nothing happens, because it shows how long something takes.
         """
         cursor = self.request.headers.get("last-event-id", "") or self.query.get("after", "")
-        if run is not None:
-            live = LiveStream(events_of_run(self.client, run), cursor, select, render)
-        else:
-            selected, rendered = self._with_inbox_badge(select, render)
-            live = LiveStream(events_of_all_runs(self.client), cursor, selected, rendered)
+        open_events = (
+            events_of_all_runs(self.client) if run is None else events_until_end_of(self.client, run)
+        )
+        selected, rendered = self._with_inbox_badge(select, render)
+        live = LiveStream(open_events, cursor, selected, rendered, tick_s)
         return self.site.server.respond_with_stream(live.messages())
 
     def _with_inbox_badge(
@@ -264,6 +271,7 @@ class Visit:
                 html = self.render("parts/inbox_badge.html", inbox_count=await self.count_open_gates())
                 badge = make_partial("#inbox-badge", html)
             others = None if keys is None else [key for key in keys if key != INBOX_KEY]
-            return badge + (await render(others) if others is None or others else "")
+            # Without any key, the page is rendered because time has passed.
+            return badge + (await render(others) if not keys or others else "")
 
         return select_with_badge, render_with_badge

@@ -27,6 +27,7 @@ NAMES = CompletionNames(
     graphs=[CompletionName("pipeline"), CompletionName("reviewer", "a graph")],
     runs=[CompletionName("4f2a", "code_review, running"), CompletionName("9c01")],
     gates=[CompletionName("1", "Ship it?")],
+    queues=[CompletionName("emails"), CompletionName("reports")],
     blocks=[CompletionName("last", "looks good"), CompletionName("3", "looks good"), CompletionName("plan")],
     themes=["nord", "ansi-dark"],
     files=lambda typed: [path for path in PATHS if path.startswith(typed)],
@@ -68,6 +69,9 @@ def offered(line: str) -> list[str]:
         ("/target %r", ["%research", "%code_review"]),
         ("/runs fa", ["failed"]),
         ("/workflow re", ["reload"]),
+        ("/queues ", ["pause", "resume"]),
+        ("/queues pause ", ["emails", "reports"]),
+        ("/queues pause em", ["emails"]),
         ("/help ans", ["answer", "agents"]),
         ("/import ./s", ["./src/", "./src/app.py"]),
         ("summarise ::", ["::last", "::3", "::plan"]),
@@ -98,7 +102,7 @@ def test_an_empty_line_offers_nothing():
 
 def test_a_slash_offers_every_command_once_with_its_summary():
     every = find_completions("/", 1, NAMES)
-    assert len(every) == len({each.text for each in every}) == 29
+    assert len(every) == len({each.text for each in every}) == 30
     assert all(each.description for each in every)
     assert next(each.display for each in every if each.text == "/fork") == "/fork [RUN] [STEP]"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from core.nodes.support import event_data, execute_node, execute_with_events, function_node, run_node
 from nerve import ExecutionContext, FunctionNode, Session
+from nerve.core.cycles import find_cycle
 from nerve.core.nodes import Graph, MockNode, Node, Result
 from nerve.core.nodes.control import LoopNode, MapNode, ParallelNode, WhileNode
-from nerve.core.nodes.graph import find_cycle
 from nerve.errors import WorkflowFailed
 
 

@@ -9,7 +9,7 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
 
 ArgumentKind = Literal[
-    "run", "gate", "workflow", "target", "node", "file", "theme", "command", "word", "text"
+    "run", "gate", "workflow", "target", "node", "queue", "file", "theme", "command", "word", "text"
 ]
 """What an argument names; decides which completions are offered."""
 
@@ -98,6 +98,14 @@ COMMANDS: tuple[CommanderCommand, ...] = (
         "Runs",
         "Resume a held run, or retry a copy of a finished run from its failure.",
         (RUN_ARGUMENT,),
+    ),
+    CommanderCommand(
+        "queues",
+        "Runs",
+        "List the queues with what runs in them and what waits, or pause or resume one.",
+        (CommandArgument("ACTION", "word", ("pause", "resume")), CommandArgument("NAME", "queue")),
+        ("queue",),
+        example="/queues pause emails",
     ),
     CommanderCommand(
         "gates", "Gates", "List the open gates, or open one to answer it.", (GATE_ARGUMENT,), ("gate",)

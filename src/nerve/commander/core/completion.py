@@ -48,6 +48,7 @@ class CompletionNames:
     graphs: Sequence[CompletionName] = ()
     runs: Sequence[CompletionName] = ()
     gates: Sequence[CompletionName] = ()
+    queues: Sequence[CompletionName] = ()
     blocks: Sequence[CompletionName] = ()
     """Names that may follow `::`."""
     answers: Sequence[str] = ()
@@ -178,6 +179,8 @@ def argument_names(
             return names.runs
         case "gate":
             return names.gates
+        case "queue":
+            return names.queues
         case "workflow":
             return names.workflow_names
         case "target":

@@ -140,6 +140,7 @@ def collect_completion_names(
         graphs=[CompletionName(name, "graph") for name in graph_names(state)],
         runs=runs,
         gates=gates,
+        queues=[CompletionName(name, "queue") for name in state.queue_names],
         blocks=blocks,
         answers=(open_gate.choices or open_gate.options or []) if open_gate is not None else [],
         themes=themes,

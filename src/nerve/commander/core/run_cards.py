@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.api.models import GateResponse, RunResponse
 from nerve.core.events import (
+    RUN_END_EVENTS,
     RUN_LEVEL_EVENTS,
     STEP_END_EVENTS,
     WAIT_END_EVENTS,
@@ -68,6 +69,8 @@ class RunCard:
     """What it waits for according to the API or its tree."""
     open_waits: dict[str, WaitOpened] = field(default_factory=dict)
     """The waits that the events of a run that is not followed have opened, by path."""
+    child_waits: dict[str, dict[str, WaitOpened]] = field(default_factory=dict)
+    """The same for its child runs, by their ids, without gates."""
     gates: list[GateResponse] = field(default_factory=list)
     """Open gates of the run and of its child runs."""
     usage: RunUsage = field(default_factory=RunUsage)
@@ -90,7 +93,7 @@ class RunCard:
         self.started_at, self.ended_at = run.started_at, run.ended_at
         self.error, self.held = run.error, run.held
         self.error_type, self.location = run.error_type, run.location
-        self.stated_waiting_for, self.open_waits = run.waiting_for, {}
+        self.stated_waiting_for, self.open_waits, self.child_waits = run.waiting_for, {}, {}
         if run.result is not None:  # the run list omits large results
             self.result = run.result
 
@@ -113,7 +116,9 @@ class RunCard:
         from nerve.journal.waiting import describe_waits
 
         gates = [GateWaiting(gate.gate_id, gate.prompt) for gate in self.gates]
-        return describe_waits(self.open_waits.values()) or self.stated_waiting_for or describe_waits(gates)
+        children = {run_id: describe_waits(waits.values()) for run_id, waits in self.child_waits.items()}
+        opened = describe_waits(self.open_waits.values(), children)
+        return opened or self.stated_waiting_for or describe_waits(gates)
 
     @property
     def failure_text(self) -> str:
@@ -137,20 +142,33 @@ class RunCard:
         elif type == WorkflowEventType.TAGS_CHANGED:
             self.tags |= data.get("tags") or {}
         elif type in WAIT_OPEN_EVENTS:
-            from nerve.journal.events import WaitOpened, event_from_data  # not needed for the first prompt
-            from nerve.journal.index import is_guard
-
-            wait = event_from_data(type, data)
-            if isinstance(wait, WaitOpened) and not is_guard(wait):
+            if (wait := read_wait(event)) is not None:
                 self.open_waits[event.path] = wait
                 self.state = "waiting" if self.state == "running" else self.state
         elif type in WAIT_END_EVENTS and not data.get("guard"):
             self.open_waits.pop(event.path, None)
-            self.stated_waiting_for = None  # it may be about the wait that has ended
-            if self.state == "waiting" and not self.gates and not self.open_waits:
-                self.state = "running"
+            self._leave_wait()
         elif type in STEP_END_EVENTS and isinstance(result := data.get("result"), dict):
             self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
+
+    def apply_child_event(self, event: WorkflowEvent) -> None:
+        """Apply an event of a child run of a run that is not followed: only what it waits for."""
+        type, run_id = event.event_type, event.run_id
+        if type in WAIT_OPEN_EVENTS and type != WorkflowEventType.GATE_WAITING:
+            if (wait := read_wait(event)) is not None:
+                self.child_waits.setdefault(run_id, {})[event.path] = wait
+                self.state = "waiting" if self.state == "running" else self.state
+        elif run_id in self.child_waits and type in (*WAIT_END_EVENTS, *RUN_END_EVENTS):
+            waits = self.child_waits[run_id]
+            waits.pop(event.path, None)
+            if not waits or type in RUN_END_EVENTS:
+                del self.child_waits[run_id]
+            self._leave_wait()
+
+    def _leave_wait(self) -> None:
+        self.stated_waiting_for = None  # it may be about the wait that has ended
+        if self.state == "waiting" and not (self.gates or self.open_waits or self.child_waits):
+            self.state = "running"
 
     def _apply_lifecycle(self, event: WorkflowEvent, change: str) -> None:
         data = event.data
@@ -163,7 +181,7 @@ class RunCard:
             self.gates, self.open_waits = [], {}  # the next run of the chain follows
         elif change in ENDED_STATES:
             self.state, self.ended_at, self.gates, self.held = change, event.timestamp, [], None
-            self.open_waits = {}
+            self.open_waits, self.child_waits = {}, {}
             self.result = data.get("result")
             self.error = data.get("error") or data.get("reason") or None
             self.error_type, self.location = data.get("error_type"), data.get("location")
@@ -190,6 +208,15 @@ class RunCard:
         if self.state == "running":
             states = {branch.view.state for branch in self.tree.branches.values()}
             self.state = next((state for state in ("held", "waiting") if state in states), "running")
+
+
+def read_wait(event: WorkflowEvent) -> WaitOpened | None:
+    """Return the wait that an event opens; None for the timer of a timeout, which is not waited for."""
+    from nerve.journal.events import WaitOpened, event_from_data  # not needed for the first prompt
+    from nerve.journal.index import is_guard
+
+    wait = event_from_data(event.event_type, event.data)
+    return wait if isinstance(wait, WaitOpened) and not is_guard(wait) else None
 
 
 def gate_from_event(event: WorkflowEvent) -> GateResponse:

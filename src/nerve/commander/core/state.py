@@ -83,6 +83,8 @@ class CommanderState(BlockConversation):
     workflows: list[WorkflowResponse] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
     graphs: list[str] = field(default_factory=list)
+    queue_names: list[str] = field(default_factory=list)
+    """The queues of the session, for completion."""
     on_event: Callable[[WorkflowEvent], None] | None = None
     """Called with each event of a followed run after it was applied."""
     children: dict[str, ChildRun] = field(default_factory=dict)
@@ -313,6 +315,8 @@ class CommanderState(BlockConversation):
             self._apply_to_tree(event, card)
         elif self._is_of_chain(event.run_id):
             card.apply_event(event)
+        else:
+            card.apply_child_event(event)
         if root == event.run_id:
             card.last_seq = max(card.last_seq, event.seq)
         if last_seq is not None or event.event_type not in CARD_NEUTRAL_EVENTS:
@@ -328,7 +332,8 @@ class CommanderState(BlockConversation):
         if event.event_type == WorkflowEventType.STARTED and not prefix:
             card.label, card.parent = event.data.get("label"), event.data.get("parent")
             card.input_preview = preview_value(event.data.get("input"))
-        card.sync_from_tree()
+        if event.event_type not in LONG_TEXT_EVENTS:  # they change nothing of the card
+            card.sync_from_tree()
         if (block := self.block_of_run(card.run_id)) is not None:
             block.apply_event(prefix, event)
             router_messages = self._router_messages.get(event.run_id)

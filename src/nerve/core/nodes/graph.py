@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import field
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from typing import Any
 
+from nerve.core.cycles import find_cycle
 from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import must_propagate
 from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, effective_policy, node_policy
@@ -311,12 +312,3 @@ def find_registered_node(session: NodeRegistry | None, name: str) -> Node | None
 
 def registered_names(session: NodeRegistry | None) -> list[str]:
     return [*session.nodes, *session.graphs, *session.workflows] if session else []
-
-
-def find_cycle(depends_on: Mapping[str, list[str]]) -> list[str]:
-    """Return the names along a cycle, each before one that depends on it, the first repeated at the end."""
-    try:
-        TopologicalSorter(depends_on).prepare()
-    except CycleError as error:
-        return list(error.args[1])
-    return []

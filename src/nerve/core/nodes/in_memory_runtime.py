@@ -28,7 +28,8 @@ from nerve.core.nodes.attempt import (
 from nerve.core.nodes.base import node_role
 from nerve.core.policy import NO_RETRY, Retry
 from nerve.core.result import Result, deep_copy_json
-from nerve.core.runtime import GateWait, MessageWait, NodeCall, SignalWait, SteeringQueue, TimerWait, Wait
+from nerve.core.runtime import GateWait, MessageWait, NodeCall, SignalWait, TimerWait, Wait
+from nerve.core.steering import SteeringQueue
 from nerve.core.tracebacks import FailureTrace
 
 if TYPE_CHECKING:

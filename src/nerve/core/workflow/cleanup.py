@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, ParamSpec
 
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.durable_timeout import durable_timeout
@@ -16,6 +16,7 @@ from nerve.core.result import error_text
 from nerve.core.validation import describe_value, require_seconds
 from nerve.errors import CompensationFailed, ContinuedAsNew, Suspended
 
+P = ParamSpec("P")
 IN_CLEANUP: ContextVar[bool] = ContextVar("nerve_in_cleanup", default=False)
 """Whether the code that runs now is in a cleanup block; tasks that it starts are, too."""
 
@@ -49,7 +50,7 @@ class Saga:
         self._execution, self._timeout = execution, timeout
         self._compensations: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
-    def compensate(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def compensate(self, function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Call `function(*args, **kwargs)` if the block does not succeed; a typed step, or any function."""
         if not callable(function):
             raise TypeError(f"A compensation must be a function, got {describe_value(function)}")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, TypeVar, overload
 
 from nerve.core.events import validate_sink
 from nerve.core.gates import check_gate_settings
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 V = TypeVar("V")
+I = TypeVar("I")  # noqa: E741 - the input of a workflow function
 
 RUN_OPTIONS = (*Policy.__slots__, "auto_approve", "event_sink", "run_id", "session", "workflow_id")
 """Options of `ctx.run` beside node and input; the run provides everything else."""
@@ -144,6 +145,27 @@ class WorkflowContext:
             for node, (node_id, node_input) in zip(nodes, named_calls, strict=True)
         ]
         return gather_results(node_calls)
+
+    @overload
+    def run_workflow(
+        self,
+        workflow_id: Callable[[WorkflowContext], Awaitable[V]],
+        input: Any = None,
+        params: dict[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, V]: ...
+
+    @overload
+    def run_workflow(
+        self,
+        workflow_id: Callable[Concatenate[WorkflowContext, I, ...], Awaitable[V]],
+        input: I,
+        params: dict[str, Any] | None = None,
+    ) -> Coroutine[Any, Any, V]: ...
+
+    @overload
+    def run_workflow(
+        self, workflow_id: str, input: Any = None, params: dict[str, Any] | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
 
     def run_workflow(
         self,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import field
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class WorkflowState(Enum):

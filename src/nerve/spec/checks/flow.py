@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from nerve.core.nodes.graph import find_cycle
+from nerve.core.cycles import find_cycle
 from nerve.spec import models
 from nerve.spec.checks.node_rules import (
     LocatedProblem,

@@ -23,8 +23,8 @@ class KnownNames:
     has_name: Callable[[str], bool]
     """Whether a node, graph, workflow, agent or provider has this name."""
     workflows: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Candidates for suggestions."""
+    list_names: Callable[[], list[str]] = list
+    """Returns the candidates for suggestions."""
     call_refusal: Callable[[str, str], str] = lambda workflow, caller: ""
     """The reason why a workflow may not call another; empty if it may."""
     install_hint: Callable[[str], str] = lambda name: ""
@@ -101,6 +101,6 @@ def describe_unknown_agent(name: str, known: KnownNames) -> tuple[str, str]:
     if hint := known.install_hint(name):
         return f"Agent not found: {name}", hint
     return (
-        f"Agent not found: {name}{did_you_mean_hint(name, known.names)}",
+        f"Agent not found: {name}{did_you_mean_hint(name, known.list_names())}",
         "Register a node or a provider with this name, or add an agent file.",
     )

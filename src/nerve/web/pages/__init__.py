@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nerve.web.pages import ask, inbox, runs, sign_in, workflows
+from nerve.web.pages import ask, inbox, run, runs, sign_in, workflows
 from nerve.web.site import Site
 
-PAGE_MODULES = (sign_in, runs, inbox, workflows, ask)
+PAGE_MODULES = (sign_in, runs, run, inbox, workflows, ask)
 
 
 def add_all_pages(site: Site) -> None:

@@ -84,6 +84,8 @@ function onKey(event) {
   else if (event.key === "x" && current) find("input[type=checkbox]", current)?.click();
   else if (/^[1-9]$/.test(event.key) && find(`[data-answer="${event.key}"]`)) find(`[data-answer="${event.key}"]`).focus();
   else if (event.key === "/") find("[data-search]")?.focus();
+  else if (event.key === "f" && find("[data-follow]")) find("[data-follow]").click();
+  else if (event.key === "Escape" && find("[data-close-pane]")) find("[data-close-pane]").click();
   else if (event.key === "?") find("#help")?.showModal();
   else return;
   event.preventDefault();
@@ -129,6 +131,10 @@ function updateCommonAnswers() {
 }
 
 // -- forms: a file fills a field, Enter sends a message, and a second click on a button has no effect -
+function showScripted() {
+  findAll("[data-scripted]").forEach((element) => { element.hidden = false; });
+}
+
 async function readFileInto(input) {
   const field = document.getElementById(input.dataset.fileInto), file = input.files[0];
   if (!field || !file) return;
@@ -225,6 +231,23 @@ async function signIn() {
   else setText(find("#status"), reply ? "This address was already used or is too old." : "The server does not respond.");
 }
 
+// -- a run: the selected step, and the newest one ------------------------------------------------
+function markSelected() {
+  for (const row of findAll("[data-timeline] [data-row]")) {
+    const link = find("[data-open][hx-get]", row), isSelected = link?.pathname === location.pathname;
+    row.classList.toggle("selected", isSelected);
+    if (isSelected) link.setAttribute("aria-current", "true"); else link?.removeAttribute("aria-current");
+  }
+}
+
+function followNewest() {
+  const timeline = find("[data-timeline]"), rows = findAll("[data-row].running, [data-row].waiting", timeline ?? document);
+  if (!timeline || !find("[data-follow]")?.checked || !rows.length) return;
+  const row = rows[rows.length - 1], bottom = row.offsetTop - timeline.offsetTop + row.offsetHeight;
+  if (bottom > timeline.scrollTop + timeline.clientHeight) timeline.scrollTop = bottom - timeline.clientHeight;
+  timeline.scrollLeft = timeline.scrollWidth;
+}
+
 // -- start ---------------------------------------------------------------------------------------
 document.addEventListener("keydown", onKey);
 document.addEventListener("click", (event) => {
@@ -253,6 +276,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("submit", ignoreSecondSubmit, true);
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-file-into]")) readFileInto(event.target);
+  if (event.target.matches("[data-follow]")) { store("nerve.follow", event.target.checked ? "1" : "0"); followNewest(); }
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   updateSelection();
 });
@@ -261,17 +285,24 @@ document.addEventListener("submit", (event) => {
     if (event.target.method === "get" && !field.value) field.disabled = true;  // a short address
   }
 });
+// The SSE extension aborts a stream that it closes, and leaves the rejected promise of its reader unhandled.
+addEventListener("unhandledrejection", (event) => { if (event.reason?.name === "AbortError") event.preventDefault(); });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { findAll("[data-scripted]").forEach((element) => { element.hidden = false; }); updateTimes(); updateSelection(); noticeGates(); });
+document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
+document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
+document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
   lastCount = countOf(find("#inbox-badge"));
   updateTimes();
   updateSelection();
   showViews();
-  findAll("[data-scripted]").forEach((element) => { element.hidden = false; });
+  showScripted();
   offerNotifications();
   signIn();
+  const follow = find("[data-follow]");
+  if (follow) follow.checked = stored("nerve.follow") !== "0";
+  followNewest();
   setInterval(updateTimes, 1000);
   setInterval(pollBadge, 30000);
   new MutationObserver((changes) => {

@@ -1,0 +1,56 @@
+"""`nerve rekey`: encrypt everything that is stored with the newest key of the project."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from nerve.agents.thread_files import ThreadFiles
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.keygen import CONFIG_FIX
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.cli.targets import Project
+from nerve.cli.trust import require_trust
+from nerve.client import find_server
+from nerve.crypto import open_project_codec
+from nerve.ui.formatting import count_noun
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
+
+THREADS_FOLDER = Path(".nerve", "threads")
+
+
+def rekey_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
+    """Encrypt everything that is stored with the newest key, also what was stored readable, and verify it.
+
+    Afterwards the older keys are not needed. If it is interrupted, nothing is lost: run it again. The server
+    must not run meanwhile.
+    """
+    from nerve.store.reencoding import reencode_store
+    from nerve.store.sqlite import SqliteStore
+
+    encryption = Project().config.encryption
+    if encryption is None:
+        raise UsageError(f"This project is not encrypted. {CONFIG_FIX}")
+    require_trust(common.store)
+    if common.store is None and find_server(Path()) is not None:
+        raise UsageError("The server of the project runs. Stop it first: nerve server stop")
+    codec = open_project_codec(Path(), encryption)
+    events = others = 0
+    if common.store_file.is_file():
+        with closing(SqliteStore(common.store_file)) as store:
+            events, others = reencode_store(store, codec)
+    threads = ThreadFiles(THREADS_FOLDER, codec).reencode() if THREADS_FOLDER.is_dir() else 0
+    newest, unused = codec.key_ids[-1], codec.key_ids[:-1]
+    if common.json:
+        counts = {"events": events, "rows": others, "threads": threads}
+        print(dump_safe_json({"key": newest, "unused_keys": unused, **counts}))
+    elif not common.quiet:
+        total = count_noun(events + others + threads, "payload")
+        print(
+            sanitize_text(f"Encrypted {total} with key '{newest}'. Everything that is stored was verified.")
+        )
+        if unused:
+            names = ", ".join(f"'{id}'" for id in unused)
+            print(sanitize_text(f"Not needed any more, except for backups: {names} in {codec.source}."))
+    return COMPLETED

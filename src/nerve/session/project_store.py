@@ -1,0 +1,51 @@
+"""Open the store of a session or of a project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nerve.codec import Codec
+
+if TYPE_CHECKING:
+    from nerve.store.port import Store
+
+
+def open_project_store(project: Path, file: Path | None) -> Store:
+    """Return the store of a project with the codec of its configuration; an empty one without a file."""
+    from nerve.project.config import project_config
+
+    codec, encryption = None, project_config(project).encryption
+    if file is not None and encryption is not None:
+        from nerve.crypto import open_project_codec
+
+        codec = open_project_codec(project, encryption)
+    return open_store(file, codec)
+
+
+def open_store(store: str | os.PathLike[str] | Store | None, codec: Codec | None = None) -> Store:
+    """Return a store, around which a codec is put; StoreError if its data has another codec."""
+    from nerve.store.encoded_store import EncodedStore, refuse_encoded
+
+    opened = open_plain_store(store)
+    try:
+        if codec is not None:
+            return EncodedStore(opened, codec)
+        refuse_encoded(opened)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def open_plain_store(store: str | os.PathLike[str] | Store | None) -> Store:
+    if store is None:
+        from nerve.store.memory import MemoryStore
+
+        return MemoryStore()
+    if isinstance(store, str | os.PathLike):
+        from nerve.store.sqlite import SqliteStore
+
+        return SqliteStore(store)
+    return store

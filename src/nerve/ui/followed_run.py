@@ -1,0 +1,199 @@
+"""A run that is followed: its events and those of its child runs, each applied once to what displays them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Protocol
+
+from nerve.api.errors import ApiError
+from nerve.client import Client
+from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
+from nerve.lazy_dataclass import dataclass
+from nerve.ui.event_lines import to_workflow_event
+from nerve.ui.step_detail import StepDetail
+from nerve.ui.timeline import Timeline, TimelineLayout
+
+EVENTS_PER_LOOP_TURN = 500
+SHARED_LAYOUT_S = 0.5
+"""Seconds for which the layout of a timeline is used again while nothing happens."""
+MAX_SHARED_LAYOUTS = 8
+AGENT_EVENTS = frozenset({WorkflowEventType.AGENT_THREAD, WorkflowEventType.TOOL_CALL})
+"""Events that only a step of an agent has."""
+
+
+class EventReducer(Protocol):
+    """What is derived from the events of a run and its child runs."""
+
+    def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
+        """Add the next event of a run; `prefix` is the path of the call that started it, or empty."""
+
+
+@dataclass(slots=True)
+class ReadPosition:
+    """How far the events of a run were read."""
+
+    run_id: str
+    after: int = 0
+
+
+class FollowedRun:
+    """Applies the events of a run and of the child runs that it called to reducers.
+
+    Several pages can share one: each event is read and applied once.
+    """
+
+    def __init__(self, run_id: str, *reducers: EventReducer) -> None:
+        self.run_id = run_id
+        self._reducers = reducers
+        self._positions = {"": ReadPosition(run_id)}
+        """By the path of the call that started the run."""
+        self.applied_events = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def run_ids(self) -> set[str]:
+        """The run and its child runs as far as they are known."""
+        return {position.run_id for position in self._positions.values()}
+
+    def last_seq_of(self, run_id: str) -> int:
+        """Return the number of the last event of a run that was applied."""
+        return max((each.after for each in self._positions.values() if each.run_id == run_id), default=0)
+
+    async def catch_up(self, client: Client, run_ids: Collection[str] | None = None) -> None:
+        """Apply the events that were recorded since the last time, of all runs or of these."""
+        async with self._lock:
+            waiting = [
+                prefix
+                for prefix, position in self._positions.items()
+                if run_ids is None or position.run_id in run_ids
+            ]
+            while waiting:
+                prefix = waiting.pop(0)
+                try:
+                    waiting += await self._read(client, prefix, self._positions[prefix])
+                except ApiError as error:
+                    # A child run that was deleted, or does not exist yet.
+                    if error.code != "not_found" or not prefix:
+                        raise
+
+    async def _read(self, client: Client, prefix: str, position: ReadPosition) -> list[str]:
+        """Apply the new events of one run; return the prefixes of the child runs that it has called."""
+        called: dict[str, None] = {}
+        async for response in client.history(position.run_id, position.after):
+            event = to_workflow_event(response)
+            position.after = event.seq
+            self.applied_events += 1
+            for reducer in self._reducers:
+                reducer.apply_event(prefix, event)
+            child = event.data.get("child") if event.event_type in STEP_START_EVENTS else None
+            if isinstance(child, str):
+                called[self._add_child(prefix + event.path, child)] = None
+            if event.seq % EVENTS_PER_LOOP_TURN == 0:
+                await asyncio.sleep(0)
+        return list(called)
+
+    def _add_child(self, prefix: str, run_id: str) -> str:
+        known = self._positions.get(prefix)
+        if known is None or known.run_id != run_id:
+            # Another attempt at a child run replaces the previous one and its own child runs.
+            for inner in [each for each in self._positions if each.startswith(f"{prefix}/")]:
+                del self._positions[inner]
+            self._positions[prefix] = ReadPosition(run_id)
+        return prefix
+
+
+class RunProfile:
+    """What a run was started with, and which agents work for it now."""
+
+    def __init__(self) -> None:
+        self.limits: dict[str, Any] = {}
+        """The limits of the run, as they were raised last."""
+        self.forked_from: dict[str, Any] = {}
+        """Of a fork: the `run`, and the step `at` which it was forked."""
+        self.caller_run: str | None = None
+        """The run that has started a detached run."""
+        self.run_events: dict[str, list[WorkflowEvent]] = {}
+        """The start, the end and the changes of state of each run, by its id."""
+        self._agents: dict[tuple[str, str], tuple[str, str]] = {}
+
+    @property
+    def agents(self) -> list[tuple[str, str]]:
+        """The run and the path of each step that an agent executes now."""
+        return list(self._agents.values())
+
+    def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
+        type, data, key = event.event_type, event.data, (prefix, event.path)
+        if type in AGENT_EVENTS or (type == WorkflowEventType.OUTPUT_CHUNK and is_agent_output(data)):
+            self._agents[key] = event.run_id, event.path
+        elif type in STEP_END_EVENTS:
+            self._agents.pop(key, None)
+        elif not event.path and type.startswith("workflow_"):
+            self.run_events.setdefault(event.run_id, []).append(event)
+            if prefix:
+                return
+            if type == WorkflowEventType.STARTED:
+                self.forked_from = dict(data.get("forked_from") or {})
+                self.caller_run = (data.get("started_by") or {}).get("run")
+            raised = data.get("limits") or {}
+            self.limits |= {name: value for name, value in raised.items() if not name.startswith("/")}
+
+
+def is_agent_output(data: dict[str, Any]) -> bool:
+    return data.get("stream") in ("assistant", "partial", "thought")
+
+
+class RunPicture:
+    """The timeline and the profile of a run, which a page shows."""
+
+    def __init__(self, run_id: str) -> None:
+        self.timeline, self.profile = Timeline(), RunProfile()
+        self.followed = FollowedRun(run_id, self.timeline, self.profile)
+        self._layouts: dict[tuple[str, ...], tuple[int, datetime, TimelineLayout]] = {}
+
+    async def catch_up(self, client: Client, run_ids: Collection[str] | None = None) -> None:
+        await self.followed.catch_up(client, run_ids)
+
+    def layout(self, now: datetime, expanded: tuple[str, ...] = ()) -> TimelineLayout:
+        """Return the rows of the timeline; pages that ask at about the same time share them."""
+        version = self.followed.applied_events
+        known = self._layouts.get(expanded)
+        if known is not None and known[0] == version:
+            _, made_at, layout = known
+            if not layout.is_running or (now - made_at).total_seconds() < SHARED_LAYOUT_S:
+                return layout
+        if len(self._layouts) >= MAX_SHARED_LAYOUTS:
+            self._layouts.clear()
+        layout = self.timeline.layout(now, expanded)
+        self._layouts[expanded] = version, now, layout
+        return layout
+
+    def find_step(self, full_path: str) -> tuple[str, str]:
+        """Return the run and the path in it of a step; the full path goes through the calls of child runs."""
+        branches = self.timeline.tree.branches
+        prefix = max((each for each in branches if full_path.startswith(f"{each}/")), key=len, default="")
+        return branches[prefix].run_id, full_path[len(prefix) :]
+
+
+class FollowedStep:
+    """The detail of a step, kept up to date with the picture of its run."""
+
+    def __init__(self, run_id: str, path: str, *, whole: bool = False) -> None:
+        self.detail = StepDetail(run_id, path)
+        self._after = self._run_events_applied = 0
+        self._options = {"whole": True} if whole else {}
+
+    async def catch_up(self, client: Client, picture: RunPicture) -> None:
+        """Apply the events of the step that were recorded since the last time."""
+        run_id, path = self.detail.run_id, self.detail.path
+        read_until = picture.followed.last_seq_of(run_id)
+        run_events = picture.profile.run_events.get(run_id, [])
+        events = run_events[self._run_events_applied :]
+        self._run_events_applied = len(run_events)
+        async for response in client.history(run_id, self._after, path=path, **self._options):
+            events.append(to_workflow_event(response))
+            read_until = max(read_until, response.seq)
+        self._after = read_until
+        for event in sorted(events, key=lambda event: event.seq):
+            self.detail.apply_event(event)
