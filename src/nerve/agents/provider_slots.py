@@ -35,9 +35,7 @@ class ProviderSlots:
     @asynccontextmanager
     async def acquire(self, provider: str, thread: str | None) -> AsyncIterator[ProviderSlot]:
         """Hold a slot of the provider for one turn; turns of the same thread never overlap."""
-        semaphore = self._semaphores.setdefault(
-            provider, asyncio.Semaphore(self.slots.get(provider, DEFAULT_SLOTS))
-        )
+        semaphore = self._semaphores.setdefault(provider, asyncio.Semaphore(self.slots_of(provider)))
         thread_lock = self._thread_locks.setdefault(thread, asyncio.Lock()) if thread else asyncio.Lock()
         async with thread_lock:
             slot = ProviderSlot(semaphore)
@@ -55,12 +53,16 @@ class ProviderSlots:
             await wait_for_orphans()
             self._has_no_orphans = True
 
+    def slots_of(self, provider: str) -> int:
+        """Return how many agents of a provider may run at the same time."""
+        return self.slots.get(provider, DEFAULT_SLOTS)
+
     def snapshot(self) -> dict[str, dict[str, float]]:
         """Return for each provider its slots, how many are busy, and until when it is rate limited."""
         names = {*self.slots, *self._semaphores, *self.rate_limits.limited}
         snapshot: dict[str, dict[str, float]] = {}
         for name in sorted(names):
-            slots, semaphore = self.slots.get(name, DEFAULT_SLOTS), self._semaphores.get(name)
+            slots, semaphore = self.slots_of(name), self._semaphores.get(name)
             busy = slots - semaphore._value if semaphore is not None else 0
             snapshot[name] = {"slots": slots, "busy": busy}
             if (until := self.rate_limits.limited.get(name)) is not None:

@@ -24,6 +24,10 @@ class Caller:
     scope: Scope | None = None
     pid: int | None = None
 
+    def to_start_data(self, via: str | None = None) -> dict[str, str]:
+        """Return what the start of a run records of its caller."""
+        return {"by": self.identity, "via": via or self.via}
+
     def audit_fields(self) -> dict[str, Any]:
         """Return the fields to record next to the identity."""
         fields = {"via": self.via, "scope": self.scope, "pid": self.pid}

@@ -90,6 +90,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         definition=request.definition,
         tags=request.tags,
         queue=request.queue,
+        caller=request._caller.to_start_data(),
     )
     return run_response(run)
 
@@ -206,26 +207,25 @@ async def fork(session: Session, request: models.ForkRequest) -> models.RunRespo
     run = find_run(session, request.run)
     changed = {"input": request.input} if "input" in request.model_fields_set else {}
     options = {"overrides": request.overrides, "limits": request.limits, **changed}
+    options |= {"reply": started_reply_row(request), "caller": request._caller.to_start_data()}
     if request.definition is not None:
         options["definition"] = request.definition
-    forked = await session.fork(
-        run.run_id, request.at, key=request.key, reply=started_reply_row(request), **options
-    )
-    return run_response(forked)
+    return run_response(await session.fork(run.run_id, request.at, key=request.key, **options))
 
 
 async def retry(session: Session, request: models.SkipRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
+    reply, caller = started_reply_row(request), request._caller.to_start_data()
     if not run.is_complete:
-        await run.retry(request.path or None, reply=started_reply_row(request))
+        await run.retry(request.path or None, reply=reply)
         return run_response(run)
     if request.path:
         return run_response(
-            await session.fork(run.run_id, request.path, key=request.key, reply=started_reply_row(request))
+            await session.fork(run.run_id, request.path, key=request.key, reply=reply, caller=caller)
         )
     if run.state is not WorkflowState.FAILED and not find_failures(session.engine.store.events(run.run_id)):
         raise ApiError("conflict", f"Run '{run.run_id}' has no failed step", "Start it again, or fork it.")
-    return run_response(await session.retry(run.run_id, request.key, reply=started_reply_row(request)))
+    return run_response(await session.retry(run.run_id, request.key, reply=reply, caller=caller))
 
 
 async def skip(session: Session, request: models.SkipRequest) -> models.RunResponse:
@@ -264,7 +264,8 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
                 key=request.key,
             )
             check_start_key(session, decision.workflow, start_request)
-        run = await start_decided(session, decision, request.conversation, key=request.key)
+        caller = request._caller.to_start_data(via="router")
+        run = await start_decided(session, decision, request.conversation, key=request.key, caller=caller)
     decision_fields = {name: value for name, value in decision.to_dict().items() if value is not None}
     return models.RouteResponse(run=run_response(run) if run is not None else None, **decision_fields)
 

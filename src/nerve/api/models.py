@@ -157,6 +157,12 @@ class FactRequest(CommandRequest):
 
 class ListFactsRequest(ApiRequest):
     pattern: Any = None
+    limit: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Only that many facts, the newest first. Without it, all facts, the oldest first."""
+    before: Name | None = None
+    """With a limit: only facts that were asserted before this one, the last of the previous page."""
+    asserted: bool = False
+    """Without the facts that are read from definitions and the journals of runs."""
 
 
 class ResumeRequest(RunRequest, CommandRequest):
@@ -364,7 +370,10 @@ class RunResponse(ApiResponse):
     usage: dict[str, float] = {}
     """The tokens and the cost that it has used so far."""
     started_by: str | None = None
-    """The identity of the caller that started it: `browser:admin`, `unix:ada`; None if it is not known."""
+    """The identity of the caller that started it: `browser:admin`, `unix:ada`, `token:run`; `run:ID` if a run
+    did; None if it is not known."""
+    started_via: str | None = None
+    """How the request to start it came: `cli`, `commander`, `http`, `router`."""
 
 
 class NodeResponse(ApiResponse):
@@ -545,6 +554,44 @@ class UsageHistoryResponse(ApiResponse):
     """By workflow and day, oldest first, of the newest 1,000 runs."""
     more: bool = False
     """Whether `workflows` leaves out older runs."""
+
+
+class ProviderResponse(ApiResponse):
+    """A provider of agents: whether it can be used, its limit of concurrent agents, and its rate limit."""
+
+    name: str
+    kind: str = ""
+    found: str | None = None
+    """The program or library that it uses; None if that is not installed."""
+    fix: str = ""
+    """How to install it."""
+    is_configured: bool = False
+    """Whether the configuration of the project names it."""
+    slots: int = 0
+    busy: int = 0
+    limited_until: float | None = None
+    """The time at which its rate limit ends, in seconds since 1970."""
+
+
+class AgentFileResponse(ApiResponse):
+    """An agent that a file of the project configures."""
+
+    name: str
+    path: str
+    description: str = ""
+    provider: str | None = None
+    model: str | None = None
+    tools: list[str] | None = None
+    max_turns: int | None = None
+    fallback: str | None = None
+    limits: dict[str, Any] = {}
+
+
+class AgentOverviewResponse(ApiResponse):
+    providers: list[ProviderResponse] = []
+    agents: list[AgentFileResponse] = []
+    problems: list[str] = []
+    """Problems of agent files."""
 
 
 class ThreadResponse(ApiResponse):

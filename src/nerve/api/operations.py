@@ -126,6 +126,8 @@ OPERATIONS: dict[str, Operation] = {
                   "Get the usage of the last days, by model and by workflow."),
         Operation("sessions", models.EmptyRequest, models.SessionPage, "read", "GET", "/api/sessions",
                   "List the sessions that have runs in the store."),
+        Operation("agents", models.EmptyRequest, models.AgentOverviewResponse, "read", "GET", "/api/agents",
+                  "List the providers with their limits, and the agent files of the project."),
         Operation("threads", models.EmptyRequest, models.ThreadPage, "read", "GET", "/api/threads",
                   "List the conversations with agents."),
         Operation("health", models.EmptyRequest, models.HealthResponse, "read", "GET", "/api/health",

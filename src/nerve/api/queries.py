@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api import models
+from nerve.api.agent_overview import agents as agents
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
@@ -269,7 +270,20 @@ async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def facts(session: Session, request: models.ListFactsRequest) -> models.FactPage:
-    return models.FactPage(facts=[fact_response(fact) for fact in session.dataspace.facts(request.pattern)])
+    find_facts = session.dataspace.asserted_facts if request.asserted else session.dataspace.facts
+    found = find_facts(request.pattern)
+    if request.limit is None:
+        return models.FactPage(facts=list(map(fact_response, found)))
+    # By time: the facts of runs are in the order in which their journals were read.
+    found = sorted(found, key=lambda fact: fact.at)[::-1]
+    if request.before is not None:
+        place = next((number for number, fact in enumerate(found, 1) if fact.id == request.before), None)
+        if place is None:
+            message = f"No matching fact '{request.before}'"
+            raise ApiError("not_found", message, "It was retracted; request the first page.")
+        found = found[place:]
+    page = found[: request.limit]
+    return models.FactPage(facts=list(map(fact_response, page)), more=len(found) > request.limit)
 
 
 async def queues(session: Session, request: models.EmptyRequest) -> models.QueuePage:

@@ -72,6 +72,8 @@ def run_fields(run: WorkflowRun) -> dict[str, Any]:
         "continued_as": run.continued_as,
         "continued_from": run.continued_from,
         "input_preview": preview_value(run.input),
+        "started_by": (run.about.get("caller") or {}).get("by"),
+        "started_via": (run.about.get("caller") or {}).get("via"),
     }
 
 
@@ -92,8 +94,14 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
             return models.RunResponse(**stored_run_fields(session, row))
     summary = StoredSummary.of_row(row) or StoredSummary()
     return run_response(session.engine.run_handle(row)).model_copy(
-        update={"parent": row.parent, "usage": summary.usage}
+        update={**origin_fields(row, summary), "usage": summary.usage}
     )
+
+
+def origin_fields(row: RunRow, summary: StoredSummary) -> dict[str, Any]:
+    """Return the parent of a run, and what started it."""
+    started_by = f"run:{row.parent}" if row.parent else summary.started_by
+    return {"parent": row.parent, "started_by": started_by, "started_via": summary.started_via}
 
 
 def is_long_run(session: Session, row: RunRow) -> bool:
@@ -126,7 +134,7 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
         if row.state == WorkflowState.WAITING.value
         else None,
         "gates": [gate_response(row.run, row.workflow, gate) for gate in gates],
-        "parent": row.parent,
+        **origin_fields(row, summary),
         "continued_as": summary.continued_as,
         "continued_from": summary.continued_from,
         "input_preview": preview_value(
@@ -178,7 +186,7 @@ def run_detail_response(session: Session, row: RunRow, before: int | None = None
 
 def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailResponse:
     view: RunView = run.view
-    fields = run_fields(run)
+    fields = run_fields(run) | origin_fields(row, StoredSummary.of_row(row) or StoredSummary())
     if view.ended_at is not None:  # a client that saw the end event must get the final state
         ended_fields = {
             "state": view.state,
@@ -193,7 +201,6 @@ def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailRespons
     return models.RunDetailResponse(
         **fields,
         traceback=view.traceback,
-        parent=row.parent,
         input=limit_depth(run.input),
         params={name: limit_depth(value) for name, value in run.params.items()},
         tree=tree_response(view),
@@ -216,7 +223,8 @@ def run_page_response(session: Session, row: RunRow, before: int | None) -> mode
         builder.add(read_row(event_row))
     run, executor = engine.run_handles.get(row.run), engine.executors.get(row.run)
     start = read_start(store, row.run)
-    fields = stored_run_fields(session, row) if run is None else run_fields(run) | {"parent": row.parent}
+    origin = origin_fields(row, StoredSummary.of_row(row) or StoredSummary())
+    fields = stored_run_fields(session, row) if run is None else run_fields(run) | origin
     if before is None:
         for path in executor.call_runner.running_leaves if executor is not None else ():
             builder.add_open_step(path, "running")

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from nerve import __version__
 from nerve.agents import registry
-from nerve.agents.provider import Unavailable
+from nerve.agents.installations import BUILTIN_PROVIDERS, find_installations
 from nerve.api import ApiError
 from nerve.cli.check import known_provider_names, unknown_router_warnings
 from nerve.cli.errors import UsageError, with_full_stop
@@ -34,7 +33,6 @@ from nerve.project.ownership import foreign_state, refusal_of
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 
-BUILTIN_PROVIDERS = ("acp", "claude", "codex", "command", "llm", "scripted")
 FindingState = Literal["ok", "missing", "wrong"]
 STATE_SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
 API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
@@ -307,21 +305,12 @@ async def fetch_held_runs() -> dict[str, str]:
 
 def diagnose_providers() -> Iterator[DoctorFinding]:
     """Yield findings about the agent providers and the programs, libraries and keys they need."""
-    from nerve.agents.claude import provider as claude
-    from nerve.agents.codex import executable as codex
-
-    yield ok_or_missing("claude", claude.find_program(), "not installed", claude.NOT_INSTALLED)
-    try:
-        yield DoctorFinding("codex", "ok", codex.find_executable(None))
-    except Unavailable as error:
-        yield DoctorFinding("codex", "missing", "not installed", str(error))
-    for name, library in (("acp", "acp"), ("llm", "pydantic_ai")):
-        fix = f"pip install '.[{name}]' in the clone of Nerve"
-        yield ok_or_missing(name, "installed" if find_spec(library) else None, "not installed", fix)
+    for each in find_installations():
+        if each.provider in BUILTIN_PROVIDERS:
+            yield ok_or_missing(each.provider, each.found, "not installed", each.fix)
     for vendor, variable in API_KEY_VARIABLES.items():
         value = "set" if os.environ.get(variable) else None
         yield ok_or_missing(variable, value, "not set", f"required for llm with {vendor}")
-    for name in registry.installed_provider_names():
-        if name in BUILTIN_PROVIDERS:
-            continue
-        yield DoctorFinding(name, "ok", "provided by an installed package")
+    for each in find_installations():
+        if each.provider not in BUILTIN_PROVIDERS:
+            yield DoctorFinding(each.provider, "ok", str(each.found))

@@ -103,6 +103,7 @@ def status_command(
             return await print_overall_status(context)
         from nerve.ui.event_lines import to_workflow_event
         from nerve.ui.failure_text import failure_text
+        from nerve.ui.formatting import format_caller
         from nerve.ui.progress_tree import ProgressTree
 
         response = await find_run_or_newest(context, run)
@@ -112,8 +113,10 @@ def status_command(
         if context.session is not None:
             response = response.model_copy(update={"state": state_when_idle(response)})
         outcome = outcome_from_run(response, tree)
+        starter = format_caller(response.started_by, response.started_via) if response.started_by else ""
         rows = [
             f"{response.workflow}  {response.run_id}  {response.state} {state_detail(response)}".rstrip(),
+            *([f"started by {starter}"] if starter else []),
             *([f"continued from {response.continued_from}"] if response.continued_from else []),
             *([f"tags: {format_tags(response.tags)}"] if response.tags else []),
             *render_run_tree(tree, context.out),

@@ -32,7 +32,7 @@ MAX_FIELD_CHARS = 2000
 """Longest reason of a hold in the list; longer results and errors are not read."""
 SUMMARY_FIELDS = {
     *("run_id", "workflow", "state", "started_at", "ended_at", "label", "tags", "held", "waiting_for"),
-    *("continued_as", "continued_from"),
+    *("continued_as", "continued_from", "started_by", "started_via"),
 }
 SHORT_ID_CHARS = 13
 """Characters of a run id in the table; they encode the start time in milliseconds."""

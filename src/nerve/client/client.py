@@ -131,6 +131,7 @@ class Client:
     usage = OperationMethod(models.UsageResponse)
     usage_history = OperationMethod(models.UsageHistoryResponse)
     sessions = OperationMethod(models.SessionPage)
+    agents = OperationMethod(models.AgentOverviewResponse)
     threads = OperationMethod(models.ThreadPage)
     health = OperationMethod(models.HealthResponse)
 

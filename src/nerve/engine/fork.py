@@ -133,9 +133,10 @@ async def start_planned(
     key: str | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
     reply: ReplyRow | None = None,
+    caller: dict[str, str] | None = None,
 ) -> WorkflowRun:
     """Start the run of a plan; the open and failed child runs of its source are copied with it."""
-    start = replace(plan.journal.start, key=key)
+    start = replace(plan.journal.start, key=key, caller=caller)
     run = WorkflowRun(plan.workflow, plan.input, start.params, about=start.metadata)
     journal = replace(plan.journal, start=start)
     copies = copy_run_tree(services, plan.row, journal, run, plan.fork_point, plan.at, limits)

@@ -942,17 +942,24 @@ class LocalEngine:
         limits: Mapping[str, Any] | None = None,
         reply: ReplyRow | None = None,
         definition: str | None = None,
+        caller: dict[str, str] | None = None,
     ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
             plan = fork.plan_fork(self._fork_services, source, at, input, overrides, definition)
-            return await fork.start_planned(self._fork_services, plan, key, limits or {}, reply)
+            return await fork.start_planned(self._fork_services, plan, key, limits or {}, reply, caller)
 
         return await self._fork_with_key(source, key, begin)
 
-    async def retry(self, source: str, key: str | None = None, reply: ReplyRow | None = None) -> WorkflowRun:
+    async def retry(
+        self,
+        source: str,
+        key: str | None = None,
+        reply: ReplyRow | None = None,
+        caller: dict[str, str] | None = None,
+    ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
             plan = fork.plan_retry(self._fork_services, source)
-            return await fork.start_planned(self._fork_services, plan, key, reply=reply)
+            return await fork.start_planned(self._fork_services, plan, key, reply=reply, caller=caller)
 
         return await self._fork_with_key(source, key, begin)
 

@@ -14,7 +14,7 @@ from nerve.journal.mailbox import Message
 from nerve.store.port import Append, EventRow, RunRow, Store
 
 CONTINUED_METADATA = (
-    *("label", "branch", "conversation", "modules", "queue"),
+    *("label", "branch", "conversation", "modules", "queue", "caller"),
     *("parent", "parent_path", "lineage"),
 )
 """What the next run of a chain has as its previous one had it."""

@@ -131,6 +131,8 @@ class StoredSummary:
     """The previous run of its chain."""
     continued_as: str | None = None
     """The next run of its chain, if it continued as new."""
+    started_by: str | None = None
+    started_via: str | None = None
 
     @classmethod
     def of_row(cls, row: RunRow) -> StoredSummary | None:
@@ -160,6 +162,7 @@ class RunSummary:
         self._chain: str | None = None
         self._continued_from: str | None = None
         self._continued_as: str | None = None
+        self._starter: tuple[str | None, str | None] = None, None
         self._changed_tags: dict[tuple[str, str], TagRow] = {}
         self._provider_changes: list[tuple[str, float, ProviderLimited | None]] = []
         for recorded in events:
@@ -205,6 +208,7 @@ class RunSummary:
         match event:
             case RunStarted():
                 self._parent_path, self._copied_until = event.parent_path, event.copied_events
+                self._starter = event.starter
                 if event.tags:
                     self._set_tags(at, event.tags)
                 if event.previous_run is not None:
@@ -320,7 +324,13 @@ class RunSummary:
         is_alone = self._chain is None and self._continued_as is None
         if is_short and is_alone and position.machine is None:
             # By hand: this is written twice for every run.
-            return "{}" if (step := position.step) is None else f'{{"step":{cached_json(step)}}}'
+            names = (
+                ("step", position.step),
+                ("started_by", self._starter[0]),
+                ("started_via", self._starter[1]),
+            )
+            parts = [f'"{name}":{cached_json(value)}' for name, value in names if value is not None]
+            return f"{{{','.join(parts)}}}"
         fields = {
             "step": position.step,
             "machine": position.machine,
@@ -331,6 +341,8 @@ class RunSummary:
             "chain": self._chain,
             "continued_from": self._continued_from,
             "continued_as": self._continued_as,
+            "started_by": self._starter[0],
+            "started_via": self._starter[1],
         }
         return encode_json({name: value for name, value in fields.items() if value}, max_depth=None)
 

@@ -210,6 +210,8 @@ class RunStarted(KnownEvent):
     """For a later run of a chain: the previous `run`, the `first` one, and what they have `used`."""
     started_by: dict[str, Any] | None = None
     """For a detached run: the `run` that started it, and the `path` of the call."""
+    caller: dict[str, Any] | None = None
+    """For a run that was started by a request: the identity of its caller (`by`), and how it came (`via`)."""
 
     def to_data(self) -> dict[str, Any]:
         is_plain = self.seed is not None and self.limits is not None and not self.extra
@@ -239,6 +241,14 @@ class RunStarted(KnownEvent):
         """The run that this one was forked from."""
         source: str | None = (self.forked_from or {}).get("run")
         return source
+
+    @property
+    def starter(self) -> tuple[str | None, str | None]:
+        """What started the run, `unix:ada` or `run:ID`, and how: `cli`; None if it is not known."""
+        if self.caller is not None:
+            return self.caller.get("by"), self.caller.get("via")
+        run = (self.started_by or {}).get("run")
+        return (f"run:{run}" if run else None), None
 
     @property
     def previous_run(self) -> str | None:
@@ -277,7 +287,7 @@ read_rare_fields = attrgetter(*list(RunStarted.__slots__)[9:])
 """Reads the fields that few starts of runs have."""
 NO_RARE_FIELDS = (None,) * (len(RunStarted.__slots__) - 9)
 
-START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue")
+START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue", "caller")
 """Metadata a run may have besides its input; recorded with its start."""
 
 

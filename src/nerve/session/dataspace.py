@@ -70,6 +70,12 @@ class SessionDataspace:
         """Return the facts that match, or all facts, in the order of their assertion."""
         return self._session.engine.dataspace.find_facts(pattern)
 
+    def asserted_facts(self, pattern: Any = None) -> list[Fact]:
+        """Return the facts that match, without those projected from definitions and the journals of runs."""
+        facts = self._facts
+        matches = facts.space.facts(None if pattern is None else Pattern.of(pattern))
+        return [fact for fact in matches if not facts.is_projected(fact)]
+
     def observe(self, pattern: Any) -> Observation:
         """Return an async iterator over the matching facts, then over their changes."""
         return self._session.engine.dataspace.observe(pattern)
@@ -189,8 +195,9 @@ class SessionDataspace:
         workflow, input, params = self._parse_instance(fact.record)
         label: Any = fact.record.get("label")
         branch: Any = fact.record.get("branch")
+        caller = {"by": fact.asserted_by, "via": "fact"}
         return await self._session.start(
-            workflow.name, input, params, key=instance_key(fact), label=label, branch=branch
+            workflow.name, input, params, key=instance_key(fact), label=label, branch=branch, caller=caller
         )
 
     async def _stop_run(self, fact: Fact, is_projected: bool) -> None:

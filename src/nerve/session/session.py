@@ -84,6 +84,7 @@ class RunOptions(TypedDict, total=False):
     definition: str | None
     tags: Mapping[str, Any] | None
     queue: str | Queue | None
+    caller: dict[str, str] | None
 
 
 class StepDecorator(Protocol):
@@ -471,6 +472,7 @@ class Session:
         definition: str | None = None,
         tags: Mapping[str, Any] | None = None,
         queue: str | Queue | None = None,
+        caller: dict[str, str] | None = None,
     ) -> WorkflowRun:
         """Start a run and return when the start is on disk. The same idempotency `key` returns the same run.
 
@@ -481,7 +483,8 @@ class Session:
         `definition` is the hash of an earlier definition of the workflow to start instead of the current one.
         `tags` are at most 32 names with values, by which `runs` finds the run; numbers and booleans become
         text. `queue` is the queue that the whole run is in, instead of that of the workflow: the run starts
-        when it has a slot, and holds it until it ends.
+        when it has a slot, and holds it until it ends. `caller` is recorded as what started the run: its
+        identity (`by`), and how its request came (`via`).
         """
         if inspect.isfunction(workflow_id):
             workflow_id = find_workflow_name(self.workflows, workflow_id)
@@ -507,6 +510,8 @@ class Session:
             about["tags"] = validate_tags(tags)
         if self.modules:
             about["modules"] = list(self.modules)
+        if caller:
+            about["caller"] = caller
         if (name := queue_name(queue) if queue is not None else node_policy(workflow).queue) is not None:
             declared = find_queue(self.queues, name)
             request = workflow.request_queue(declared, input, params, about.get("tags", {}))
@@ -548,6 +553,7 @@ class Session:
         limits: Limits | Mapping[str, Any] | None = None,
         definition: str | None = None,
         reply: Any = None,
+        caller: dict[str, str] | None = None,
     ) -> WorkflowRun:
         """Return a new run that copies the settled steps of `run_id` up to the path `at`.
 
@@ -555,12 +561,14 @@ class Session:
         settings of steps by path, and those steps run again. The new run inherits the current limits, and
         `limits` raises them for the run, or for steps by path. `definition` is the hash of another
         definition of the workflow, or `current` for the one that a start uses now. The same idempotency `key`
-        returns the same run; the store keeps `reply` in the same transaction.
+        returns the same run; the store keeps `reply` in the same transaction. `caller` is as for `start`.
         """
         raised_limits = validate_raise(limits)
         check_safe_integers([input, overrides])
         source, hash = self._check_fork(run_id, at, definition)
-        return await self.engine.fork(source, at, input, overrides or {}, key, raised_limits, reply, hash)
+        return await self.engine.fork(
+            source, at, input, overrides or {}, key, raised_limits, reply, hash, caller
+        )
 
     def preview_fork(
         self,
@@ -600,15 +608,22 @@ class Session:
             )
         return source, definition
 
-    async def retry(self, run_id: str, key: str | None = None, *, reply: Any = None) -> WorkflowRun:
+    async def retry(
+        self,
+        run_id: str,
+        key: str | None = None,
+        *,
+        reply: Any = None,
+        caller: dict[str, str] | None = None,
+    ) -> WorkflowRun:
         """Return a new run that copies the settled steps of `run_id` and executes the failed ones again.
 
         Failed child runs are retried in the same way. Of a run that continued as new, the last run of its
         chain is retried. The same idempotency `key` returns the same run; the
-        store keeps `reply` in the same transaction.
+        store keeps `reply` in the same transaction. `caller` is as for `start`.
         """
         run = self.get_workflow_run(run_id)
-        return await self.engine.retry(run.current.run_id if run else run_id, key, reply)
+        return await self.engine.retry(run.current.run_id if run else run_id, key, reply, caller)
 
     def get_workflow_run(self, run_id: str) -> WorkflowRun | None:
         """Return a run by its id or a unique prefix of it; None if there is none.

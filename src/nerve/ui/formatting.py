@@ -122,6 +122,20 @@ def format_queue_notes(queue: QueueResponse) -> str:
     return ", ".join([*(["paused"] if queue.paused else []), *([] if queue.declared else ["not declared"])])
 
 
+def format_caller(identity: str, via: str | None = None) -> str:
+    """Format what started a run: `ada (cli)`, `browser`, `token run`, `run 4f3a2c`."""
+    kind, _, name = identity.partition(":")
+    match kind:
+        case "unix":
+            return f"{name} ({via})" if via and via != "unix socket" else name
+        case "run":
+            return f"run {short_id(name)}"
+        case "browser":
+            return "browser (router)" if via == "router" else "browser"
+        case _:
+            return f"{kind} {name}".rstrip()
+
+
 def count_noun(number: int, noun: str) -> str:
     """Return a count with its noun, such as `1 run` or `2 runs`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from nerve.api.errors import ApiError
 from nerve.ui.display_values import display_value
 from nerve.ui.formatting import (
+    format_caller,
     format_cost,
     format_duration_between,
     format_token_count,
+    format_two_units,
     format_value,
     short_id,
 )
@@ -22,6 +25,8 @@ from nerve.web.markdown import render_markdown
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+FIELD_ERRORS = (400, 403, 404, 409, 422)
+"""The status of errors that are shown beside a field."""
 MAX_SHORT_CHARS = 120
 RELATIVE_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
@@ -47,6 +52,9 @@ def make_environment() -> Environment:
         "exact": format_exact_time,
         "first_line": first_line,
         "short_id": short_id,
+        "caller": format_caller,
+        "from_seconds": from_seconds,
+        "seconds": format_two_units,
         "segment": quote_segment,
         "step_path": quote_step_path,
         "markdown": render_markdown,
@@ -86,6 +94,11 @@ def format_exact_time(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def from_seconds(seconds: float) -> datetime:
+    """Return the time of a number of seconds since 1970."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 def first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
@@ -116,6 +129,13 @@ def name_diff_class(line: str) -> str:
     if line.startswith(("+++", "---", "diff ", "index ")):
         return "header"
     return {"+": "added", "-": "removed", "@": "place"}.get(line[:1], "same")
+
+
+def describe_error(error: ApiError) -> str:
+    """Return an error that the user can correct as one text beside its field; raise any other error."""
+    if error.status not in FIELD_ERRORS:
+        raise error
+    return " ".join(f"{part.rstrip('.')}." for part in (error.message, error.fix) if part)
 
 
 def make_partial(target: str, html: str, swap: str = "outerMorph") -> str:

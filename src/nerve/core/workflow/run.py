@@ -209,7 +209,7 @@ class WorkflowRun(Generic[R]):
         self._run_id = own_id = run_id or new_run_id()
         self._workflow = workflow
         self.about = dict(about or {})
-        """What its start records about it: label, branch, conversation, modules, tags."""
+        """What its start records about it: label, branch, conversation, modules, tags, queue, caller."""
         self.continued_from: str | None = None
         """The previous run of its chain."""
         self.sinks: list[Sink] = [validate_sink(event_sink)] if event_sink is not None else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 from nerve.api.errors import ApiError
+from nerve.core.events import WorkflowEventType
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import count_noun
 from nerve.web.rendering import make_partial
@@ -31,7 +32,7 @@ LIST_FILTER_NAMES = ("state", "tag")
 PAST_TENSE = {"stop": "stopped", "retry": "retried", "delete": "deleted"}
 ACTION_SCOPES: Mapping[str, Any] = {"stop": "run", "retry": "run", "delete": "admin"}
 DONE_PATTERN = re.compile(r"(\d{1,4})-(stopped|retried|deleted)")
-UNSHOWN_EVENTS = frozenset({"output_chunk", "tool_call"})
+UNSHOWN_EVENTS = frozenset({WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TOOL_CALL})
 """Frequent events that change nothing in the list."""
 
 
@@ -166,6 +167,8 @@ async def change_selected_runs(visit: Visit) -> Response:
     """Stop, retry or delete the selected runs; what fails is reported, and the others are changed."""
     form = await visit.form()
     action, runs, key = form.get("action"), form.get_all("run"), form.get("key")
+    if action == "compare":
+        return compare_selected_runs(visit, runs)
     if action not in PAST_TENSE:
         raise ApiError("bad_request", f"Unknown action '{action}'", f"Use: {', '.join(PAST_TENSE)}.")
     if not runs or len(runs) > MAX_SELECTED_RUNS:
@@ -186,6 +189,18 @@ async def change_selected_runs(visit: Visit) -> Response:
         return visit.notice(text, problems) if visit.is_htmx else await show_problems(visit, text, problems)
     back = parse_qs(form.get("back").removeprefix("?"))
     return visit.redirect("/runs", back | {"done": f"{done}-{PAST_TENSE[action]}"})
+
+
+def compare_selected_runs(visit: Visit, runs: list[str]) -> Response:
+    """Lead to the comparison of two runs; the older one is A."""
+    if len(runs) != 2:
+        raise ApiError("bad_request", f"{len(runs)} runs are selected", "Select two runs to compare.")
+    b, a = runs  # the newest comes first in the list
+    if not visit.is_htmx:
+        return visit.redirect("/compare", {"a": a, "b": b})
+    from starlette.responses import Response
+
+    return Response(headers={"HX-Redirect": visit.site.url("/compare", {"a": a, "b": b})})
 
 
 async def change_run(visit: Visit, action: str, run: str, key: str) -> None:

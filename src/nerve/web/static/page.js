@@ -55,6 +55,21 @@ function updateTimes() {
   }
 }
 
+// -- what can be scrolled can be reached by keyboard ----------------------------------------------
+function focusScrollable() {
+  for (const element of findAll("main pre, main li > code, main .scroll")) {
+    const isWide = element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible";
+    const canFocus = isWide || element.scrollHeight > element.clientHeight + 1 && getComputedStyle(element).overflowY === "auto";
+    if (canFocus && !element.hasAttribute("tabindex") && !find("a, button, input, summary", element)) element.tabIndex = 0;
+  }
+}
+
+let focusTimer = 0;
+function focusScrollableSoon() {  // layout is measured, so not after every swap of a busy page
+  clearTimeout(focusTimer);
+  focusTimer = setTimeout(focusScrollable, 300);
+}
+
 // -- keyboard ------------------------------------------------------------------------------------
 let pendingPrefix = "";
 
@@ -278,6 +293,10 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-file-into]")) readFileInto(event.target);
   if (event.target.matches("[data-follow]")) { store("nerve.follow", event.target.checked ? "1" : "0"); followNewest(); }
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+  if (event.target.matches("[data-go]")) {  // shows the same page for what was chosen
+    const chosen = findAll("[data-go]", event.target.form).filter((field) => field.value && !field.disabled);
+    location.search = new URLSearchParams(chosen.map((field) => [field.name, field.value])).toString();
+  }
   updateSelection();
 });
 document.addEventListener("submit", (event) => {
@@ -289,15 +308,17 @@ document.addEventListener("submit", (event) => {
 addEventListener("unhandledrejection", (event) => { if (event.reason?.name === "AbortError") event.preventDefault(); });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { updateTimes(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
+document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
 document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
   lastCount = countOf(find("#inbox-badge"));
   updateTimes();
+  focusScrollable();
   updateSelection();
   showViews();
   showScripted();
+  find(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   offerNotifications();
   signIn();
   const follow = find("[data-follow]");
