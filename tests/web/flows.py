@@ -6,7 +6,7 @@ from typing import Any
 from nerve import FunctionNode, Session, WorkflowContext
 from nerve.agents import AgentNode
 from nerve.testing import ScriptedProvider
-from web import run_flows
+from web import gate_flows, run_flows
 
 
 async def echo(context: Any) -> Any:
@@ -18,6 +18,7 @@ async def fail(context: Any) -> Any:
 
 
 def register(session: Session) -> None:
+    gate_flows.register(session)
     run_flows.register(session)
     FunctionNode("echo", session, echo)
     FunctionNode("fail", session, fail)

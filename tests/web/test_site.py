@@ -41,18 +41,24 @@ async def test_a_read_caller_gets_403_from_every_action(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "status"),
-    [("", 403), ("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:1", 403), (ORIGIN, 400)],
+    ("origin", "is_accepted"),
+    [
+        ("", False),
+        ("http://evil.example", False),
+        ("null", False),
+        ("http://127.0.0.1:1", False),
+        (ORIGIN, True),
+    ],
 )
 async def test_a_form_is_accepted_only_from_a_page_of_this_server(
-    web: WebServer, origin: str, status: int
+    web: WebServer, origin: str, is_accepted: bool
 ) -> None:
     async with web.browser() as browser:
         del browser.headers["origin"]
         for path in page_routes(web, "POST"):
             headers = {"origin": origin} if origin else {}
             reply = await browser.post(path, data={"nothing": "known"}, headers=headers)
-            assert reply.status_code == status, path
+            assert (reply.status_code != 403) is is_accepted, path
 
 
 async def test_the_first_page_leads_a_signed_in_browser_to_the_runs(web: WebServer) -> None:

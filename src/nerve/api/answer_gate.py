@@ -16,7 +16,7 @@ from nerve.api.lookup import (
     matches_run_name,
 )
 from nerve.api.pending_reply import run_to_completion, work_in_progress
-from nerve.core.gates import match_gate_name
+from nerve.core.gates import gate_hash, match_gate_name
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.run import accept_answer
@@ -44,6 +44,13 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
     )
     try:
         owner, gate, _ = find_open_gate(session, run, request.gate)
+        if request.hash is not None and request.hash != gate_hash(gate):
+            raise ApiError(
+                "conflict",
+                f"Gate '{gate.gate_id}' asks something else now",
+                "Read the question again, then answer it.",
+                {"hash": gate_hash(gate)},
+            )
         accepted = accept_answer(gate, request.answer)
         response = answer_response(owner, gate, accepted, request)
         reason = {"reason": request.reason} if request.reason else {}

@@ -135,6 +135,8 @@ class AnswerRequest(CommandRequest):
     """Idempotency key: a repeated answer with the same key returns the first reply."""
     reason: Text = ""
     """The reason, stored with the answer."""
+    hash: Name | None = None
+    """The `hash` of the gate that the user was shown; an open gate with another one is not answered."""
 
 
 class SignalRequest(ApiRequest):
@@ -336,6 +338,8 @@ class GateResponse(ApiResponse):
     action: dict[str, Any] | None = None
     form: dict[str, Any] | None = None
     """The JSON Schema of the answer."""
+    hash: str = ""
+    """Stands for what the gate asks and when; a later question at the same place has another one."""
 
 
 class RunResponse(ApiResponse):
@@ -720,6 +724,8 @@ class WorkflowPage(PageResponse):
     nodes: list[str] = []
     """The nodes that can be started by name."""
     graphs: list[str] = []
+    problems: list[dict[str, Any]] = []
+    """Problems of the files that the last reload read, with `file`, `line`, `message` and `fix`."""
 
 
 class RunPage(PageResponse):

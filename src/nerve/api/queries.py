@@ -15,6 +15,7 @@ from nerve.api.agent_overview import agents as agents
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
+from nerve.api.reload import problems_of_last_reload
 from nerve.api.responses import (
     fact_response,
     gate_response,
@@ -66,6 +67,7 @@ async def workflows(session: Session, request: models.ListWorkflowsRequest) -> m
         workflows=[entry for entry in responses if entry.enabled or request.all],
         nodes=[name for name in session.nodes if not name.startswith("_")],
         graphs=[name for name in session.graphs if not name.startswith("_")],
+        problems=problems_of_last_reload(session),
     )
 
 

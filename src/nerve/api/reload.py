@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from nerve.api import models
@@ -25,6 +25,7 @@ class LoadedWorkflow(NamedTuple):
 
 _loaded_by_session: WeakKeyDictionary[Session, dict[str, LoadedWorkflow]] = WeakKeyDictionary()
 """The workflows of the last reload, by session."""
+_problems_by_session: WeakKeyDictionary[Session, list[dict[str, Any]]] = WeakKeyDictionary()
 
 
 async def reload(session: Session, request: models.ReloadRequest) -> models.ReloadResponse:
@@ -45,10 +46,16 @@ async def reload(session: Session, request: models.ReloadRequest) -> models.Relo
             problems.append(Problem(str(definition_file.path), Position(1, 1), str(error)))
     removed = unload_removed(session, loaded, (problem.file for problem in problems))
     problem_fields = [problem.to_dict() for problem in problems]
+    _problems_by_session[session] = problem_fields
     python = [file for file in dict.fromkeys(session.modules) if file.endswith(".py")]
     return models.ReloadResponse(
         workflows=len(loaded), removed=removed, python_files=python, problems=problem_fields
     )
+
+
+def problems_of_last_reload(session: Session) -> list[dict[str, Any]]:
+    """Return the problems of the files that the last reload read; none before the first one."""
+    return _problems_by_session.get(session, [])
 
 
 def unload_removed(session: Session, loaded: dict[str, LoadedWorkflow], unread: Iterable[str]) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
+from nerve.core.gates import gate_hash
 from nerve.core.input_fields import DeclaredInputs
 from nerve.core.json_codec import MAX_JSON_DEPTH, decode_json, is_too_deep, preview_value
 from nerve.core.notation_table import NOTATION_NAMES
@@ -35,7 +36,7 @@ MAX_WHOLE_EVENTS = 2500
 """The longest journal that is read for a response; the tree of a longer one has pages."""
 PAGE_EVENTS = 1000
 """Events of a long run from which one response is built."""
-GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow", "label"}
+GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow", "label", "hash"}
 NODE_FIELDS = models.NodeResponse.model_fields.keys() - {"usage", "parts"}
 
 
@@ -43,7 +44,7 @@ def gate_response(
     run_id: str, workflow: str, gate: GateInfo, label: str | None = None
 ) -> models.GateResponse:
     fields = {name: getattr(gate, name) for name in GATE_FIELDS}
-    return models.GateResponse(run_id=run_id, workflow=workflow, label=label, **fields)
+    return models.GateResponse(run_id=run_id, workflow=workflow, label=label, hash=gate_hash(gate), **fields)
 
 
 def limit_depth(value: Any) -> Any:

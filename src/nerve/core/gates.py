@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from enum import IntEnum
 from hashlib import sha256
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from nerve.core.json_codec import find_unsafe_integer, parse_strict_json, unsafe_integer_message
+from nerve.core.json_codec import encode_json, find_unsafe_integer, parse_strict_json, unsafe_integer_message
 from nerve.core.json_schema import (
     FORMAT_EXAMPLES,
     find_schema_error,
@@ -32,6 +33,26 @@ MIN_GATE_ID_PREFIX_CHARS = 4
 def gate_id(run_id: str, path: str, length: int = 8) -> str:
     """Return the id of a gate. It depends only on run and path, so it is stable across recovery."""
     return sha256(f"{run_id}{path}".encode()).hexdigest()[:length]
+
+
+class AskedGate(Protocol):
+    """What a gate asks."""
+
+    prompt: str
+    choices: list[str] | None
+    options: list[str] | None
+    note: str | None
+    input_preview: str | None
+    action: dict[str, Any] | None
+    form: dict[str, Any] | None
+    created_at: datetime
+
+
+def gate_hash(gate: AskedGate) -> str:
+    """Return a hash of what a gate asks and when, which binds an answer to what the user was shown."""
+    asked = [gate.prompt, gate.choices, gate.options, gate.note, gate.input_preview, gate.action, gate.form]
+    text = encode_json([*asked, gate.created_at.isoformat()], True, None)
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def is_gate_id_prefix(text: str, gate_id: str) -> bool:

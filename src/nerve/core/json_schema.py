@@ -35,6 +35,24 @@ def find_validation_error(value: Any, schema: Mapping[str, Any], check_formats: 
 
     With `check_formats`, texts must have the formats that have an example in `FORMAT_EXAMPLES`.
     """
+    for error in iterate_validation_errors(value, schema, check_formats):
+        location = "".join(f"[{step!r}]" for step in error.path)
+        return f"{error.message}{' at ' + location if location else ''}"
+    return ""
+
+
+class ValidationError(NamedTuple):
+    """Why a part of a value does not match a schema."""
+
+    path: tuple[str | int, ...]
+    """The names and indexes that lead to the part."""
+    message: str
+
+
+def iterate_validation_errors(
+    value: Any, schema: Mapping[str, Any], check_formats: bool = False
+) -> Iterator[ValidationError]:
+    """Yield why a value does not match a schema, in the order of its parts."""
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
@@ -43,14 +61,14 @@ def find_validation_error(value: Any, schema: Mapping[str, Any], check_formats: 
     try:
         errors = sorted(validator.iter_errors(value), key=rank_error)
     except PatternError as error:
-        return str(error)[:MAX_SCHEMA_MESSAGE_CHARS]
+        yield ValidationError((), str(error)[:MAX_SCHEMA_MESSAGE_CHARS])
+        return
     except Unresolvable as error:
-        return f"the schema contains an unresolvable reference: {error}"[:MAX_SCHEMA_MESSAGE_CHARS]
-    if not errors:
-        return ""
-    first = find_cause(errors[0])
-    location = "".join(f"[{step!r}]" for step in first.absolute_path)
-    return f"{first.message[:MAX_SCHEMA_MESSAGE_CHARS]}{' at ' + location if location else ''}"
+        message = f"the schema contains an unresolvable reference: {error}"
+        yield ValidationError((), message[:MAX_SCHEMA_MESSAGE_CHARS])
+        return
+    for cause in map(find_cause, errors):
+        yield ValidationError(tuple(cause.absolute_path), cause.message[:MAX_SCHEMA_MESSAGE_CHARS])
 
 
 def rank_error(error: Any) -> tuple[list[str], bool]:

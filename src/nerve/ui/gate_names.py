@@ -45,6 +45,16 @@ def gate_preview(input_preview: Any) -> str:
     return "" if preview == "None" else preview
 
 
+def split_gate_question(gate: GateResponse) -> tuple[str, str]:
+    """Return the first line of the question, and the rest; an action is shown beside it, so not repeated."""
+    prompt = gate.prompt.strip()
+    if gate.action:
+        first, *paragraphs = prompt.split("\n\n")
+        return first.rstrip(":"), "\n\n".join(paragraphs[1:])
+    head, _, rest = prompt.partition("\n")
+    return (head, rest.strip()) if head[:1] not in ("`", "|", "-", "*", ">", "~") else ("", prompt)
+
+
 def resolve_typed_choice(line: str, choices: list[str]) -> str:
     """Resolve a number, a choice, `y` or `n` to a choice; otherwise return the line."""
     line = line.strip() if choices else line

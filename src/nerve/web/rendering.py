@@ -18,6 +18,7 @@ from nerve.ui.formatting import (
     format_value,
     short_id,
 )
+from nerve.ui.sanitize import sanitize_text
 from nerve.ui.usage_charts import cost_of, tokens_of
 from nerve.web.markdown import render_markdown
 
@@ -64,6 +65,7 @@ def make_environment() -> Environment:
         "known_cost": lambda usage: cost_of(usage) or 0,
         "known_tokens": lambda usage: tokens_of(usage) or 0,
     }
+    environment.filters["visible"] = sanitize_text
     return environment
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from commander.core.events import Journal
 from commander.core.test_state import followed
-from nerve.commander.core.blocks import MAX_PART_CHARS, MAX_PARTS, Block, BlockPart, is_diff, tool_input_diff
+from nerve.commander.core.blocks import MAX_PART_CHARS, MAX_PARTS, Block, BlockPart
 from nerve.commander.core.references import resolve_references
+from nerve.ui.diffs import is_diff, tool_input_diff
 
 
 def block_of(journal: Journal) -> Block:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
-from difflib import unified_diff
 from typing import Any, Literal, get_args
 
 from nerve.api.models import GateResponse
@@ -13,6 +12,7 @@ from nerve.core.events import RUN_END_EVENTS, STEP_END_EVENTS, WorkflowEvent, Wo
 from nerve.core.json_codec import encode_json
 from nerve.core.step_names import step_name
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.diffs import is_diff, tool_input_diff
 from nerve.ui.event_lines import format_event, format_user_event, is_user_event
 from nerve.ui.failure_text import failure_line
 
@@ -197,23 +197,6 @@ EVENT_HANDLERS: dict[str, Callable[[Block, str, WorkflowEvent], None]] = {
     WorkflowEventType.PROVIDER_LIMITED: Block._apply_log,
     WorkflowEventType.PLAN: Block._apply_plan,
 }
-
-
-def is_diff(text: str) -> bool:
-    start = text.lstrip()[:20]
-    return start.startswith("diff --git ") or (start.startswith("--- ") and "\n@@ " in text)
-
-
-def tool_input_diff(tool_input: Any) -> str:
-    """Return the file change that a tool input describes, as a unified diff; "" if there is none."""
-    if not isinstance(tool_input, dict):
-        return ""
-    before, after = tool_input.get("old_string"), tool_input.get("new_string")
-    if not (isinstance(before, str) and isinstance(after, str)):
-        return ""
-    file = str(tool_input.get("file_path") or tool_input.get("path") or "")
-    lines = unified_diff(before.splitlines(), after.splitlines(), file, file, lineterm="")
-    return "\n".join(lines)
 
 
 # -- conversation --------------------------------------------------------------------------------------

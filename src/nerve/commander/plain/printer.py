@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, ConversationChanges, tool_input_diff
+from nerve.commander.core.blocks import LINE_PART_KEY, Block, BlockPart, ConversationChanges
 from nerve.commander.core.name_resolution import gate_run_label
 from nerve.commander.core.run_cards import RunCard
 from nerve.commander.core.state import CommanderState
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.diffs import tool_input_diff
 from nerve.ui.event_lines import format_gate_line
 from nerve.ui.formatting import format_duration_between, format_usage, short_id
 from nerve.ui.gate_names import APPROVE_WORDS, REJECT_WORDS, gate_display_name, gate_preview

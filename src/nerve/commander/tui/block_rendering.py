@@ -20,6 +20,7 @@ from nerve.commander.core.run_cards import RunCard
 from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.line_view import render_strips
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.diffs import FILE_HEADER_PREFIXES, diff_file_name, format_diff_counts
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import format_duration_between, format_usage, format_value
 from nerve.ui.sanitize import markdown_first_line, sanitize_text, truncate_for_screen
@@ -37,7 +38,6 @@ FOLDED_LOG_LINES = 6
 """Lines of folded plain output; only the last are shown."""
 FOLDED_DIFF_LINES = 24
 """Lines of a folded diff."""
-FILE_HEADER_PREFIXES = ("--- ", "+++ ")
 
 
 @dataclass(slots=True)
@@ -299,18 +299,3 @@ def render_diff_excerpt(text: str, max_lines: int = 0) -> Text:
     if len(lines) > len(shown_lines):
         rendered.append(f"\n… {len(lines) - len(shown_lines)} more lines", "dim")
     return rendered
-
-
-def format_diff_counts(text: str) -> str:
-    """Return the numbers of added and removed lines."""
-    lines = [line for line in text.splitlines() if not line.startswith(FILE_HEADER_PREFIXES)]
-    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
-    return f"+{added} −{removed}"
-
-
-def diff_file_name(text: str) -> str:
-    """Return the name of the file that a diff changes."""
-    for line in text.splitlines():
-        if line.startswith("+++ "):
-            return line[4:].split("\t")[0].removeprefix("b/").strip()
-    return ""

@@ -17,10 +17,10 @@ from textual.message import Message
 from textual.widgets import Static
 
 from nerve.api.models import GateResponse
-from nerve.commander.core.blocks import is_diff, tool_input_diff
-from nerve.commander.tui.block_rendering import diff_file_name, format_diff_counts, render_diff_excerpt
+from nerve.commander.tui.block_rendering import render_diff_excerpt
 from nerve.commander.tui.line_view import LineView, render_strips
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.diffs import diff_file_name, format_diff_counts, is_diff, tool_input_diff
 from nerve.ui.formatting import format_value
 from nerve.ui.gate_names import (
     APPROVE_WORDS,

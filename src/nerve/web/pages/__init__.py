@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from nerve.web.pages import agents, compare, facts, inbox, rerun, run, runs, sign_in, usage
+from nerve.web.pages import (
+    agents,
+    ask,
+    compare,
+    facts,
+    inbox,
+    rerun,
+    run,
+    runs,
+    sign_in,
+    usage,
+    workflows,
+)
 from nerve.web.site import Site
 
-PAGE_MODULES = (sign_in, runs, rerun, run, inbox, agents, facts, usage, compare)
+PAGE_MODULES = (sign_in, runs, rerun, run, inbox, workflows, ask, agents, facts, usage, compare)
 
 
 def add_all_pages(site: Site) -> None:

@@ -97,6 +97,7 @@ function onKey(event) {
   else if (event.key === "k") moveRow(-1);
   else if (event.key === "Enter" && current && event.target === document.body) find("[data-open]", current)?.click();
   else if (event.key === "x" && current) find("input[type=checkbox]", current)?.click();
+  else if (/^[1-9]$/.test(event.key) && find(`[data-answer="${event.key}"]`)) find(`[data-answer="${event.key}"]`).focus();
   else if (event.key === "/") find("[data-search]")?.focus();
   else if (event.key === "f" && find("[data-follow]")) find("[data-follow]").click();
   else if (event.key === "Escape" && find("[data-close-pane]")) find("[data-close-pane]").click();
@@ -123,12 +124,45 @@ function askBefore(button, event) {
 
 // -- selection of several rows -------------------------------------------------------------------
 function updateSelection() {
+  updateCommonAnswers();
   for (const form of findAll("[data-bulk]")) {
     const boxes = findAll("[data-row] input[type=checkbox]", form), picked = boxes.filter((box) => box.checked).length;
     const counter = find("[data-bulk-count]", form), all = find("[data-pick-all]", form);
     if (counter) setText(counter, `${picked} selected`);
     if (all) { all.checked = picked > 0 && picked === boxes.length; all.indeterminate = picked > 0 && picked < boxes.length; }
   }
+}
+
+// -- answers for several gates: only those that all selected gates accept ---------------------------
+function updateCommonAnswers() {
+  for (const form of findAll("[data-bulk-answers]")) {
+    const rows = findAll("[data-row]", form).filter((row) => find("input[type=checkbox]", row)?.checked);
+    const accepted = rows.map((row) => JSON.parse(row.dataset.answers));
+    const buttons = findAll("button[name=choice]", form);
+    for (const button of buttons) button.hidden = !accepted.every((answers) => answers.includes(button.value));
+    const hint = find("[data-no-common]", form);
+    if (hint) hint.hidden = buttons.some((button) => !button.hidden);
+  }
+}
+
+// -- forms: a file fills a field, Enter sends a message, and a second click on a button has no effect -
+function showScripted() {
+  findAll("[data-scripted]").forEach((element) => { element.hidden = false; });
+}
+
+async function readFileInto(input) {
+  const field = document.getElementById(input.dataset.fileInto), file = input.files[0];
+  if (!field || !file) return;
+  if (file.size > 900000) { field.setCustomValidity("The file is larger than 900 KB."); field.reportValidity(); return; }
+  field.setCustomValidity("");
+  field.value = await file.text();
+}
+
+function ignoreSecondSubmit(event) {
+  const form = event.target;
+  if (!form.matches("[data-once], [data-answer-form]") || event.submitter?.formNoValidate) return;
+  if (form.dataset.sent && Date.now() - form.dataset.sent < 3000) event.preventDefault();
+  else form.dataset.sent = Date.now();
 }
 
 // -- saved views: names of query strings, in this browser ----------------------------------------
@@ -249,7 +283,14 @@ document.addEventListener("click", (event) => {
     updateSelection();
   }
 }, true);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || !event.target.matches("[data-submit-on-enter]")) return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+});
+document.addEventListener("submit", ignoreSecondSubmit, true);
 document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-file-into]")) readFileInto(event.target);
   if (event.target.matches("[data-follow]")) { store("nerve.follow", event.target.checked ? "1" : "0"); followNewest(); }
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
   if (event.target.matches("[data-go]")) {  // shows the same page for what was chosen
@@ -267,7 +308,7 @@ document.addEventListener("submit", (event) => {
 addEventListener("unhandledrejection", (event) => { if (event.reason?.name === "AbortError") event.preventDefault(); });
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
-document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); });
+document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
 document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
@@ -276,6 +317,7 @@ document.addEventListener("DOMContentLoaded", () => {
   focusScrollable();
   updateSelection();
   showViews();
+  showScripted();
   find(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   offerNotifications();
   signIn();
