@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api import models
+from nerve.api.artifacts import list_artifacts
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
@@ -200,6 +201,11 @@ def matches_event(row: EventRow, request: models.ListEventsRequest) -> bool:
         return False
     text = (request.search or "").lower()
     return text in row.type or text in row.path.lower() or text in row.data.lower()
+
+
+async def artifacts(session: Session, request: models.ListArtifactsRequest) -> models.ArtifactPage:
+    row = find_run_row(session, request.run)
+    return await asyncio.to_thread(list_artifacts, session.project, row.run, request.after, request.limit)
 
 
 async def preview_fork(session: Session, request: models.PreviewForkRequest) -> models.ForkPreviewResponse:
