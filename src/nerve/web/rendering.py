@@ -7,7 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nerve.ui.formatting import format_cost, format_duration_between, format_token_count, short_id
+from nerve.ui.artifact_paths import find_artifact
+from nerve.ui.formatting import (
+    format_cost,
+    format_duration_between,
+    format_file_size,
+    format_token_count,
+    short_id,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,6 +44,8 @@ def make_environment() -> Environment:
         "first_line": first_line,
         "short_id": short_id,
         "segment": quote_segment,
+        "file_size": format_file_size,
+        "find_artifact": find_artifact,
     }
     return environment
 
