@@ -23,8 +23,8 @@ from nerve.testing.scripted import ScriptedProvider
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    session = Session()
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    session = Session(project=tmp_path)
 
     @session.workflow
     async def hello(ctx):
@@ -456,3 +456,22 @@ async def test_a_refused_command_has_an_error(client: Client, command: dict, err
     reply = await client.send_command(command)
     assert (reply.success, reply.data) == (False, {})
     assert error in str(reply.error)
+
+
+async def test_an_artifact_is_read_in_parts(client: Client, tmp_path: Path) -> None:
+    run = await client.start(workflow="hello", wait=True, label="a/b")
+    folder = tmp_path / ".nerve/artifacts" / run.run_id / "charts"
+    folder.mkdir(parents=True)
+    content = os.urandom(600_000)
+    (folder / "cost #1.png").write_bytes(content)
+    (folder / "empty").touch()
+    page = await client.artifacts(run="a/b")
+    assert [artifact.name for artifact in page.artifacts] == ["charts/cost #1.png", "charts/empty"]
+    chunks = [chunk async for chunk in client.read_artifact("a/b", "charts/cost #1.png")]
+    assert b"".join(chunks) == content
+    assert max(map(len, chunks)) < len(content)
+    assert [chunk async for chunk in client.read_artifact("a/b", "charts/empty")] == []
+    for run_name, name in (("a/b", "gone"), ("a/b", ".."), ("gone", "charts/empty")):
+        with pytest.raises(ApiError) as caught:
+            await anext(client.read_artifact(run_name, name))
+        assert caught.value.code == "not_found"

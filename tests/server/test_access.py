@@ -63,6 +63,8 @@ READ = {
     ("GET", "/api/health"),
     ("GET", "/api/runs/{run}/fork-preview"),
     ("GET", "/api/usage/history"),
+    ("GET", "/api/runs/{run}/artifacts"),
+    ("GET", "/api/runs/{run}/artifacts/{name:path}"),
 }
 TABLE = {
     **dict.fromkeys(OPEN, "open"),
@@ -75,7 +77,7 @@ GUARDED = sorted(key for key, scope in TABLE.items() if scope != "open")
 
 
 def path_of(path: str) -> str:
-    return re.sub(r"{\w+}", "some", path)
+    return re.sub(r"{[^}]+}", "some", path)
 
 
 async def ask(client: httpx2.AsyncClient, method: str, path: str, **headers: str) -> int:

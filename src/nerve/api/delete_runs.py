@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.api import models
+from nerve.api.artifacts import RUN_ID_PATTERN
 from nerve.api.errors import ApiError
 from nerve.api.lookup import find_run_row
 from nerve.engine import retention
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 DAY_S = 86_400.0
 MAX_LISTED_RUNS = 100
 """How many runs the reply lists."""
-RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{7,127}")
-"""Matches the file names that may be deleted."""
 
 
 async def collect(session: Session, request: models.DeleteRunsRequest) -> models.DeleteRunsResponse:

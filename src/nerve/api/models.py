@@ -114,6 +114,12 @@ class ShowRunRequest(RunRequest):
     """Show the steps with events before this number: the `next` of the response with the later ones."""
 
 
+class ListArtifactsRequest(RunRequest):
+    after: Text | None = None
+    """List the artifacts after this name: the `next` of the previous page."""
+    limit: Annotated[int, Field(ge=1, le=1000)] = 1000
+
+
 class WorkflowRequest(ApiRequest):
     workflow: Name
 
@@ -669,6 +675,20 @@ class DefinitionResponse(ApiResponse):
     """The parsed workflow; None in lists, and for Python code, which has no parsed form."""
 
 
+class ArtifactResponse(ApiResponse):
+    """A file that a step put into the artifacts folder of its run."""
+
+    name: str
+    """Its path in that folder, such as `charts/cost.png`."""
+    path: str
+    """Its path in the project, such as `.nerve/artifacts/RUN/charts/cost.png`."""
+    size: int
+    """In bytes."""
+    media_type: str
+    """`application/octet-stream` for all but a few types that are safe to show."""
+    modified_at: datetime
+
+
 class SessionResponse(ApiResponse):
     """A session in the store, and its number of runs."""
 
@@ -745,6 +765,15 @@ class GatePage(PageResponse):
     gates: list[GateResponse] = []
     next: str | None = None
     """What to pass as `after` to get the gates that follow; None if there are none."""
+
+
+class ArtifactPage(PageResponse):
+    """The artifacts of a run, by name."""
+
+    run_id: str
+    artifacts: list[ArtifactResponse] = []
+    next: str | None = None
+    """What to pass as `after` to get the artifacts that follow; None if there are none."""
 
 
 class FactPage(PageResponse):

@@ -110,6 +110,9 @@ OPERATIONS: dict[str, Operation] = {
         Operation("events", models.ListEventsRequest, models.EventPage, "read", "GET", ("/api/runs/{run}"
             "/events"),
                   "List the events of a run after an event number."),
+        Operation("artifacts", models.ListArtifactsRequest, models.ArtifactPage, "read", "GET",
+                  "/api/runs/{run}/artifacts",
+                  "List the files that the steps of a run have made."),
         Operation("preview_fork", models.PreviewForkRequest, models.ForkPreviewResponse, "read", "GET",
                   "/api/runs/{run}/fork-preview",
                   "Get what a fork or a retry would reuse and run again; nothing starts."),

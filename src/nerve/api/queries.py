@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api import models
 from nerve.api.agent_overview import agents as agents
+from nerve.api.artifacts import list_artifacts
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
@@ -203,6 +204,11 @@ def matches_event(row: EventRow, request: models.ListEventsRequest) -> bool:
         return False
     text = (request.search or "").lower()
     return text in row.type or text in row.path.lower() or text in row.data.lower()
+
+
+async def artifacts(session: Session, request: models.ListArtifactsRequest) -> models.ArtifactPage:
+    row = find_run_row(session, request.run)
+    return await asyncio.to_thread(list_artifacts, session.project, row.run, request.after, request.limit)
 
 
 async def preview_fork(session: Session, request: models.PreviewForkRequest) -> models.ForkPreviewResponse:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import commands, queries
+from nerve.api.artifacts import OpenArtifact, open_artifact
 from nerve.api.callers import LOCAL_CALLER, Caller
 from nerve.api.errors import ApiError, to_api_error
 from nerve.api.event_hub import EventHub
 from nerve.api.idempotency import execute_once
+from nerve.api.lookup import find_run_row
 from nerve.api.models import ApiResponse, RunResponse, StartRequest
 from nerve.api.operations import OPERATIONS
-from nerve.api.permissions import check_permission
+from nerve.api.permissions import check_permission, require_scope
 from nerve.api.request_parsing import parse_request
 from nerve.errors import JournalBroken
 
@@ -53,6 +56,15 @@ class Api:
                 log.exception("%s failed", name)
             raise api_error from error
         return result
+
+    async def open_artifact(self, run: str, name: str) -> OpenArtifact:
+        """Open a file that a step of a run has made; raise ApiError if there is none with that name."""
+        require_scope(self.caller, "read")
+        try:
+            row = find_run_row(self.session, run)
+            return await asyncio.to_thread(open_artifact, self.session.project, row.run, name)
+        except Exception as error:
+            raise to_api_error(error) from error
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPERATIONS:

@@ -55,6 +55,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     "logs": CommandEntry(
         "nerve.cli.inspect:logs_command", "Print the log of a run.", "nerve logs v3 --follow"
     ),
+    "artifacts": CommandEntry(
+        "nerve.cli.artifacts:artifacts_command",
+        "List the files that the steps of a run have made, print or save one.",
+        "nerve artifacts v3 plan.md -o plan.md",
+    ),
     "gates": CommandEntry("nerve.cli.inspect:gates_command", "List open gates.", "nerve gates --json"),
     "queues": CommandEntry(
         "nerve.cli.queues:queues_command",
@@ -213,7 +218,7 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
 }
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Run workflows": ("run", "start", "commander", "web", "demo"),
-    "See runs": ("runs", "status", "watch", "logs", "events", "gates", "queues", "query"),
+    "See runs": ("runs", "status", "watch", "logs", "events", "artifacts", "gates", "queues", "query"),
     "Decide": ("answer", "approve", "reject", "signal", "send", "update", "steer"),
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "delete", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),

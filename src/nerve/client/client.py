@@ -59,6 +59,9 @@ class Transport(Protocol):
     def all_events(self, after: str) -> AsyncGenerator[tuple[str, models.EventResponse | None]]:
         """Yield the events of all runs after a cursor, each with its cursor; None if some may be missing."""
 
+    def read_artifact(self, run: str, name: str) -> AsyncGenerator[bytes]:
+        """Yield the bytes of an artifact."""
+
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Execute `{"type": …, "params": {…}}` and return the reply."""
 
@@ -124,6 +127,7 @@ class Client:
     run = OperationMethod(models.RunDetailResponse)
     query = OperationMethod(models.QueryResponse)
     events = OperationMethod(models.EventPage)
+    artifacts = OperationMethod(models.ArtifactPage)
     preview_fork = OperationMethod(models.ForkPreviewResponse)
     gates = OperationMethod(models.GatePage)
     facts = OperationMethod(models.FactPage)
@@ -185,6 +189,10 @@ class Client:
                 after = event.seq
                 yield event
             more, after = page.more, page.next or after
+
+    def read_artifact(self, run: str, name: str) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a file that a step of a run has made, in parts; `artifacts` lists the names."""
+        return self._transport.read_artifact(run, name)
 
     async def perform(self, name: str, arguments: dict[str, Any]) -> models.ApiResponse:
         """Execute one operation by name."""
@@ -252,6 +260,13 @@ class InProcessTransport:
     async def perform(self, operation: Operation, arguments: dict[str, Any]) -> models.ApiResponse:
         """Execute one operation in this process."""
         return await self._api.perform(operation.name, arguments)
+
+    async def read_artifact(self, run: str, name: str) -> AsyncGenerator[bytes]:
+        """Yield the bytes of an artifact."""
+        artifact = await self._api.open_artifact(run, name)
+        async with contextlib.aclosing(artifact.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Execute a command in this process."""
@@ -333,6 +348,22 @@ class HttpTransport:
             return operation.response_model.model_validate_json(response.content)
         except ValueError:
             raise ApiError("internal", f"{operation.name}: unexpected response from the server") from None
+
+    async def read_artifact(self, run: str, name: str) -> AsyncGenerator[bytes]:
+        """Yield the bytes of an artifact; raise ApiError if the connection breaks before its end."""
+        import httpx2
+
+        path = f"/api/runs/{quote_path_segment(run)}/artifacts/{quote_path_segment(name)}"
+        http = await self._connect()
+        try:
+            async with http.stream("GET", path) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise parse_error_response(response)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx2.TransportError as error:
+            raise unreachable_error(str(error) or type(error).__name__) from error
 
     async def send_command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Execute a command on the server."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from nerve.errors import NerveError
@@ -71,19 +72,33 @@ def open_file_inside(root: Path, path: Path) -> int:
     except ValueError as error:
         reason = "it contains a null character" if "\0" in str(path) else "it leads out of its folder"
         raise FileRefused(f"{str(path)!r} may not be opened: {reason}") from error
+    return open_file_without_links(base, parts)
+
+
+def open_file_without_links(root: Path, parts: Sequence[str]) -> int:
+    """Return a descriptor of a regular file below `root`; OSError if its path has a symbolic link."""
+    path = root.joinpath(*parts)
     if not parts:
         raise IsADirectoryError(f"{path} is a folder")
-    here = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = open_folder_without_links(root, parts[:-1])
     try:
-        for part in parts[:-1]:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            below = os.open(part, flags, dir_fd=here)
-            os.close(here)
-            here = below
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        return _require_regular_file(os.open(parts[-1], flags, dir_fd=here), path)
+        return _require_regular_file(os.open(parts[-1], flags, dir_fd=folder), path)
     finally:
-        os.close(here)
+        os.close(folder)
+
+
+def open_folder_without_links(root: Path, parts: Sequence[str]) -> int:
+    """Return a descriptor of a folder below `root`; OSError if its path has a symbolic link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    here = os.open(root, flags)
+    for part in parts:
+        try:
+            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=here)
+        finally:
+            os.close(here)
+        here = below
+    return here
 
 
 def _require_regular_file(descriptor: int, path: Path) -> int:

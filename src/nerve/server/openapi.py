@@ -11,6 +11,7 @@ from nerve import __version__
 from nerve.api import OPERATIONS, Operation
 from nerve.api.errors import STATUS_BY_CODE
 from nerve.api.models import ApiResponse
+from nerve.server.artifact_response import ARTIFACT_PATH
 
 SCHEMA_REF = "#/components/schemas/{model}"
 ERROR_SCHEMA: dict[str, Any] = {
@@ -29,6 +30,7 @@ def openapi_document() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS.values():
         paths.setdefault(operation.path, {})[operation.method.lower()] = operation_schema(operation)
+    paths[ARTIFACT_PATH] = {"get": artifact_schema()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "nerve", "version": __version__},
@@ -85,6 +87,17 @@ def operation_schema(operation: Operation) -> dict[str, Any]:
     done = {"description": "Success.", "content": {"application/json": {"schema": schema}}}
     fields["responses"] = {"200": done, "default": {"$ref": "#/components/responses/Error"}}
     return fields | {"parameters": parameters}
+
+
+def artifact_schema() -> dict[str, Any]:
+    done = {"description": "The bytes of the file.", "content": {"*/*": {"schema": {"format": "binary"}}}}
+    return {
+        "operationId": "read_artifact",
+        "summary": "Get a file that a step of a run has made.",
+        "description": "Requires a token for `read`.",
+        "parameters": [parameter_schema(name, "path", {"type": "string"}, True) for name in ("run", "name")],
+        "responses": {"200": done, "default": {"$ref": "#/components/responses/Error"}},
+    }
 
 
 def without_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from nerve.api.errors import STATUS_BY_CODE
 from nerve.api.permissions import require_scope
 from nerve.api.request_parsing import add_idempotency_key
 from nerve.router.run_messages import MessageMode
+from nerve.server.artifact_response import ARTIFACT_PATH, respond_with_artifact
 from nerve.server.auth import Auth, caller_of_request
 from nerve.server.openapi import openapi_document
 from nerve.server.request_body import read_body
@@ -47,6 +48,11 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
         cookie = auth.sign_in(request.scope, code if isinstance(code, str) else "")
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
+    async def artifact(request: Request) -> Response:
+        run, name = (unquote(request.path_params[field]) for field in ("run", "name"))
+        opened = await api.as_caller(caller_of_request(request.scope)).open_artifact(run, name)
+        return respond_with_artifact(opened, request.method)
+
     return [
         Route("/healthz", alive),
         Route("/api/sign-in", sign_in, methods=["POST"]),
@@ -54,6 +60,7 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
         Route("/api/openapi.json", openapi),
         Route("/events", streams.all_events),
         Route("/events/workflow/{run_id}", streams.run_events),
+        Route(ARTIFACT_PATH.replace("{name}", "{name:path}"), artifact),
         *(
             Route(operation.path, operation_endpoint(api, operation), methods=[operation.method])
             for operation in OPERATIONS.values()

@@ -74,6 +74,14 @@ def format_token_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def format_file_size(size: int) -> str:
+    """Return a number of bytes with its unit: `512 B`, `1.5 kB`."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B"
+
+
 def format_cost(cost: float) -> str:
     return f"${cost:.2f}" if cost >= 0.005 else ("<1¢" if cost else "")
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.api.errors import ApiError
+from nerve.ui.artifact_paths import find_artifact
 from nerve.ui.display_values import display_value
 from nerve.ui.formatting import (
     format_caller,
     format_cost,
     format_duration_between,
+    format_file_size,
     format_token_count,
     format_two_units,
     format_value,
@@ -64,6 +66,8 @@ def make_environment() -> Environment:
         "clock": format_clock_time,
         "known_cost": lambda usage: cost_of(usage) or 0,
         "known_tokens": lambda usage: tokens_of(usage) or 0,
+        "file_size": format_file_size,
+        "find_artifact": find_artifact,
     }
     environment.filters["visible"] = sanitize_text
     return environment
