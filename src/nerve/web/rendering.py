@@ -13,6 +13,7 @@ from nerve.ui.formatting import (
     format_caller,
     format_cost,
     format_duration_between,
+    format_queue_limits,
     format_token_count,
     format_two_units,
     format_value,
@@ -65,7 +66,7 @@ def make_environment() -> Environment:
         "known_cost": lambda usage: cost_of(usage) or 0,
         "known_tokens": lambda usage: tokens_of(usage) or 0,
     }
-    environment.filters["visible"] = sanitize_text
+    environment.filters |= {"visible": sanitize_text, "queue_limits": format_queue_limits}
     return environment
 
 
