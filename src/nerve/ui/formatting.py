@@ -109,19 +109,6 @@ def status_lines(health: HealthResponse, usage: UsageResponse) -> list[str]:
     ]
 
 
-def format_queue_limits(queue: QueueResponse) -> str:
-    """Return the limits of a queue: `5 at a time, 100/min, per tenant`."""
-    limits = [f"{queue.concurrency} at a time"] if queue.concurrency is not None else []
-    limits += [queue.rate] if queue.rate is not None else []
-    limits += [f"per {queue.per}"] if queue.per is not None else []
-    return ", ".join(limits) or "none"
-
-
-def format_queue_notes(queue: QueueResponse) -> str:
-    """Return why a queue grants no slots, or ""."""
-    return ", ".join([*(["paused"] if queue.paused else []), *([] if queue.declared else ["not declared"])])
-
-
 def format_caller(identity: str, via: str | None = None) -> str:
     """Format what started a run: `ada (cli)`, `browser`, `token run`, `run 4f3a2c`."""
     kind, _, name = identity.partition(":")
@@ -134,6 +121,19 @@ def format_caller(identity: str, via: str | None = None) -> str:
             return "browser (router)" if via == "router" else "browser"
         case _:
             return f"{kind} {name}".rstrip()
+
+
+def format_queue_limits(queue: QueueResponse) -> str:
+    """Return the limits of a queue: `5 at a time, 100/min, per tenant`."""
+    limits = [f"{queue.concurrency} at a time"] if queue.concurrency is not None else []
+    limits += [queue.rate] if queue.rate is not None else []
+    limits += [f"per {queue.per}"] if queue.per is not None else []
+    return ", ".join(limits) or "none"
+
+
+def format_queue_notes(queue: QueueResponse) -> str:
+    """Return why a queue grants no slots, or ""."""
+    return ", ".join([*(["paused"] if queue.paused else []), *([] if queue.declared else ["not declared"])])
 
 
 def count_noun(number: int, noun: str) -> str:
