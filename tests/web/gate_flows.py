@@ -54,7 +54,7 @@ def register(session: Session) -> None:
     AgentNode("deployer", session, DeployProvider(), permissions={"ask": ["*"]})
 
     @session.workflow
-    async def release(ctx: WorkflowContext) -> Any:
+    async def roll_out(ctx: WorkflowContext) -> Any:
         """Ask for the details of a release with a form."""
         return await ctx.gate("Release **version 3**?\n\n- tests passed\n- docs built", form=RELEASE_FORM)
 

@@ -30,6 +30,11 @@ def test_a_template_has_no_inline_script_or_style_and_no_unescaped_value(path: P
     assert not re.search(r"""(?:href|src|action|hx-post|hx-get)=["']/""", text)
 
 
+def test_the_blocks_of_the_style_sheet_are_closed() -> None:
+    text = (Path(nerve.web.__file__).parent / "static" / "nerve.css").read_text()
+    assert text.count("{") == text.count("}")
+
+
 async def test_no_page_has_inline_script_or_style_or_an_unescaped_value(web: WebServer) -> None:
     attack = EXAMPLE_ATTACK
     failed = await web.start("broken", label=attack[:40], input=attack, tags={"t": attack[:40]})

@@ -90,7 +90,7 @@ async def test_a_gate_shows_exactly_what_an_agent_wants_to_run(
 
 
 async def test_a_form_is_checked_and_its_values_are_kept(web: WebServer, browser: httpx2.AsyncClient) -> None:
-    run, address = await open_gate(web, "release")
+    run, address = await open_gate(web, "roll_out")
     page = await browser.get(address)
     wrong = fill(page.text, address, answer__percent="many", answer__notes="Line 1\r\nLine 2")
     reply = await browser.post(address, data=wrong)
@@ -109,7 +109,7 @@ async def test_a_form_is_checked_and_its_values_are_kept(web: WebServer, browser
 
 
 async def test_items_of_a_list_are_added_without_scripts(web: WebServer, browser: httpx2.AsyncClient) -> None:
-    run, address = await open_gate(web, "release")
+    run, address = await open_gate(web, "roll_out")
     page = await browser.get(address)
     for _ in range(2):
         page = await browser.post(address, data=fill(page.text, address, add="answer/reviewers"))
@@ -148,7 +148,7 @@ async def test_an_answer_that_is_not_offered_is_refused_beside_the_form(
 async def test_a_form_that_is_sent_twice_answers_once(web: WebServer, browser: httpx2.AsyncClient) -> None:
     for workflow, entered in (
         ("review", {"choice": "approve"}),
-        ("release", {"answer__percent": "5", "answer__approved": "true"}),
+        ("roll_out", {"answer__percent": "5", "answer__approved": "true"}),
     ):
         _, address = await open_gate(web, workflow)
         sent = fill((await browser.get(address)).text, address, **entered)
@@ -222,7 +222,7 @@ async def test_selected_gates_get_one_answer_and_each_has_a_result(
     first, _ = await open_gate(web, "review", label="first")
     gone, _ = await open_gate(web, "review", label="gone")
     other, _ = await open_gate(web, "name_it")
-    form, _ = await open_gate(web, "release")
+    form, _ = await open_gate(web, "roll_out")
     page = (await browser.get("/inbox")).text
     picked = re.findall(r'name="gate" value="([^"]+)"', page)
     assert len(picked) == 4

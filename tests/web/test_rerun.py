@@ -95,7 +95,7 @@ async def test_an_invalid_input_starts_nothing(
     assert len((await web.api.runs()).runs) == 1
 
 
-async def test_a_form_of_a_run_that_has_gone_on_says_so_instead_of_starting(
+async def test_a_form_of_a_run_that_has_changed_says_so_instead_of_starting(
     web: WebServer, browser: httpx2.AsyncClient
 ) -> None:
     asked = await web.start("review")
@@ -105,7 +105,7 @@ async def test_a_form_of_a_run_that_has_gone_on_says_so_instead_of_starting(
     await web.api.start(workflow="hello", wait=True)
     reply = await browser.post(home, data={**fields, "input": "", "format": "text"})
     assert reply.status_code == 409
-    assert "The run has gone on since this page was shown" in reply.text
+    assert "The run has changed since this page was shown" in reply.text
     assert len((await web.api.runs()).runs) == 2
 
 

@@ -75,7 +75,7 @@ class GateAction:
 
 
 @dataclass(slots=True)
-class GateCard:
+class GateView:
     """An open gate, with what the user has entered so far."""
 
     gate: GateResponse
@@ -122,7 +122,7 @@ class ClosedGate(NamedTuple):
 
 def make_card(
     gate: GateResponse, texts: Texts | None = None, errors: Mapping[str, str] | None = None, **entered: Any
-) -> GateCard:
+) -> GateView:
     """Return the card of a gate; `texts` are those of a submitted form."""
     title, question = split_gate_question(gate)
     if gate.action and gate.action.get("cwd"):  # shown with the action
@@ -136,7 +136,7 @@ def make_card(
         form.label = form.label or "Answer"
     deadline = datetime.fromtimestamp(gate.deadline, UTC) if gate.deadline is not None else None
     preview = gate_preview(gate.input_preview)
-    return GateCard(
+    return GateView(
         gate,
         markdown_first_line(title) or gate_display_name(gate),
         question,
@@ -227,7 +227,7 @@ async def find_closed_gate(visit: Visit, run: str, gate_id: str) -> ClosedGate:
     )
 
 
-async def load_card(visit: Visit, run: str, gate_id: str) -> GateCard | ClosedGate:
+async def load_card(visit: Visit, run: str, gate_id: str) -> GateView | ClosedGate:
     """Return the card of a gate for another page, or how the gate ended."""
     gate = await find_gate(visit, run, gate_id)
     if gate is None:

@@ -15,6 +15,7 @@ from nerve.ui.formatting import (
     format_cost,
     format_duration_between,
     format_file_size,
+    format_queue_limits,
     format_token_count,
     format_two_units,
     format_value,
@@ -69,7 +70,7 @@ def make_environment() -> Environment:
         "file_size": format_file_size,
         "find_artifact": find_artifact,
     }
-    environment.filters["visible"] = sanitize_text
+    environment.filters |= {"visible": sanitize_text, "queue_limits": format_queue_limits}
     return environment
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORM_NAME = "params"
 """The first part of the names of the fields of the inputs."""
 LIMIT_LABELS = {"cost": "Cost in $", "tokens": "Tokens", "turns": "Agent turns", "wall_time": "Seconds"}
-OPTION_NAMES = ("input", "is_json", "label", "tags", "conversation", "key")
+OPTION_NAMES = ("input", "is_json", "label", "tags", "queue", "conversation", "key")
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def read_start_form(workflow: WorkflowResponse, form: FormFields) -> tuple[Start
                 request["input"] = parse_finite_json(values["input"])
             except ValueError as error:
                 errors["input"] = f"The input is not valid JSON: {error}."
-    for name in ("label", "conversation", "key"):
+    for name in ("label", "queue", "conversation", "key"):
         if values[name].strip():
             request[name] = values[name].strip()
     try:

@@ -99,7 +99,7 @@ async def test_selected_gates_are_answered_together(page: Page, server: World) -
 
 
 async def test_a_form_with_errors_keeps_its_values_on_a_phone(page: Page, server: World) -> None:
-    await start(server, "release")
+    await start(server, "roll_out")
     await expect(page.locator("#inbox-badge")).to_contain_text("1")
     await page.set_viewport_size(PHONE)
     await page.goto(f"{server.about['url']}/inbox")

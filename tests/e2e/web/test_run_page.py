@@ -147,3 +147,12 @@ async def test_new_events_and_messages_appear_in_their_tabs(page: Page, server: 
     assert numbers == list(range(1, len(numbers) + 1))
     await open_run(page, server, run, "/conversation")
     await expect(page.locator(".thread")).to_contain_text("word 299")
+
+
+async def test_nothing_is_wider_than_a_phone(page: Page, server: World) -> None:
+    run = await start(server, "release", input="3.0", label="v3", limits={"cost": 2.0})
+    await page.set_viewport_size({"width": 360, "height": 720})
+    for tab in ("", "/steps/planner", "/graph", "/conversation", "/events", "/definition"):
+        await open_run(page, server, run, tab)
+        await page.locator("#menu-stop summary").click()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab

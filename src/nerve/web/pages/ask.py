@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.api.errors import ApiError
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.typed_options import is_part_of_input
+from nerve.web.pages.workflows import list_queues
 from nerve.web.start_forms import LIMIT_LABELS, StartForm, make_start_form
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ async def respond_with_ask(visit: Visit, conversation: str, exchange: Exchange |
         runs=runs.runs,
         workflows=workflows.workflows,
         limit_labels=LIMIT_LABELS,
+        queues=await list_queues(visit),
     )
 
 
@@ -71,7 +73,8 @@ async def ask(visit: Visit) -> Response:
     exchange = await route_message(visit, text, conversation)
     if not visit.is_htmx:
         return await respond_with_ask(visit, conversation, exchange)
-    return visit.fragment("parts/exchange.html", exchange=exchange, limit_labels=LIMIT_LABELS, is_new=True)
+    values = {"limit_labels": LIMIT_LABELS, "queues": await list_queues(visit), "is_new": True}
+    return visit.fragment("parts/exchange.html", exchange=exchange, **values)
 
 
 async def route_message(visit: Visit, text: str, conversation: str) -> Exchange:

@@ -36,7 +36,7 @@ class Figure(NamedTuple):
     b: str
     change: str
     is_worse: bool | None
-    """Whether B is slower or more expensive; None if there is no difference."""
+    """Whether B is slower or more expensive; None without a difference."""
 
 
 def add_pages(site: Site) -> None:

@@ -17,7 +17,7 @@ from nerve.web.gate_cards import (
     FORM_NAME,
     URGENT_S,
     ClosedGate,
-    GateCard,
+    GateView,
     find_closed_gate,
     find_gate,
     list_changed_parts,
@@ -135,12 +135,12 @@ async def show_gate(visit: Visit) -> Response:
 
 
 async def respond_with_card(
-    visit: Visit, card: GateCard | ClosedGate, stale: Stale | None = None, status: int = 200
+    visit: Visit, card: GateView | ClosedGate, stale: Stale | None = None, status: int = 200
 ) -> Response:
     """Return the page of a gate, or only its card for an open page."""
     values: dict[str, Any] = {"run": visit.argument("run"), "gate_id": visit.argument("gate"), "stale": stale}
     if visit.is_htmx:
-        if isinstance(card, GateCard):
+        if isinstance(card, GateView):
             card.is_embedded = True
         response = visit.fragment("parts/gate_pane.html", card=card, next_gate=None, **values)
     else:
@@ -150,13 +150,13 @@ async def respond_with_card(
 
 
 async def respond_with_inbox(
-    visit: Visit, found: GateList, card: GateCard | ClosedGate | None, **values: Any
+    visit: Visit, found: GateList, card: GateView | ClosedGate | None, **values: Any
 ) -> Response:
     shown: dict[str, Any] = {"is_list": False, "stale": None, "run": "", "gate_id": ""} | values
-    if isinstance(card, GateCard):
+    if isinstance(card, GateView):
         shown |= {"run": card.gate.run_id, "gate_id": card.gate.gate_id}
     stream = {"search": found.search, "run": shown["run"], "gate": shown["gate_id"]}
-    if isinstance(card, GateCard):
+    if isinstance(card, GateView):
         stream["hash"] = card.gate.hash
     return await visit.page(
         "inbox.html",

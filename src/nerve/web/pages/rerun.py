@@ -198,7 +198,7 @@ async def start_rerun(visit: Visit) -> Response:
     seen, key = fields.get("seen"), {"key": fields.get("key")} if fields.get("key") else {}
     stale = ""
     if seen.isdecimal() and int(seen) != form.run.last_seq:
-        changes = f"The run has gone on since this page was shown, and is now {form.run.state}."
+        changes = f"The run has changed since this page was shown, and is now {form.run.state}."
         stale = f"{changes} Check the preview, then start."
     if stale or form.problem or form.input_problem:
         response = await visit.page("rerun.html", **form.values(), stale=stale)

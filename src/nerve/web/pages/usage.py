@@ -51,7 +51,7 @@ def add_pages(site: Site) -> None:
     site.get("/usage/stream", stream_usage)
 
 
-class Meter(NamedTuple):
+class BudgetMeter(NamedTuple):
     """A limit of the day, and how much of it is used."""
 
     name: str
@@ -164,7 +164,7 @@ def format_amounts(usage: RunUsage) -> tuple[str, str]:
     return (format_cost(usage.cost), tokens) if usage.cost else (tokens, "")
 
 
-def budget_meters(usage: UsageResponse) -> list[Meter]:
+def budget_meters(usage: UsageResponse) -> list[BudgetMeter]:
     """Return how much of each limit of the day is used."""
     used, meters = RunUsage.of(usage.today), []
     for name, limit in (usage.budget or {}).items():
@@ -172,7 +172,9 @@ def budget_meters(usage: UsageResponse) -> list[Meter]:
         used_text, limit_text = (
             f"${value:,.2f}" if name == "cost" else f"{value:,.0f}" for value in (amount, limit)
         )
-        meters.append(Meter(name, used_text, limit_text, round(100 * amount / limit, 1) if limit else 100.0))
+        meters.append(
+            BudgetMeter(name, used_text, limit_text, round(100 * amount / limit, 1) if limit else 100.0)
+        )
     return meters
 
 

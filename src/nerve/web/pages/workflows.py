@@ -13,7 +13,7 @@ from nerve.web.start_forms import LIMIT_LABELS, StartForm, make_start_form, read
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nerve.api.models import RunResponse, WorkflowPage, WorkflowResponse
+    from nerve.api.models import QueueResponse, RunResponse, WorkflowPage, WorkflowResponse
     from nerve.web.site import Site, Visit
 
 SHOWN_RUNS = 5
@@ -95,10 +95,16 @@ async def respond_with_workflow(visit: Visit, form: StartForm, status: int = 200
         more=runs.more,
         form=form,
         limit_labels=LIMIT_LABELS,
+        queues=await list_queues(visit),
         has_graph=workflow.spec is not None,
     )
     response.status_code = status
     return response
+
+
+async def list_queues(visit: Visit) -> list[QueueResponse]:
+    """Return the queues that a run may be started in."""
+    return [queue for queue in (await visit.client.queues()).queues if queue.declared]
 
 
 async def send_graph(visit: Visit) -> Response:

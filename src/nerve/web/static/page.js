@@ -256,6 +256,10 @@ function markSelected() {
 }
 
 function followNewest() {
+  const pane = find("#pane"), writing = find("#transcript .writing");
+  if (pane && writing && find("[data-follow]")?.checked) {
+    pane.scrollTop += Math.max(0, writing.getBoundingClientRect().bottom - pane.getBoundingClientRect().bottom + 24);
+  }
   const timeline = find("[data-timeline]"), rows = findAll("[data-row].running, [data-row].waiting", timeline ?? document);
   if (!timeline || !find("[data-follow]")?.checked || !rows.length) return;
   const row = rows[rows.length - 1], bottom = row.offsetTop - timeline.offsetTop + row.offsetHeight;
