@@ -235,7 +235,7 @@ def test_every_api_operation_has_a_command() -> None:
     calls = {name: (f"client.{name}(", f'(common, "{name}", ', f'common, "{name}", ') for name in OPERATIONS}
     calls["events"] = ("client.history(",)  # which reads page after page of them
     missing = {name for name, forms in calls.items() if not any(form in text for form in forms)}
-    assert missing == {"definition", "definitions", "sessions", "threads"}
+    assert missing == {"agents", "definition", "definitions", "sessions", "threads", "usage_history"}
 
 
 # -- runs --------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ class ListFactsRequest(ApiRequest):
     limit: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Only that many facts, the newest first. Without it, all facts, the oldest first."""
     before: Name | None = None
-    """With a limit: only facts that were asserted before this one, the last of the previous page."""
+    """Only facts that were asserted before this one, the last of the previous page; the newest first."""
     asserted: bool = False
     """Without the facts that are read from definitions and the journals of runs."""
 

@@ -278,7 +278,7 @@ async def iterate_cooperatively(items: Iterable[T]) -> AsyncIterator[T]:
 async def facts(session: Session, request: models.ListFactsRequest) -> models.FactPage:
     find_facts = session.dataspace.asserted_facts if request.asserted else session.dataspace.facts
     found = find_facts(request.pattern)
-    if request.limit is None:
+    if request.limit is None and request.before is None:
         return models.FactPage(facts=list(map(fact_response, found)))
     # By time: the facts of runs are in the order in which their journals were read.
     found = sorted(found, key=lambda fact: fact.at)[::-1]
@@ -289,7 +289,7 @@ async def facts(session: Session, request: models.ListFactsRequest) -> models.Fa
             raise ApiError("not_found", message, "It was retracted; request the first page.")
         found = found[place:]
     page = found[: request.limit]
-    return models.FactPage(facts=list(map(fact_response, page)), more=len(found) > request.limit)
+    return models.FactPage(facts=list(map(fact_response, page)), more=len(found) > len(page))
 
 
 async def queues(session: Session, request: models.EmptyRequest) -> models.QueuePage:

@@ -66,6 +66,8 @@ class RerunRequest:
     @classmethod
     def of_form(cls, form: FormFields) -> RerunRequest:
         fields = dict(form.fields)
+        if not fields.keys() & {"from", "input"}:
+            raise ApiError("bad_request", "The form has no field 'from'", "Send the form of the page.")
         text = fields["input"].replace("\r\n", "\n") if "input" in fields else None
         return cls(form.get("from"), form.get("definition"), text, form.get("format") == "json")
 
