@@ -64,7 +64,7 @@ READ = {
     ("GET", "/api/runs/{run}/fork-preview"),
     ("GET", "/api/usage/history"),
     ("GET", "/api/runs/{run}/artifacts"),
-    ("GET", "/api/runs/{run}/artifacts/{name:path}"),
+    ("GET", "/api/runs/{run}/artifacts/{name}"),
 }
 TABLE = {
     **dict.fromkeys(OPEN, "open"),
@@ -99,7 +99,7 @@ def routes_of(app: Any) -> set[tuple[str, str]]:
             continue
         for method in getattr(route, "methods", None) or {"WEBSOCKET"}:
             if method != "HEAD":
-                found.add((method, route.path))
+                found.add((method, route.path.replace(":path}", "}")))
     return found
 
 

@@ -115,7 +115,7 @@ class ShowRunRequest(RunRequest):
 
 
 class ListArtifactsRequest(RunRequest):
-    after: Text | None = None
+    after: Annotated[str, Field(max_length=4096)] | None = None
     """List the artifacts after this name: the `next` of the previous page."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
 
