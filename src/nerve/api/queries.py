@@ -35,7 +35,7 @@ from nerve.engine.budget import day_bounds
 from nerve.engine.fork import ANOTHER_INPUT, UNCHANGED_INPUT
 from nerve.engine.run_summary import ALL_MODELS, GATE_KIND, LEAF_GATE_KIND, StoredSummary, local_day
 from nerve.errors import JournalBroken
-from nerve.journal.events import AgentThreadRecorded, decode_event, make_event
+from nerve.journal.events import AgentThreadRecorded, contains_text, decode_event, make_event
 from nerve.journal.paths import is_within_step
 from nerve.session.run_filters import InvalidFilter, RunFilters
 from nerve.store.port import EventRow, RunRow, WaitRow
@@ -202,8 +202,7 @@ def matches_event(row: EventRow, request: models.ListEventsRequest) -> bool:
         return False
     if request.type and row.type not in request.type:
         return False
-    text = (request.search or "").lower()
-    return text in row.type or text in row.path.lower() or text in row.data.lower()
+    return contains_text(row, (request.search or "").lower())
 
 
 async def artifacts(session: Session, request: models.ListArtifactsRequest) -> models.ArtifactPage:

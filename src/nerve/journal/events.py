@@ -1340,6 +1340,11 @@ def compare_run_row(row: RunRow, first: StoredRow, last: StoredRow) -> Iterator[
             yield f"its row in the runs table has {name} {row_value!r}, but its journal has {value!r}"
 
 
+def contains_text(row: JournalRow, text: str) -> bool:
+    """Return whether the type, the path or the data of an event contains a text in lower case."""
+    return text in row.type or text in row.path.lower() or text in row.data.lower()
+
+
 def settle_call(call: NodeCall, result: Result, seconds: float) -> tuple[CallSettled, Result]:
     """Return the event that settles a call, and its result as it will be read back."""
     try:

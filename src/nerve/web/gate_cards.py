@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from nerve.api.errors import ApiError
-from nerve.core.events import GATE_END_EVENTS
+from nerve.core.events import GATE_END_EVENTS, WorkflowEventType
 from nerve.core.json_codec import encode_json
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.diffs import diff_file_name, format_diff_counts, is_diff, tool_input_diff
@@ -205,15 +205,15 @@ async def find_closed_gate(visit: Visit, run: str, gate_id: str) -> ClosedGate:
     """Return how a gate ended; ApiError if the run has no such gate."""
     ended: EventResponse | None = None
     waiting = None
-    async for event in visit.client.history(run, type=["gate_waiting", *GATE_END_EVENTS]):
+    async for event in visit.client.history(run, type=[WorkflowEventType.GATE_WAITING, *GATE_END_EVENTS]):
         if event.data.get("gate_id") == gate_id:
             waiting = event
             ended = event if event.event_type in GATE_END_EVENTS else None
     if waiting is None:
         message = f"Gate '{gate_id}' not found in run '{run}'"
         raise ApiError("not_found", message, "See the open gates in the inbox.")
-    if ended is None or ended.event_type != "gate_answered":
-        is_late = ended is not None and ended.event_type == "gate_timeout"
+    if ended is None or ended.event_type != WorkflowEventType.GATE_ANSWERED:
+        is_late = ended is not None and ended.event_type == WorkflowEventType.GATE_TIMEOUT
         at = (ended or waiting).timestamp
         return ClosedGate("timed out" if is_late else "cancelled", "", "", "", None, at)
     data = ended.data
