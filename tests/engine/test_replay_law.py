@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.programs import BLIND, LETTERS, SIGHTED, World, build, copied, finish, programs, settled, spin
+from engine.programs import BLIND, LETTERS, World, build, copied, finish, programs, settled, spin
 from nerve import FunctionNode, Session
 from nerve.core.json_codec import decode_json
 from nerve.journal.paths import is_within_step
@@ -23,9 +23,6 @@ from nerve.testing import assert_replays
 DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 FULL = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
-
-STRUCTURED = programs(tuple(kind for kind in SIGHTED if kind != "bounded")) | programs((*BLIND, "bounded"))
-"""Programs that leave no task behind at a deadline: how far such a task came is not in the journal."""
 
 
 async def complete(
@@ -253,7 +250,7 @@ def test_patches_can_be_added_after_any_event_and_keep_their_outcome(program: An
 
 
 @QUICK
-@given(STRUCTURED, DELAYS, st.integers(0, 200))
+@given(programs(), DELAYS, st.integers(0, 200))
 def test_the_replay_check_accepts_every_journal_of_the_same_code(
     program: Any, delays: list[int], turns: int
 ) -> None:

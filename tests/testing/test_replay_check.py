@@ -118,6 +118,36 @@ async def test_a_stopped_run_replays(body: Body) -> None:
         await check_unchanged(s, run)
 
 
+async def leave_a_task_behind(ctx: WorkflowContext) -> str:
+    async def report() -> None:
+        try:
+            await ctx.gate("Report?")
+            ctx.emit("reported")
+        finally:
+            async with ctx.cleanup():
+                await ctx.run("second", 2)
+
+    task = asyncio.ensure_future(report())
+    await ctx.gate("Return?")
+    return f"returned, report {'ended' if task.done() else 'left behind'}"
+
+
+async def test_a_run_whose_function_returns_while_it_is_stopped_replays() -> None:
+    async with test_session() as s:
+        run = await start_body(s, leave_a_task_behind)
+        while len(run.pending_gates) < 2:
+            await run.wait_for_change()
+        gates = {gate.prompt: gate.gate_id for gate in run.pending_gates}
+        await run.pause()
+        for prompt in ("Return?", "Report?"):
+            await run.answer("yes", gates[prompt])
+        await run.stop("enough")
+        assert [event.event_type for event in run.events][-3:] == [
+            *("gate_answered", "gate_answered", "workflow_cancelled")
+        ]
+        await check_unchanged(s, run)
+
+
 async def loop_forever(ctx: WorkflowContext) -> None:
     while True:
         await ctx.run("first", 1)

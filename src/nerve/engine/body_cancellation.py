@@ -48,7 +48,8 @@ class BodyCancellation:
     def begin_cleanup(self) -> None:
         """Note that the current task is in a cleanup block; record the stop before the first of its steps."""
         self._mark_current_task()
-        if self._barrier.is_unwinding and not self._barrier.is_stop_recorded:
+        barrier = self._barrier
+        if barrier.is_unwinding and not barrier.is_stop_recorded and not barrier.is_cleanup_aborted:
             self._record_stop()
 
     def end_cleanup(self) -> bool:
@@ -89,14 +90,25 @@ class BodyCancellation:
             return
         barrier.is_unwinding, self._stop, self._dispatcher.is_cancelled = True, stop, True
         # The journal has no place for the stop before the body is as far as the journal.
-        barrier.is_cleanup_aborted = self._dispatcher.replay is not None and not barrier.is_stop_recorded
-        self._uncancelled_tasks = {task for task, is_cleaning_up in tasks.items() if is_cleaning_up}
+        barrier.is_cleanup_aborted |= self._dispatcher.replay is not None and not barrier.is_stop_recorded
+        if not barrier.is_cleanup_aborted:
+            self._uncancelled_tasks = {task for task, is_cleaning_up in tasks.items() if is_cleaning_up}
         if self._uncancelled_tasks and not barrier.is_stop_recorded:
             self._record_stop()
         for task in list(tasks):
             if task is not except_task and task not in self._uncancelled_tasks:
                 task.cancel()
         barrier.resume()
+
+    def cancel_tasks_left_behind(self, ended_task: asyncio.Future[Any] | None) -> None:
+        """Cancel the tasks of a body whose function has ended while the run is being stopped.
+
+        The function ends at the same outcome on replay, and so must its tasks: what they would record from
+        here on, a cleanup included, could not be repeated.
+        """
+        if not self._barrier.is_unwinding:
+            self._barrier.is_cleanup_aborted = True
+            self.cancel(NO_STOP, except_task=ended_task)
 
     def _record_stop(self) -> None:
         """Record that the body was cancelled here: a replay cancels it again, and continues its cleanup."""

@@ -491,7 +491,10 @@ class RunExecutor:
         continuation: ContinuedAsNew | None = None,
     ) -> None:
         """Write how the run ended, unless the body ended before it requested everything in the journal."""
-        if self.barrier.is_stopping or self.barrier.is_inactive:
+        if self.barrier.is_inactive:
+            return
+        if self.barrier.is_stopping:
+            self.cancellation.cancel_tasks_left_behind(self.main_task)
             return
         if (obstacle := self._history.find_unrequested_record()) is not None:
             self._history.hold_for_mismatch(
