@@ -23,6 +23,7 @@ from bench import (
     gates,
     growth,
     http,
+    page,
     replay,
     size,
     start,
@@ -57,6 +58,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "spec": declarative.measure,
     "http": http.measure,
     "watch": watchers.measure,
+    "page": page.measure,
     "tui": commander.measure,
 }
 PEERS = "peers"
