@@ -84,6 +84,7 @@ class WorkflowEventType(StrEnum):
     CHILD_STOPPED = "child_stopped"
     TAGS_CHANGED = "tags_changed"
     PATCH_EVALUATED = "patch_evaluated"
+    FACTS_COPIED = "facts_copied"
 
     @classmethod
     def _missing_(cls, value: object) -> WorkflowEventType | None:

@@ -13,6 +13,7 @@ from nerve.core.json_codec import encode_json, short_sha256
 from nerve.core.nodes.attempt import AttemptTimer, execute_safely, run_attempt
 from nerve.core.nodes.base import Node, Role, node_role
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.fact_nodes import FactChanges
 from nerve.core.nodes.in_memory_runtime import current_home, retry_event_data
 from nerve.core.nodes.inline import run_with_retries
 from nerve.core.policy import NO_POLICY, NO_RETRY, Policy
@@ -44,7 +45,7 @@ from nerve.journal.events import (
     StepStarted,
     settle_call,
 )
-from nerve.journal.replay import RecordedCall, RecordInvalidated
+from nerve.journal.replay import RecordedCall, RecordInvalidated, ReplayEntry
 
 MAX_LOOP_SHARE_S = 0.002
 """Seconds a single run may occupy the event loop before it yields."""
@@ -79,6 +80,7 @@ class CallRunner:
         check_limits: Callable[[str], bool],
         is_only_run: Callable[[], bool],
         find_fake: Callable[[NodeCall], Node | None] | None,
+        copy_facts: Callable[[ReplayEntry, FactChanges], None],
     ) -> None:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
@@ -86,7 +88,7 @@ class CallRunner:
         self._budget, self._timers, self._queues = budget, timers, queues
         self._clock = timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
-        self._find_fake = find_fake
+        self._find_fake, self._copy_facts = find_fake, copy_facts
         self.running_leaves = running_leaves
         """The leaves that are executing, by path, with the runtime each of them sees."""
         self.in_backoff: set[str] = set()
@@ -213,6 +215,9 @@ class CallRunner:
         except RecordInvalidated:
             return None
         self._threads.record_result(call.node_id, result)
+        copied_facts: Callable[[Any], FactChanges] | None = getattr(call.node, "copied_facts", None)
+        if copied_facts is not None and result.success and recorded.request.is_optional:
+            self._copy_facts(recorded.request, copied_facts(call.input))
         return result
 
     def _count_and_reserve(self, path: str, role: Role) -> Awaitable[None] | None:

@@ -99,13 +99,24 @@ class DurableDataspace:
 
         The reply that `make_reply` builds from the changes is written with them, if there are any.
         """
-        changes = self.space.stage(asserted, retracted, by)
-        for change in changes:
-            self._projection.forget(change)
+        changes = self._stage(asserted, retracted, by)
         if changes:
             # A caller that is cancelled must not undo half of it: the change is applied and will be
             # written.
             await asyncio.shield(self.write(changes, make_reply(changes) if make_reply is not None else None))
+        return changes
+
+    def change_now(
+        self, asserted: Sequence[Any], retracted: Sequence[Any], by: str
+    ) -> asyncio.Future[None] | None:
+        """Retract and assert facts; return a future that completes when the changes are on disk, if any."""
+        changes = self._stage(asserted, retracted, by)
+        return self.write(changes) if changes else None
+
+    def _stage(self, asserted: Sequence[Any], retracted: Sequence[Any], by: str) -> list[Change]:
+        changes = self.space.stage(asserted, retracted, by)
+        for change in changes:
+            self._projection.forget(change)
         return changes
 
     def write(self, changes: list[Change], reply: ReplyRow | None = None) -> asyncio.Future[None]:

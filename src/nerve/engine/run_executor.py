@@ -18,6 +18,7 @@ from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.fact_nodes import FactChanges
 from nerve.core.queues import QueueRequest
 from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
 from nerve.core.runtime import NodeCall, Wait
@@ -60,6 +61,7 @@ from nerve.errors import (
 )
 from nerve.journal.events import (
     Event,
+    FactsCopied,
     MessageReceived,
     RunCancelled,
     RunChanged,
@@ -278,6 +280,7 @@ class RunExecutor:
             weak_callback(self._check_limits),
             services.is_only_run,
             services.find_fake,
+            weak_callback(self._copy_facts),
         )
 
     @property
@@ -698,6 +701,25 @@ class RunExecutor:
         if not self.barrier.is_cleaning_up and not self._check_limits(path):
             self.cancellation.cancel(self._forced_stop, except_task=asyncio.current_task())
             raise Suspended
+
+    def _copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
+        """Change facts as a step did that a fork has copied, but once: the facts of the source name its id.
+
+        Not awaited, since a body that waits for the disk during replay would seem to request nothing more.
+        The facts are in the same commit as the event.
+        """
+        path = request.row.path
+        if request.seq > self.start.copied_events or path in self.journal.index.copied_facts:
+            return
+        self.journal.append(FactsCopied(), path, urgent=True)
+        durable = self._services.get_dataspace().change_now(*changes, by=self.run.run_id)
+        if durable is not None:
+            durable.add_done_callback(self._on_facts_written)
+
+    def _on_facts_written(self, durable: asyncio.Future[None]) -> None:
+        error = None if durable.cancelled() else durable.exception()
+        if isinstance(error, NerveError) and not self.barrier.is_inactive:
+            self.on_write_failed(error)
 
     # -- holds ---------------------------------------------------------------------------------
 

@@ -789,6 +789,13 @@ class SignalWaiting(WaitOpened):
             del data["label"], data["key"]
         return data
 
+    @property
+    def awaits_agent(self) -> bool:
+        """Whether the response of an agent to a request can settle it."""
+        from nerve.dataspace.builtin_records import RESPONSE_LABEL  # few runs wait for facts
+
+        return any(pattern and pattern[0] == RESPONSE_LABEL for pattern in (self.patterns or {}).values())
+
 
 @dataclass(frozen=True, slots=True)
 class MessageWaiting(WaitOpened):
@@ -1057,6 +1064,13 @@ class PatchEvaluated(KnownEvent):
     type = WorkflowEventType.PATCH_EVALUATED
     name: str = ""
     active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FactsCopied(KnownEvent):
+    """A fork has changed facts as the copied step at the path did, for its own id."""
+
+    type = WorkflowEventType.FACTS_COPIED
 
 
 # -- what nodes emit; users can emit events of these names with any data ------------------------------

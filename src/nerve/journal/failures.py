@@ -19,7 +19,7 @@ from nerve.journal.events import (
     TimerStarted,
 )
 from nerve.journal.index import RecordedEvent, drop_reset, read_events
-from nerve.journal.paths import ancestor_paths, is_below_leaf
+from nerve.journal.paths import RESPONSE_SUFFIX, ancestor_paths, is_below_leaf
 from nerve.journal.replay import is_leaf_request
 
 TIMEOUTS = GateTimeout | SignalTimeout | TimerFired
@@ -71,8 +71,10 @@ def body_outcomes(rows: Iterable[RecordedEvent], asks: Mapping[str, Event]) -> d
 
 def failed_steps(ends: Mapping[str, RecordedEvent]) -> dict[str, RecordedEvent]:
     """Return the steps whose last attempt failed; attempts and checks have paths beside the step's."""
-    # Rows are in journal order, so the last attempt of a step overwrites the earlier ones.
-    last = {step_path(path): row for path, row in ends.items()}
+    # Rows are in journal order, so the last attempt of a step overwrites the earlier ones. The response of a
+    # detached prompt is not an attempt: it reports how its agent has ended.
+    attempts = {path: row for path, row in ends.items() if RESPONSE_SUFFIX not in path or has_failed(row)}
+    last = {step_path(path): row for path, row in attempts.items()}
     failed = {path: row for path, row in last.items() if has_failed(row)}
     return {path: row for path, row in failed.items() if not has_succeeded(last.get(f"{path}[fallback]"))}
 

@@ -10,12 +10,14 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.journal.events import (
     CallStarted,
     ChildStopped,
+    FactsCopied,
     NodeRetrying,
     PathReset,
     QueueEntered,
     QueueWaiting,
     Request,
     RequestAbandoned,
+    SignalWaiting,
     WaitOpened,
 )
 from nerve.journal.failures import abandoned_paths, is_abandoned
@@ -76,11 +78,13 @@ class ForkPoint:
         rows = body_events(journal)
         asks = request_seqs(rows)
         since = min((row.seq for row in failed.values()), default=inf)
+        agent_waits = {row.path for row in rows if isinstance(row.event, SignalWaiting)}
         late = [
-            gate_path
-            for _, gate_path in answer_positions(rows, has_asked_person)
-            # A gate opened before the failure showed what is still true, even if its answer came later.
-            if is_input_changed or asks[gate_path] > since
+            path
+            for seq, path in answer_positions(rows, has_asked_person)
+            # A gate opened before the failure showed what is still true, even if its answer came later. The
+            # response of an agent may be the failure.
+            if is_input_changed or (seq if path in agent_waits else asks[path]) > since
         ]
         children = child_call_paths(rows) & (failed.keys() | abandoned_paths(rows))
         return cls([path for path in failed if path not in children], since, late, children)
@@ -134,7 +138,7 @@ def copied_events(journal: Journal, cut: ForkPoint) -> list[RecordedEvent]:
             # A fork needs slots of its own.
             case QueueWaiting() | QueueEntered():
                 return False
-            case RequestAbandoned() | NodeRetrying() | PathReset() | ChildStopped():
+            case RequestAbandoned() | NodeRetrying() | PathReset() | ChildStopped() | FactsCopied():
                 return False
             # Control nodes are copied even if open: they have no effect of their own, and replay walks
             # through them.

@@ -15,6 +15,7 @@ from nerve.journal.events import (
     CallStarted,
     ChildStopped,
     Event,
+    FactsCopied,
     GateWaiting,
     IterationStarted,
     MessageReceived,
@@ -41,7 +42,13 @@ from nerve.journal.events import (
     decode_event,
 )
 from nerve.journal.mailbox import Mailbox, Message
-from nerve.journal.paths import ancestor_paths, is_below_leaf, is_in_any_step, is_within_step
+from nerve.journal.paths import (
+    ancestor_paths,
+    is_below_leaf,
+    is_reset_with,
+    is_reset_with_any,
+    is_within_step,
+)
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Store
 
@@ -110,7 +117,7 @@ class PathResets:
         # The store enforces that a key settles once. A reset inside a step reopens the step, so it needs a
         # new key.
         for reset_path, seq in reversed(self._resets):
-            if is_within_step(path, reset_path) or reset_path.startswith(f"{path}/"):
+            if is_reset_with(path, reset_path) or reset_path.startswith(f"{path}/"):
                 return f"{path}#{seq}"
         return path
 
@@ -206,6 +213,8 @@ class JournalIndex:
         self.tags: dict[str, str] = {}
         self.tag_changes: list[tuple[int, TagsChanged]] = []
         """The changes of tags by the body, with their sequence numbers."""
+        self.copied_facts: set[str] = set()
+        """The copied steps of a fork whose changes of facts it has made for its own id."""
         self.patches: dict[str, bool] = {}
         """The patches that the body has evaluated, and whether it takes their new branches."""
         self._copied_until = 0
@@ -373,6 +382,8 @@ class JournalIndex:
                 self.tag_changes.append((recorded.seq, change))
             case PatchEvaluated(name=name, active=active):
                 self.patches.setdefault(name, active)
+            case FactsCopied():
+                self.copied_facts.add(recorded.path)
             case RunChanged(definition=definition):
                 self.start = replace(self.start, definition=definition)
 
@@ -480,7 +491,7 @@ def drop_reset(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
     for recorded in reversed(list(journal)):
         event, path = recorded.event, recorded.path
         is_undone = bool(reset_paths) and (
-            is_in_any_step(path, reset_paths) or (recorded.settles is not None and path in paths_around)
+            is_reset_with_any(path, reset_paths) or (recorded.settles is not None and path in paths_around)
         )
         if isinstance(event, PathReset):
             reset_paths.add(path)

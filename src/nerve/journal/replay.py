@@ -18,6 +18,7 @@ from nerve.journal.events import (
     CallStarted,
     ChildStopped,
     Event,
+    FactsCopied,
     GateWaiting,
     MessageSent,
     NodeCancelled,
@@ -30,12 +31,13 @@ from nerve.journal.events import (
     Request,
     RequestAbandoned,
     RunStopping,
+    SignalWaiting,
     TagsChanged,
     TimerStarted,
     WaitOpened,
 )
 from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, read_events
-from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_within_step
+from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_reset_with
 from nerve.lazy_dataclass import dataclass
 
 ReplayKey = str | tuple[str, str, int]
@@ -58,7 +60,10 @@ TYPED_GATE_FIELDS = ("choices", "form")
 
 QUEUE_EVENTS = (QueueWaiting, QueueEntered, QueueCancelled)
 """Events of the wait for a slot, which the engine makes for a step or a run; the body does not see it."""
-NOT_OF_BODY = (NodeRetrying, PathReset, ChildStopped, MessageSent, TagsChanged, PatchEvaluated)
+NOT_OF_BODY = (
+    *(NodeRetrying, PathReset, ChildStopped, MessageSent, TagsChanged, PatchEvaluated),
+    FactsCopied,
+)
 """Events that a body does not repeat: of the engine, of others, and those found by their content."""
 OWN_EVENTS = (CallStarted, WaitOpened, RequestAbandoned)
 """Events of a request itself, and not of what is inside it."""
@@ -236,7 +241,7 @@ class Replay:
         """Drop the records at and below a path, so that it runs again."""
 
         def is_dropped(key: ReplayKey) -> bool:
-            return is_within_step(key if isinstance(key, str) else key[0], path)
+            return is_reset_with(key if isinstance(key, str) else key[0], path)
 
         self._requests = {key: record for key, record in self._requests.items() if not is_dropped(key)}
         self._outcomes = {key: record for key, record in self._outcomes.items() if not is_dropped(key)}
@@ -443,9 +448,10 @@ def drop_rows_at(rows: list[RecordedEvent], paths: Iterable[str]) -> list[Record
 def answer_positions(
     rows: Sequence[RecordedEvent], child_has_gate: Callable[[str], bool]
 ) -> list[tuple[float, str]]:
-    """Return the paths of gates, and the events that answered them; open gates come last.
+    """Return the paths of questions, and the events that answered them; open questions come last.
 
-    A gate in a leaf or a child run counts as that step; `child_has_gate` looks into child runs.
+    A question is a gate, or a wait for the response of an agent. One in a leaf or a child run counts as that
+    step; `child_has_gate` looks into child runs.
     """
     asks = {row.path: row for row in rows if is_leaf_request(row.event)}
     settled = {row.path: row for row in rows if row.settles}
@@ -454,14 +460,19 @@ def answer_positions(
         leaf = next((ancestor for ancestor in ancestor_paths(path) if ancestor in asks), None)
         end = settled.get(path)
         seq = end.seq if end is not None else float("inf")
-        is_gate = isinstance(row.event, GateWaiting)
-        if is_gate and leaf is None:
+        is_asked = is_question(row.event)
+        if is_asked and leaf is None:
             positions.append((seq, path))
-        elif is_gate and leaf in settled:
+        elif is_asked and leaf in settled:
             positions.append((seq, leaf))
         elif (child := child_run_id(row.event, end)) is not None and child_has_gate(child):
             positions.append((seq, path))
     return positions
+
+
+def is_question(event: Event) -> bool:
+    """Whether an answer to it depends on what the run has done before."""
+    return isinstance(event, GateWaiting) or (isinstance(event, SignalWaiting) and event.awaits_agent)
 
 
 def is_leaf_request(event: Event) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.fact_nodes import require_dataspace
+from nerve.core.nodes.fact_nodes import AssertNode, FactChanges, require_dataspace
 from nerve.core.result import Result
 from nerve.core.runtime import SignalWait, TimerWait
 from nerve.dataspace import builtin_records, literal
@@ -73,6 +73,20 @@ class RequestNode(Node):
         )
         await space.assert_fact(context.input, by=context.run_id)
         return Result.ok(context.input)
+
+    def copied_facts(self, request: list[Any]) -> FactChanges:
+        """Return the changes to make in a fork that reuses the step: the request itself was served."""
+        fields = request[-1]
+        pattern = builtin_records.response_pattern(fields["request-id"], fields["run"])
+        return FactChanges(retracted=(pattern,))
+
+
+class ResponseNode(AssertNode):
+    """Assert the response to an agent request."""
+
+    def copied_facts(self, response: list[Any]) -> FactChanges:
+        """Return the changes to make in a fork that reuses the step: its own waits name its own id."""
+        return FactChanges(asserted=(response,))
 
 
 def agent_request_fact(scope: Scope, tag: str, role: str, prompt: str) -> list[Any]:

@@ -8,11 +8,15 @@ from typing import Any
 
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.nodes.fact_nodes import AssertNode
 from nerve.core.result import Result, was_skipped
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT_PROVIDER
-from nerve.spec.dataspace_nodes import RequestNode, agent_request_fact, agent_response_fact
+from nerve.spec.dataspace_nodes import (
+    RequestNode,
+    ResponseNode,
+    agent_request_fact,
+    agent_response_fact,
+)
 from nerve.spec.inline_nodes import (
     InlineNode,
     PreparedCall,
@@ -171,6 +175,6 @@ class DetachedPrompt(InlineNode):
         self.scope.answered_tags.add(self.tag)
         fact = agent_response_fact(self.request, result)
         response_result = await context.call(
-            AssertNode("_response"), fact, path=sibling_path(path, "response")
+            ResponseNode("_response"), fact, path=sibling_path(path, "response")
         )
         return result if response_result.success else response_result

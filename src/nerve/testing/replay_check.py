@@ -11,6 +11,7 @@ from typing import Any, NoReturn, cast
 
 from nerve.core.json_codec import encode_json
 from nerve.core.json_diagnostics import truncate_error_text
+from nerve.core.nodes.fact_nodes import FactChanges
 from nerve.core.queues import Queue
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
@@ -33,7 +34,7 @@ from nerve.journal.events import (
     RunOnHold,
 )
 from nerve.journal.index import RecordedEvent, StoredJournal, read_events, read_start
-from nerve.journal.replay import Replay
+from nerve.journal.replay import Replay, ReplayEntry
 from nerve.session.session import Session
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, RunRow, Store
@@ -139,6 +140,9 @@ class ReplayCheck(RunExecutor):
     def hold(self, hold: RunOnHold) -> None:
         self._report(hold.message.removesuffix(MISMATCH_HINT).rstrip(" ."))
         self.suspend()
+
+    def _copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
+        """Change no facts."""
 
     def _prepare_to_go_live(self) -> bool:
         """Report that the body has repeated everything, and keep it there."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from nerve.core.nodes.base import Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+
+
+class FactChanges(NamedTuple):
+    """Facts to retract, by patterns, and then to assert."""
+
+    asserted: tuple[Any, ...] = ()
+    retracted: tuple[Any, ...] = ()
 
 
 class AssertNode(Node):
