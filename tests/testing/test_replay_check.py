@@ -109,7 +109,14 @@ async def clean_up(ctx: WorkflowContext) -> None:
             await ctx.run("second", 2)
 
 
-@pytest.mark.parametrize("body", [ask, clean_up])
+async def report_the_end(ctx: WorkflowContext) -> None:
+    try:
+        await ctx.gate("Continue?")
+    finally:
+        ctx.emit("left")
+
+
+@pytest.mark.parametrize("body", [ask, clean_up, report_the_end])
 async def test_a_stopped_run_replays(body: Body) -> None:
     async with test_session() as s:
         run = await start_body(s, body)

@@ -79,12 +79,18 @@ def split_end(events: list[RecordedEvent]) -> tuple[list[RecordedEvent], RunEnd 
         return events, None
     events = events[:-1]
     if isinstance(last, RunCancelled) and last.error_type is None:
-        # The stop of a run ends what was open; the body did not.
+        # The stop of a run ends what was open, and then writes what the cancelled body has emitted.
+        is_open_until = (number for number, row in enumerate(events) if is_ended_by_stop(row))
+        events = events[: next(is_open_until, len(events))]
         while isinstance(events[-1].event, RequestAbandoned | ChildStopped):
             events.pop()
         return events, None
     is_forced = isinstance(last, RunFailed) and last.error_type == FORCED_ERROR_TYPE
     return events, None if is_forced else last
+
+
+def is_ended_by_stop(row: RecordedEvent) -> bool:
+    return isinstance(row.event, RequestAbandoned) and row.event.stopped
 
 
 @contextmanager
