@@ -20,6 +20,7 @@ VARIES = [
     (r" *\(\d+\.\ds\)", " (TIME)"),
     (r"\d+(\.\d)?s", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
+    (r"started by \w+", "started by USER"),
 ]
 
 

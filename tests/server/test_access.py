@@ -56,6 +56,7 @@ READ = {
     ("GET", "/api/gates"),
     ("GET", "/api/queues"),
     ("GET", "/api/facts"),
+    ("GET", "/api/agents"),
     ("GET", "/api/usage"),
     ("GET", "/api/threads"),
     ("GET", "/api/definitions"),

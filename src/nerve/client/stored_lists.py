@@ -13,6 +13,7 @@ from pathlib import Path
 from time import time
 from typing import Any, NamedTuple, Self
 
+from nerve.core.gates import gate_hash
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.engine.run_summary import GATE_KIND, StoredSummary, events_of_waits
 from nerve.engine.stored_gates import gate_of_wait
@@ -59,6 +60,7 @@ class StoredGate(StoredRecord):
     gate_id: str
     run_id: str
     workflow: str
+    label: str | None
     path: str
     prompt: str
     choices: list[str] | None
@@ -70,6 +72,7 @@ class StoredGate(StoredRecord):
     deadline: float | None
     action: dict[str, Any] | None
     form: dict[str, Any] | None
+    hash: str
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class StoredRun(StoredRecord):
     parent: str | None = None
     continued_as: str | None = None
     continued_from: str | None = None
+    started_by: str | None = None
+    started_via: str | None = None
 
 
 class StoredRunPage(NamedTuple):
@@ -165,14 +170,20 @@ class StoredLists:
             parent=row.parent,
             continued_as=summary.continued_as,
             continued_from=summary.continued_from,
+            started_by=f"run:{row.parent}" if row.parent else summary.started_by,
+            started_via=summary.started_via,
         )
 
     def _read_gate(self, row: RunRow, wait: WaitRow) -> StoredGate:
         gate = gate_of_wait(wait)
-        names = [each.name for each in fields(StoredGate) if each.name not in ("run_id", "workflow")]
-        return StoredGate(
-            run_id=row.run, workflow=row.workflow, **{name: getattr(gate, name) for name in names}
-        )
+        own: dict[str, Any] = {
+            "run_id": row.run,
+            "workflow": row.workflow,
+            "label": row.label,
+            "hash": gate_hash(gate),
+        }
+        names = [each.name for each in fields(StoredGate) if each.name not in own]
+        return StoredGate(**own, **{name: getattr(gate, name) for name in names})
 
     def _check_journal(self, row: RunRow) -> None:
         """Raise EngineRequired unless the first and last events of a journal are intact."""
