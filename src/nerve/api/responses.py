@@ -68,7 +68,10 @@ def run_fields(run: WorkflowRun) -> dict[str, Any]:
         "location": run.run_state.trace.location,
         "held": run.held,
         "waiting_for": run.waiting_for,
-        "gates": [gate_response(run.run_id, run.workflow_id, gate) for gate in run.pending_gates],
+        "gates": [
+            gate_response(run.run_id, run.workflow_id, gate, run.about.get("label"))
+            for gate in run.pending_gates
+        ],
         "continued_as": run.continued_as,
         "continued_from": run.continued_from,
         "input_preview": preview_value(run.input),
@@ -133,7 +136,7 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
         "waiting_for": describe_waits(engine.waits_of_run(row.run))
         if row.state == WorkflowState.WAITING.value
         else None,
-        "gates": [gate_response(row.run, row.workflow, gate) for gate in gates],
+        "gates": [gate_response(row.run, row.workflow, gate, row.label) for gate in gates],
         **origin_fields(row, summary),
         "continued_as": summary.continued_as,
         "continued_from": summary.continued_from,
