@@ -10,6 +10,7 @@ import pytest
 from api.support import with_workflows
 from nerve import Session
 from nerve.api import Api
+from nerve.client import Client
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +44,20 @@ async def memory(tmp_path: Path) -> AsyncIterator[Api]:
     """Return the API of a session in memory."""
     async with Session(project=tmp_path) as session:
         yield with_workflows(session)
+
+
+@pytest.fixture
+async def numbers_client(api: Api) -> Client:
+    """A client of a session with a workflow of 21 steps."""
+
+    @api.session.node
+    def double(context: Any) -> Any:
+        return context.input * 2
+
+    @api.session.workflow
+    async def numbers(ctx: Any) -> None:
+        for number in range(20):
+            await ctx.run("double", number)
+        await ctx.run("careful", "Zebra")
+
+    return Client(api)
