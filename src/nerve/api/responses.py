@@ -103,8 +103,11 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
 
 def origin_fields(row: RunRow, summary: StoredSummary) -> dict[str, Any]:
     """Return the parent of a run, and what started it."""
-    started_by = f"run:{row.parent}" if row.parent else summary.started_by
-    return {"parent": row.parent, "started_by": started_by, "started_via": summary.started_via}
+    return {
+        "parent": row.parent,
+        "started_by": summary.find_starter(row),
+        "started_via": summary.started_via,
+    }
 
 
 def is_long_run(session: Session, row: RunRow) -> bool:

@@ -170,7 +170,7 @@ class StoredLists:
             parent=row.parent,
             continued_as=summary.continued_as,
             continued_from=summary.continued_from,
-            started_by=f"run:{row.parent}" if row.parent else summary.started_by,
+            started_by=summary.find_starter(row),
             started_via=summary.started_via,
         )
 

@@ -134,6 +134,10 @@ class StoredSummary:
     started_by: str | None = None
     started_via: str | None = None
 
+    def find_starter(self, row: RunRow) -> str | None:
+        """Return the identity that started the run of a row: `run:ID` for a child run."""
+        return f"run:{row.parent}" if row.parent else self.started_by
+
     @classmethod
     def of_row(cls, row: RunRow) -> StoredSummary | None:
         """Return the summary of a run; None for a row that an earlier version wrote."""
