@@ -29,6 +29,7 @@ from nerve.ui.gate_names import (
     gate_display_name,
     gate_preview,
     match_choice,
+    split_gate_question,
 )
 from nerve.ui.json_forms import form_fields
 from nerve.ui.sanitize import sanitize_text
@@ -238,16 +239,14 @@ def render_gate_question(gate: GateResponse, show_all: bool = False) -> Iterator
     """Render the question and the complete action that would run."""
     from nerve.commander.tui.incremental_markdown import render_markdown_if_marked
 
-    prompt = gate.prompt.strip()
     action = gate.action or {}
     if action:
-        # The action is shown below, so the question does not repeat it.
-        head, *rest = prompt.split("\n\n")
-        yield Text(sanitize_text(head.rstrip(":")), "bold")
-        for paragraph in rest[1:]:
+        head, rest = split_gate_question(gate)
+        yield Text(sanitize_text(head), "bold")
+        for paragraph in rest.split("\n\n") if rest else ():
             yield Text(sanitize_text(paragraph), "italic")
     else:
-        yield render_markdown_if_marked(prompt)
+        yield render_markdown_if_marked(gate.prompt.strip())
     if gate.note:
         yield Text(sanitize_text(gate.note), "dim")
     if preview := gate_preview(gate.input_preview):
