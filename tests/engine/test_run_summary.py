@@ -114,6 +114,57 @@ async def test_the_row_of_a_run_has_its_step_its_usage_and_why_it_is_held(file: 
         assert session.engine.usage_today().tokens == 7
 
 
+def step_usage(session: Session) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Return the stored usage of all days by workflow, step and model."""
+    rows = session.engine.store.daily_step_usage("test", "", "9")
+    return {
+        (row.workflow, row.step, row.model): {
+            name: amount for name, amount in row.amounts.items() if not name.startswith("turns_without")
+        }
+        for row in rows
+    }
+
+
+async def test_usage_is_stored_by_workflow_and_step_and_counted_once(file: Path) -> None:
+    async with opened(file) as session:
+
+        @session.workflow
+        async def twice(ctx: Any) -> Any:
+            for _ in range(2):
+                await ctx.run("spend")
+            await ctx.run_workflow("asks")
+
+        run = await session.start("twice")
+        await until(lambda: bool(session.engine.store.open_waits("test", "gate")))
+        used = {
+            ("twice", "", ""): {"runs": 1},
+            ("twice", "/spend", "m"): {"runs": 1, "tokens": 14, "turns": 2},
+            ("asks", "", ""): {"runs": 1},
+            ("asks", "/spend", "m"): {"runs": 1, "tokens": 7, "turns": 1},
+        }
+        assert step_usage(session) == used
+        assert session.engine.models_used_today()["m"]["tokens"] == 21
+        [child] = [row.run for row in session.engine.store.runs(session="test") if row.parent == run.run_id]
+    async with opened(file) as session:
+        fork = await session.fork(child, at="/gate")
+        await at_gate(fork)
+        assert step_usage(session) == used  # neither the restart nor the copied step has used anything
+        whole_fork = await session.fork(child, at="/spend")
+        await at_gate(whole_fork)
+        used["asks", "", ""] = {"runs": 2}
+        used["asks", "/spend", "m"] = {"runs": 2, "tokens": 14, "turns": 2}
+        assert step_usage(session) == used
+
+
+async def test_steps_without_usage_write_no_usage(file: Path) -> None:
+    async with opened(file) as session:
+        run = await session.start("listens")
+        await until(lambda: run.state.value == "waiting")
+        await session.signal("go", value="now")
+        await within(run.wait())
+        assert step_usage(session) == {}
+
+
 async def test_recovery_does_not_read_the_journals_of_waiting_runs(file: Path) -> None:
     async with opened(file) as session:
         runs = [await session.start("asks") for _ in range(3)]
@@ -163,7 +214,7 @@ async def test_runs_of_an_earlier_version_get_summaries_once(file: Path) -> None
         await ended.answer("yes")
         await within(ended.wait())
     db = apsw.Connection(str(file))
-    db.execute("UPDATE runs SET summary = NULL; DELETE FROM waits; DELETE FROM usage")
+    db.execute("UPDATE runs SET summary = NULL; DELETE FROM waits; DELETE FROM usage; DELETE FROM step_usage")
     db.execute("UPDATE properties SET value = unixepoch('subsec') WHERE name = 'summarized_since'")
     db.close()
     for _ in range(2):
@@ -171,6 +222,7 @@ async def test_runs_of_an_earlier_version_get_summaries_once(file: Path) -> None
             [again] = await session.recover()
             assert [gate.prompt for gate in again.pending_gates] == ["Go on?"]
             assert session.engine.usage_today().tokens == 14
+            assert step_usage(session)["asks", "/spend", "m"] == {"runs": 2, "tokens": 14, "turns": 2}
             assert [wait.run for wait in session.engine.store.open_waits("test", "gate")] == [run.run_id]
 
 
@@ -188,5 +240,8 @@ def test_emitted_events_count_as_they_are_read_back(type: str, data: dict[str, A
     emitted.add(2, 1.0, "/a", None, EmittedEvent(type, data))
     read.add(2, 1.0, "/a", None, decode_event(EventRow(2, 1.0, type, "/a", None, encode_json(data))))
     assert emitted.encode() == read.encode()
-    assert (emitted.has_changes, emitted.take_usage("s")) == (read.has_changes, read.take_usage("s"))
+    assert (emitted.has_changes, emitted.take_usage("s", "w")) == (
+        read.has_changes,
+        read.take_usage("s", "w"),
+    )
     assert emitted.take_waits("s") == read.take_waits("s")

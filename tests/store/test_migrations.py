@@ -277,6 +277,19 @@ def test_a_process_killed_before_the_file_is_rebuilt_rebuilds_it_later(
         assert raw.pragma("auto_vacuum") == 2
 
 
+@pytest.mark.parametrize(("version", "is_set"), [(7, False), (8, True)])
+def test_a_file_with_usage_says_since_when_it_is_known_by_step(
+    file: Path, version: int, is_set: bool
+) -> None:
+    store = SqliteStore(restored(KEPT[version - 1], file))
+    since = store.read_property("step_usage_since")
+    assert (since is not None) == is_set
+    assert time.time() - 60 < float(since or time.time()) < time.time() + 1
+    assert bool(store.daily_usage("default", "", "9")) == is_set
+    assert store.daily_step_usage("default", "", "9") == []
+    store.close()
+
+
 def test_every_earlier_version_has_a_stored_file() -> None:
     assert [kept.stem for kept in KEPT][: NEWEST - 1] == [f"version-{n}" for n in range(1, NEWEST)]
 

@@ -1,6 +1,7 @@
 """The usage: charts with the same numbers as their tables, the budget, and the period in the address."""
 
 import re
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,9 +47,32 @@ async def test_the_page_shows_usage_by_workflow_and_step(web: WebServer, browser
     page = text_of((await browser.get("/usage")).text)
     assert "Today $0.31 12.4k tokens" in page
     assert "paid 1 12.4k $0.31" in page
-    assert "/writer 1 12.4k $0.31" in page
+    assert "/writer paid 1 12.4k $0.31" in page
     tokens = text_of((await browser.get("/usage?measure=tokens")).text)
     assert "12.4k tokens" in tokens
+
+
+async def test_a_store_of_an_earlier_version_says_since_when_steps_are_known(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    await web.start("paid")
+    assert "is known since" not in (await browser.get("/usage")).text
+    store = web.api.session.engine.store
+    store.write_property("step_usage_since", str(time.time() - 3 * 86400))
+    assert "by workflow and step is known since 3d ago" in text_of((await browser.get("/usage")).text)
+    assert "is known since" not in (await browser.get("/usage?days=2")).text
+
+
+async def test_all_runs_count_by_step_even_if_they_are_deleted(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    for _ in range(30):
+        await web.start("paid")
+    runs = web.api.session.engine.store.runs(states=["completed"])
+    web.api.session.engine.store.delete_runs([row.run for row in runs[:5]])
+    page = text_of((await browser.get("/usage")).text)
+    assert "/writer paid 30 372.0k $9.30" in page
+    assert "Runs with agents 30" in page
 
 
 async def test_the_budget_of_the_day_is_a_meter(web: WebServer, browser: httpx2.AsyncClient) -> None:

@@ -545,21 +545,38 @@ class DailyUsageResponse(ApiResponse):
 
 
 class WorkflowUsageResponse(ApiResponse):
-    """What the runs of a workflow that started on a day have used, with their child runs."""
+    """What the runs of a workflow have used on a day; a child run counts under its own workflow."""
 
     workflow: str
     day: str
     runs: int = 0
+    """The number of runs that used something first on this day."""
     usage: dict[str, float] = {}
+    """Token counts, cost by its source, and turns."""
+
+
+class StepUsageResponse(ApiResponse):
+    """What a step of a workflow has used in all days; its iterations and attempts count as one step."""
+
+    workflow: str
+    step: str
+    runs: int = 0
+    """The number of runs in which the step used something first in these days."""
+    usage: dict[str, float] = {}
+    """Token counts, cost by its source, and turns."""
+    models: dict[str, dict[str, float]] = {}
+    """The same by model."""
 
 
 class UsageHistoryResponse(ApiResponse):
     days: list[DailyUsageResponse] = []
     """The days on which something was used, oldest first."""
     workflows: list[WorkflowUsageResponse] = []
-    """By workflow and day, oldest first, of the newest 1,000 runs."""
-    more: bool = False
-    """Whether `workflows` leaves out older runs."""
+    """By workflow and day, oldest first."""
+    steps: list[StepUsageResponse] = []
+    """By workflow and step, in the order of their names."""
+    steps_since: float | None = None
+    """The time since which the store has usage by workflow and step, if an earlier version created it."""
 
 
 class ProviderResponse(ApiResponse):

@@ -126,7 +126,7 @@ OPERATIONS: dict[str, Operation] = {
                   "Get the usage of today, in total and by run."),
         Operation("usage_history", models.UsageHistoryRequest, models.UsageHistoryResponse, "read", "GET",
                   "/api/usage/history",
-                  "Get the usage of the last days, by model and by workflow."),
+                  "Get the usage of the last days, by model, workflow and step."),
         Operation("sessions", models.EmptyRequest, models.SessionPage, "read", "GET", "/api/sessions",
                   "List the sessions that have runs in the store."),
         Operation("agents", models.EmptyRequest, models.AgentOverviewResponse, "read", "GET", "/api/agents",

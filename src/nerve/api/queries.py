@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api import models
@@ -27,13 +26,14 @@ from nerve.api.responses import (
     run_response_from_row,
     workflow_response,
 )
+from nerve.api.usage_history import usage_history as usage_history
 from nerve.core.events import WorkflowEventType
 from nerve.core.tags import parse_tag
 from nerve.core.workflow import WorkflowState
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.budget import day_bounds
 from nerve.engine.fork import ANOTHER_INPUT, UNCHANGED_INPUT
-from nerve.engine.run_summary import ALL_MODELS, GATE_KIND, LEAF_GATE_KIND, StoredSummary, local_day
+from nerve.engine.run_summary import GATE_KIND, LEAF_GATE_KIND, StoredSummary
 from nerve.errors import JournalBroken
 from nerve.journal.events import AgentThreadRecorded, contains_text, decode_event, make_event
 from nerve.journal.paths import is_within_step
@@ -311,36 +311,6 @@ async def usage(session: Session, request: models.EmptyRequest) -> models.UsageR
         budget=session.budget.to_dict() if session.budget is not None else None,
         runs={run_id: figures for run_id, figures in usage_by_run_id.items() if figures},
         limited=dict(session.provider_slots.rate_limits.limited),
-    )
-
-
-async def usage_history(session: Session, request: models.UsageHistoryRequest) -> models.UsageHistoryResponse:
-    engine, now = session.engine, session.engine.clock.time()
-    today = datetime.fromtimestamp(now).date()
-    first_day = today - timedelta(days=request.days - 1)
-    days: dict[str, models.DailyUsageResponse] = {}
-    for used in engine.store.daily_usage(session.name, first_day.isoformat(), today.isoformat()):
-        day = days.setdefault(used.day, models.DailyUsageResponse(day=used.day))
-        if used.model == ALL_MODELS:
-            day.total = dict(used.amounts)
-        else:
-            day.models[used.model] = dict(used.amounts)
-    since = datetime.combine(first_day, datetime.min.time()).timestamp()
-    rows = engine.store.runs(session=session.name, since=since, newest=MAX_LISTED_RUNS + 1)
-    by_workflow: dict[tuple[str, str], models.WorkflowUsageResponse] = {}
-    for row in rows[-MAX_LISTED_RUNS:]:
-        summary = StoredSummary.of_row(row)
-        if row.parent is not None or summary is None:  # the usage of a child run is in that of its parent
-            continue
-        key = local_day(row.started), row.workflow
-        entry = by_workflow.setdefault(key, models.WorkflowUsageResponse(day=key[0], workflow=key[1]))
-        entry.runs += 1
-        for name, amount in summary.usage.items():
-            entry.usage[name] = entry.usage.get(name, 0) + amount
-    return models.UsageHistoryResponse(
-        days=list(days.values()),
-        workflows=[by_workflow[key] for key in sorted(by_workflow)],
-        more=len(rows) > MAX_LISTED_RUNS,
     )
 
 

@@ -26,6 +26,11 @@ def plain_path_part(part: str) -> str:
     return re.sub(r"^_(\w+)_\d+$", r"\1", re.sub(r"\[\w+\]$", "", part))
 
 
+def plain_step_path(path: str) -> str:
+    """Return the path of a step without the numbers of iterations and attempts, which are the same step."""
+    return "/".join(map(plain_path_part, step_path(path).split("/")))
+
+
 def step_path(path: str) -> str:
     """Return the path of the step that an internal path (a retry, a check, a request) belongs to."""
     above, slash, last = path.rpartition("/")

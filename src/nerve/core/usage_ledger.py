@@ -130,6 +130,14 @@ class UsageLedger:
         return sum_entries((path, entry) for (path, _), entry in self.entries.items())
 
 
+def sum_amounts(amounts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the sum of amounts by their names."""
+    total = UsageEntry()
+    for each in amounts:
+        total.add(each)
+    return total.to_dict()
+
+
 def sum_entries(entries: Iterable[tuple[str, UsageEntry]]) -> dict[str, dict[str, float]]:
     totals: dict[str, UsageEntry] = {}
     for name, entry in entries:

@@ -146,6 +146,7 @@ class JournalWriter:
         if self._attached_waits:
             waits += self._attached_waits
             self._attached_waits = []
+        usage, step_usage = summary.take_usage(row.session, row.workflow)
         return Append(
             self.run_id,
             self.committed_seq,
@@ -154,7 +155,8 @@ class JournalWriter:
             definition,
             replies=replies,
             waits=waits,
-            usage=summary.take_usage(row.session),
+            usage=usage,
+            step_usage=step_usage,
             tags=summary.take_tags(),
         )
 

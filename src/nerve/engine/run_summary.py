@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import field
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.limits import RunUsage
+from nerve.core.step_names import plain_step_path
 from nerve.core.usage_ledger import UsageEntry, UsageLedger
 from nerve.journal.events import (
     CallSettled,
@@ -45,6 +46,7 @@ from nerve.store.port import (
     Append,
     EventRow,
     RunRow,
+    StepUsageRow,
     Store,
     TagRow,
     UsageRow,
@@ -65,6 +67,10 @@ KIND_BY_EVENT: dict[str, str] = {
 }
 ALL_MODELS = ""
 """The model under which the usage is stored that counts against budgets."""
+WHOLE_RUN = ""
+"""The step under which the number of runs of a workflow that used something is stored."""
+STEP_USAGE_SINCE = "step_usage_since"
+"""The property of a store with the time since which it has usage by step; not set if it always had it."""
 
 EVENT_BY_KIND = {kind: type for type, kind in KIND_BY_EVENT.items()} | {
     LEAF_GATE_KIND: WorkflowEventType.GATE_WAITING
@@ -160,6 +166,8 @@ class RunSummary:
         self._control_paths: set[str] = set()
         self._copied_until = 0
         self._ledger = UsageLedger()
+        self._steps_with_usage: frozenset[str] = frozenset()
+        """The steps, and the whole run, that are counted among those that used something."""
         self._spent = RunUsage()
         self._used_at = 0.0
         self._tags: dict[str, str] = {}
@@ -174,7 +182,7 @@ class RunSummary:
         # What the journal has was stored with its events.
         self._stored_paths = set(self._open_waits)
         self.take_waits("")
-        self.take_usage("")
+        self.take_usage("", "")
         self.take_tags()
 
     def add(self, seq: int, at: float, path: str, settles: str | None, event: Event) -> None:
@@ -305,16 +313,31 @@ class RunSummary:
             kind = LEAF_GATE_KIND
         return WaitRow(session, self.run_id, opened.path, kind, opened.at, opened.event.encode())
 
-    def take_usage(self, session: str) -> list[UsageRow]:
-        """Return the amounts used since the last call, by model and in total."""
+    def take_usage(self, session: str, workflow: str) -> tuple[list[UsageRow], list[StepUsageRow]]:
+        """Return the amounts used since the last call: by model and in total, and by step and model."""
         if not self._ledger.entries:
-            return []
+            return [], []
         amounts_by_model = {**self._ledger.by_model(), ALL_MODELS: self._spent.to_dict()}
-        self._ledger.entries.clear()
-        self._spent = RunUsage()
         # Rows that are written together are of one day, or nearly.
         day = local_day(self._used_at)
-        return [UsageRow(session, day, model, amounts) for model, amounts in amounts_by_model.items()]
+        usage = [UsageRow(session, day, model, amounts) for model, amounts in amounts_by_model.items()]
+        step_usage = [StepUsageRow(session, day, workflow, *used) for used in self._use_of_steps()]
+        self._ledger.entries.clear()
+        self._spent = RunUsage()
+        return usage, step_usage
+
+    def _use_of_steps(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+        """Yield what each step has used of a model; `runs` is 1 when the step uses something first."""
+        steps = {WHOLE_RUN: [(ALL_MODELS, UsageEntry())]}
+        for (path, model), entry in self._ledger.entries.items():
+            steps.setdefault(plain_step_path(path), []).append((model, entry))
+        for step, entries in steps.items():
+            first_use = {} if step in self._steps_with_usage else {"runs": 1}
+            for model, entry in entries:
+                if amounts := {**entry.to_dict(), **first_use}:
+                    yield step, model, amounts
+                first_use = {}
+        self._steps_with_usage |= steps.keys()
 
     def take_tags(self) -> list[TagRow]:
         """Return the tags that were set and the patches that were evaluated since the last call."""
@@ -366,8 +389,9 @@ def summarize_journal(row: RunRow, rows: list[EventRow], begins: float) -> Appen
     waits = [summary.wait_row(row.session, opened) for opened in open_waits]
     # A leaf that was running has to run again, even if the run counts as waiting.
     wake = 0.0 if index.has_running_leaf else row.wake
-    new_row, usage = row._replace(summary=summary.encode(), wake=wake), summary.take_usage(row.session)
-    return Append(row.run, index.seq, (), new_row, waits=waits, usage=usage)
+    new_row = row._replace(summary=summary.encode(), wake=wake)
+    usage, step_usage = summary.take_usage(row.session, row.workflow)
+    return Append(row.run, index.seq, (), new_row, waits=waits, usage=usage, step_usage=step_usage)
 
 
 def tags_of_row(row: RunRow) -> dict[str, str]:

@@ -63,6 +63,7 @@ class EncodedStore:
         self.tag_names = store.tag_names
         self.count_waits = store.count_waits
         self.daily_usage = store.daily_usage
+        self.daily_step_usage = store.daily_step_usage
         self.fact_version = store.fact_version
         self.forget_replies = store.forget_replies
         self.journal_size = store.journal_size

@@ -26,6 +26,7 @@ from nerve.store.port import (
     MessageRow,
     ReplyRow,
     RunRow,
+    StepUsageRow,
     TagRow,
     UsageRow,
     WaitRow,
@@ -50,6 +51,7 @@ class MemoryStore:
         self._replies: dict[tuple[str, str], ReplyRow] = {}
         self._waits: dict[tuple[str, str], WaitRow] = {}
         self._usage: dict[tuple[str, str, str], dict[str, float]] = {}
+        self._step_usage: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
         self._messages: dict[str, list[MessageRow]] = {}
         self._resumes: dict[str, int] = {}
         self._tags: dict[str, dict[tuple[str, str], str]] = {}
@@ -98,9 +100,9 @@ class MemoryStore:
             if part.row.ended is not None:
                 self._close_waits(part.row.run)
         for used in part.usage:
-            totals = self._usage.setdefault((used.session, used.day, used.model), {})
-            for name, amount in used.amounts.items():
-                totals[name] = totals.get(name, 0) + amount
+            _add_amounts(self._usage.setdefault(used[:3], {}), used.amounts)
+        for used_by_step in part.step_usage:
+            _add_amounts(self._step_usage.setdefault(used_by_step[:5], {}), used_by_step.amounts)
         return None
 
     def _store_tags(self, row: RunRow, tags: Sequence[TagRow]) -> None:
@@ -255,6 +257,13 @@ class MemoryStore:
             if key[0] == session and first_day <= key[1] <= last_day
         ]
 
+    def daily_step_usage(self, session: str, first_day: str, last_day: str) -> list[StepUsageRow]:
+        return [
+            StepUsageRow(*key, dict(amounts))
+            for key, amounts in sorted(self._step_usage.items())
+            if key[0] == session and first_day <= key[1] <= last_day
+        ]
+
     def run_by_key(self, session: str, key: str) -> RunRow | None:
         run = self._keys.get((session, key))
         return None if run is None else self._runs[run]
@@ -339,6 +348,11 @@ class MemoryStore:
 
     def close(self) -> None:
         pass
+
+
+def _add_amounts(totals: dict[str, float], amounts: Mapping[str, float]) -> None:
+    for name, amount in amounts.items():
+        totals[name] = totals.get(name, 0) + amount
 
 
 def _wait_order(wait: WaitRow) -> tuple[float, str, str]:

@@ -99,6 +99,21 @@ class UsageRow(NamedTuple):
     amounts: Mapping[str, float]
 
 
+class StepUsageRow(NamedTuple):
+    """Amounts that a step of a workflow used of a model on a day.
+
+    The step is empty for what concerns whole runs of the workflow, such as their number.
+    """
+
+    session: str
+    day: str
+    """The local date, such as `2025-11-15`."""
+    workflow: str
+    step: str
+    model: str
+    amounts: Mapping[str, float]
+
+
 class FactRow(NamedTuple):
     """One fact of a session as a store keeps it; `record` is the JSON of a list, its label first.
 
@@ -151,9 +166,10 @@ class Append(NamedTuple):
     """Rows to append to one journal, all or none, after the row numbered `after`.
 
     Facts are asserted and retracted, and waits opened and closed, in the order given. The row of a run that
-    has ended closes all its waits. Used amounts are added to those of their day and model. Tags belong to
-    the run of the row, which is given with them. An append of facts or replies alone names no run. A part
-    that `needs` the part of another run, earlier in the batch, is written only with it.
+    has ended closes all its waits. Used amounts are added to those of their day and model, and of their
+    workflow and step. Tags belong to the run of the row, which is given with them. An append of facts or
+    replies alone names no run. A part that `needs` the part of another run, earlier in the batch, is written
+    only with it.
     """
 
     run: str
@@ -165,6 +181,7 @@ class Append(NamedTuple):
     replies: Sequence[ReplyRow] = ()
     waits: Sequence[WaitRow] = ()
     usage: Sequence[UsageRow] = ()
+    step_usage: Sequence[StepUsageRow] = ()
     tags: Sequence[TagRow] = ()
     needs: str = ""
 
@@ -263,6 +280,12 @@ class Store(Protocol):
 
     def daily_usage(self, session: str, first_day: str, last_day: str) -> list[UsageRow]:
         """Return the used amounts of each day and model from `first_day` to `last_day`, in that order."""
+
+    def daily_step_usage(self, session: str, first_day: str, last_day: str) -> list[StepUsageRow]:
+        """Return the used amounts of each day, workflow, step and model of these days, in that order.
+
+        They stay when runs are deleted.
+        """
 
     @property
     def summarized_since(self) -> float:

@@ -33,6 +33,7 @@ from nerve.store.port import (
     MessageRow,
     ReplyRow,
     RunRow,
+    StepUsageRow,
     UsageRow,
     WaitRow,
 )
@@ -289,12 +290,20 @@ class SqliteStore:
             return dict(cast("Iterator[tuple[str, int]]", counts))
 
     def daily_usage(self, session: str, first_day: str, last_day: str) -> list[UsageRow]:
-        totals: dict[tuple[str, str, str], dict[str, float]] = {}
+        rows = self._select_amounts("select_usage", session, first_day, last_day)
+        return [UsageRow._make(row) for row in rows]
+
+    def daily_step_usage(self, session: str, first_day: str, last_day: str) -> list[StepUsageRow]:
+        rows = self._select_amounts("select_step_usage", session, first_day, last_day)
+        return [StepUsageRow._make(row) for row in rows]
+
+    def _select_amounts(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
+        """Return the selected rows; the last two columns, names and amounts, become one mapping."""
+        amounts: dict[tuple[Any, ...], dict[str, float]] = {}
         with translate_sqlite_errors(self.file):
-            rows = self._reader.execute(SQL["select_usage"], (session, first_day, last_day))
-            for *key, name, amount in cast("Iterator[tuple[str, str, str, str, float]]", rows):
-                totals.setdefault(cast("tuple[str, str, str]", tuple(key)), {})[name] = amount
-        return [UsageRow(*key, amounts) for key, amounts in totals.items()]
+            for *key, name, amount in self._reader.execute(SQL[statement], values):
+                amounts.setdefault(tuple(key), {})[name] = amount
+        return [(*key, by_name) for key, by_name in amounts.items()]
 
     @property
     def summarized_since(self) -> float:

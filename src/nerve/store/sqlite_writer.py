@@ -309,7 +309,7 @@ class SqliteWriter:
                 group.add_journal(part.run, new_end)
         if isinstance(new_end, Conflict):
             refused.add(part.run)
-        elif part.definition is not None or part.facts or part.replies or part.waits or part.usage:
+        elif part.definition or part.facts or part.replies or part.waits or part.usage or part.step_usage:
             group.add_values(part)
         return new_end
 
@@ -397,6 +397,7 @@ class _AppendGroup:
         self._waits: dict[tuple[str, str], WaitRow] = {}
         self._ended_runs: list[object] = []
         self._usage: list[object] = []
+        self._step_usage: list[object] = []
         self._tags: dict[tuple[int, str, str], tuple[object, ...]] = {}
         self._patches: list[object] = []
 
@@ -478,6 +479,9 @@ class _AppendGroup:
         for used in part.usage:
             for name, amount in used.amounts.items():
                 self._usage += (used.session, used.day, used.model, name, amount)
+        for *key, amounts in part.step_usage:
+            for name, amount in amounts.items():
+                self._step_usage += (*key, name, amount)
 
     def _add_fact(self, fact: FactRow) -> None:
         refusal_messages.check_value_size(fact.record or "", "fact", fact.id)
@@ -494,6 +498,7 @@ class _AppendGroup:
         )
         _insert_chunked(execute, "insert_replies", 5, self._replies)
         _insert_chunked(execute, "add_usage", 5, self._usage)
+        _insert_chunked(execute, "add_step_usage", 7, self._step_usage)
         _insert_chunked(execute, "upsert_tags", 6, list(chain.from_iterable(self._tags.values())))
         _insert_chunked(execute, "insert_patches", 4, self._patches)
         if self._facts:

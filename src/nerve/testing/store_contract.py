@@ -25,6 +25,7 @@ from nerve.store.port import (
     FactRow,
     ReplyRow,
     RunRow,
+    StepUsageRow,
     Store,
     TagRow,
     UsageRow,
@@ -90,6 +91,7 @@ class StoreContract:
         assert store.waits_of_run("r") == []
         assert store.open_waits("default", "gate") == []
         assert store.daily_usage("default", "", "9") == []
+        assert store.daily_step_usage("default", "", "9") == []
         assert store.definition("none") is None
         assert store.facts("default") == []
         assert store.fact_version("default") == 0
@@ -545,6 +547,40 @@ class StoreContract:
         ]
         assert store.daily_usage("default", "2025-11-17", "2025-11-18") == []
         assert all(isinstance(row, UsageRow) for row in store.daily_usage("default", "", "9"))
+
+    def test_used_amounts_add_up_by_day_workflow_step_and_model(self, store: Store) -> None:
+        def use(
+            day: str, step: str, model: str = "m", session: str = "default", **amounts: float
+        ) -> StepUsageRow:
+            return StepUsageRow(session, day, "review", step, model, amounts)
+
+        first_day, second_day = "2025-11-15", "2025-11-16"
+        store.append(
+            [
+                Append("a", 0, [event(1)], step_usage=[use(first_day, "/write", turns=1, reported_cost=0.5)]),
+                Append("b", 0, [event(1)], step_usage=[use(first_day, "/write", turns=2, input_tokens=7)]),
+                Append("c", 0, [event(1)], step_usage=[use(first_day, "/write", "l", turns=1)]),
+                Append("d", 0, [event(1)], step_usage=[use(first_day, "/check", turns=1, runs=1)]),
+                Append("e", 0, [event(1)], step_usage=[use(first_day, "/write", "m", "other", turns=9)]),
+                Append("f", 5, [event(6)], step_usage=[use(first_day, "/write", turns=100)]),
+            ]
+        )
+        both = [use(first_day, "", "", runs=1), use(second_day, "/check", turns=1)]
+        store.append([Append("a", 1, [event(2)], step_usage=both)])
+        store.append([Append("a", 2, [event(3)], step_usage=[use(first_day, "/write", reported_cost=0.25)])])
+        on_first_day = [
+            use(first_day, "", "", runs=1),
+            use(first_day, "/check", turns=1, runs=1),
+            use(first_day, "/write", "l", turns=1),
+            use(first_day, "/write", turns=3, reported_cost=0.75, input_tokens=7),
+        ]
+        assert store.daily_step_usage("default", first_day, first_day) == on_first_day
+        on_both_days = [*on_first_day, use(second_day, "/check", turns=1)]
+        assert store.daily_step_usage("default", first_day, second_day) == on_both_days
+        store.delete_runs(["a", "b"])
+        assert store.daily_step_usage("default", "", "9") == on_both_days
+        assert store.daily_step_usage("other", "", "9") == [use(first_day, "/write", "m", "other", turns=9)]
+        assert all(isinstance(row, StepUsageRow) for row in store.daily_step_usage("default", "", "9"))
 
     def test_a_new_store_has_summaries_of_all_its_runs(self, store: Store) -> None:
         assert store.summarized_since == 0.0

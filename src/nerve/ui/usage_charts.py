@@ -7,9 +7,8 @@ from dataclasses import field
 from datetime import date, timedelta
 from typing import Literal
 
-from nerve.api.models import NodeResponse, RunDetailResponse, UsageHistoryResponse
+from nerve.api.models import UsageHistoryResponse
 from nerve.core.limits import RunUsage
-from nerve.core.step_names import plain_path_part
 from nerve.lazy_dataclass import dataclass
 
 Measure = Literal["cost", "tokens"]
@@ -95,6 +94,8 @@ class UsageTotal:
     cost: float
     turns_without_cost: int = 0
     """Turns whose cost is not known, and not in the sum."""
+    workflow: str = ""
+    """The workflow of a step."""
 
 
 def chart_by_model(history: UsageHistoryResponse, last_day: date, days: int, measure: Measure) -> UsageChart:
@@ -109,7 +110,7 @@ def chart_by_model(history: UsageHistoryResponse, last_day: date, days: int, mea
 def chart_by_workflow(
     history: UsageHistoryResponse, last_day: date, days: int, measure: Measure
 ) -> UsageChart:
-    """Return the usage of the runs that started on each day, by workflow."""
+    """Return the usage of each day by workflow."""
     values: dict[str, dict[str, float]] = {}
     for entry in history.workflows:
         values.setdefault(entry.workflow, {})[entry.day] = read_measure(entry.usage, measure)
@@ -149,20 +150,9 @@ def rows_by_workflow(history: UsageHistoryResponse) -> list[UsageTotal]:
     return sort_rows(make_row(name, runs[name], amounts) for name, amounts in sums.items())
 
 
-def rows_by_step(runs: Iterable[RunDetailResponse]) -> list[UsageTotal]:
-    """Return the usage of each step in these runs; the iterations of a step count as one step."""
-    sums: dict[str, dict[str, float]] = {}
-    counts: dict[str, set[str]] = {}
-    for run in runs:
-        stack: list[NodeResponse] = list(run.tree)
-        while stack:
-            node = stack.pop()
-            stack += node.parts
-            if node.usage:
-                name = "/".join(plain_path_part(part) for part in node.path.split("/"))
-                add_amounts(sums.setdefault(name, {}), node.usage)
-                counts.setdefault(name, set()).add(run.run_id)
-    return sort_rows(make_row(name, len(counts[name]), amounts) for name, amounts in sums.items())
+def rows_by_step(history: UsageHistoryResponse) -> list[UsageTotal]:
+    """Return the usage of each step, the most expensive first."""
+    return sort_rows(make_row(used.step, used.runs, used.usage, used.workflow) for used in history.steps)
 
 
 def add_amounts(total: dict[str, float], amounts: Mapping[str, float]) -> None:
@@ -177,13 +167,13 @@ def read_measure(amounts: Mapping[str, float], measure: Measure) -> float:
     return cost_of(amounts) or RunUsage.of(amounts).cost
 
 
-def make_row(name: str, runs: int, amounts: Mapping[str, float]) -> UsageTotal:
-    unknown = int(amounts.get("turns_without_cost", 0))
-    return UsageTotal(name, runs, read_measure(amounts, "tokens"), read_measure(amounts, "cost"), unknown)
+def make_row(name: str, runs: int, amounts: Mapping[str, float], workflow: str = "") -> UsageTotal:
+    tokens, cost = read_measure(amounts, "tokens"), read_measure(amounts, "cost")
+    return UsageTotal(name, runs, tokens, cost, int(amounts.get("turns_without_cost", 0)), workflow)
 
 
 def sort_rows(rows: Iterable[UsageTotal]) -> list[UsageTotal]:
-    return sorted(rows, key=lambda row: (-row.cost, -row.tokens, row.name))
+    return sorted(rows, key=lambda row: (-row.cost, -row.tokens, row.workflow, row.name))
 
 
 def cost_of(usage: Mapping[str, float] | None) -> float | None:

@@ -406,6 +406,22 @@ CREATE TABLE patches (
     PRIMARY KEY (session, name, workflow)
 ) STRICT, WITHOUT ROWID;
 
+-- name: create_version_9
+CREATE TABLE step_usage (
+    session TEXT NOT NULL,
+    day TEXT NOT NULL,
+    workflow TEXT NOT NULL,
+    step TEXT NOT NULL, -- empty for what concerns whole runs
+    model TEXT NOT NULL,
+    name TEXT NOT NULL,
+    amount ANY NOT NULL,
+    PRIMARY KEY (session, day, workflow, step, model, name)
+) STRICT, WITHOUT ROWID;
+
+-- What was used until now is known by model only.
+INSERT INTO properties
+SELECT 'step_usage_since', CAST(unixepoch('subsec') AS TEXT) WHERE EXISTS (SELECT 1 FROM usage);
+
 -- name: application_id
 PRAGMA application_id;
 

@@ -32,6 +32,15 @@ SELECT session, day, model, name, amount FROM usage
 WHERE session = ? AND day BETWEEN ? AND ?
 ORDER BY day, model;
 
+-- name: add_step_usage
+INSERT INTO step_usage (session, day, workflow, step, model, name, amount) VALUES :rows
+ON CONFLICT (session, day, workflow, step, model, name) DO UPDATE SET amount = amount + excluded.amount;
+
+-- name: select_step_usage
+SELECT session, day, workflow, step, model, name, amount FROM step_usage
+WHERE session = ? AND day BETWEEN ? AND ?
+ORDER BY day, workflow, step, model;
+
 -- name: select_property
 SELECT value FROM properties WHERE name = ?;
 

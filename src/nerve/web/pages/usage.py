@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 PERIODS = {7: "7 days", 30: "30 days", 90: "90 days", 365: "A year"}
 DEFAULT_DAYS = 30
-MAX_STEP_RUNS = 25
-"""Newest runs with usage from which the usage of steps is read."""
+MAX_STEPS = 200
+"""Steps in the table; those that used most are shown."""
 CHANGES = frozenset(
     {
         WorkflowEventType.USAGE,
@@ -112,8 +112,6 @@ async def show_usage(visit: Visit) -> Response:
         periods=PERIODS,
         days=days,
         measure=measure,
-        steps=await read_steps(visit, days),
-        max_step_runs=MAX_STEP_RUNS,
         **await usage_values(visit, days, measure),
     )
 
@@ -134,8 +132,7 @@ async def usage_values(visit: Visit, days: int, measure: Measure) -> dict[str, A
     """Return what changes while the page is open."""
     history, usage = await visit.client.usage_history(days=days), await visit.client.usage()
     today = datetime.now().date()
-    models, workflows = rows_by_model(history), rows_by_workflow(history)
-    spending = [row for row in workflows if row.tokens or row.cost]
+    models, workflows, steps = rows_by_model(history), rows_by_workflow(history), rows_by_step(history)
     by_model = chart_by_model(history, today, days, measure)
     by_workflow = chart_by_workflow(history, today, days, measure)
     labels = day_labels(by_model.days)
@@ -147,14 +144,16 @@ async def usage_values(visit: Visit, days: int, measure: Measure) -> dict[str, A
         "tiles": [
             ("Today", format_amounts(RunUsage.of(usage.today))),
             (f"Last {days} days", format_amounts(period)),
-            ("Runs", (f"{sum(row.runs for row in workflows):,}", "")),
+            ("Runs with agents", (f"{sum(row.runs for row in workflows):,}", "")),
             ("Turns without a known cost", (f"{sum(row.turns_without_cost for row in models):,}", "")),
         ],
         "charts": [
             ShownChart("models", "By model", by_model, models, labels),
-            ShownChart("workflows", "By workflow", by_workflow, spending, labels),
+            ShownChart("workflows", "By workflow", by_workflow, workflows, labels),
         ],
-        "is_incomplete": history.more,
+        "steps": steps[:MAX_STEPS],
+        "steps_left_out": len(steps[MAX_STEPS:]),
+        "steps_since": first_time_in(history.steps_since, days),
     }
 
 
@@ -186,11 +185,10 @@ def day_labels(days: Sequence[str]) -> list[str]:
     return [f"{day:%b} {day.day}" if shown else "" for day, shown in zip(dates, is_labelled, strict=True)]
 
 
-async def read_steps(visit: Visit, days: int) -> list[UsageTotal]:
-    """Return the usage by step of the newest runs that have used something."""
-    page = await visit.client.runs(since=f"{days}d", limit=1000, largest=0)
-    found = [run for run in page.runs if run.parent is None and RunUsage.of(run.usage).turns]
-    return rows_by_step([await visit.client.run(run=run.run_id) for run in found[:MAX_STEP_RUNS]])
+def first_time_in(since: float | None, days: int) -> float | None:
+    """Return a time that is within the last days, before which they have no figures; None for another."""
+    first_day = datetime.now().date() - timedelta(days=days - 1)
+    return since if since is not None and date.fromtimestamp(since) >= first_day else None
 
 
 async def stream_usage(visit: Visit) -> Response:
