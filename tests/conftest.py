@@ -2,9 +2,12 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from postgresql_server import PostgresqlServer, ServerMissing
 
 # Use the same examples every time, so that a failure points to the change. `make test-full` draws new ones.
 # A loaded machine is not a failure: without these checks, a slow example only takes longer.
@@ -38,3 +41,29 @@ def has_room(folder: str) -> bool:
         return False
     free = stats.f_bavail * stats.f_frsize
     return free > ROOM and not stats.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server, for `make test-cluster`."""
+    for item in items:
+        if "postgresql_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("cluster")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server for all tests of this process; a test that stops one starts its own."""
+    try:
+        server = PostgresqlServer()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
+    """The URL of an empty database."""
+    url = postgresql_server.create_database()
+    yield url
+    postgresql_server.drop_database(url)
