@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nerve.core.events import WorkflowEvent
-from nerve.ui.timeline import Period, TimeAxis, Timeline, TimelineLayout, TimelineRow
+from nerve.ui.step_periods import Period
+from nerve.ui.time_axis import TimeAxis
+from nerve.ui.timeline import Timeline, TimelineLayout, TimelineRow
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = BEGAN + timedelta(days=10)
