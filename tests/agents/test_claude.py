@@ -19,7 +19,9 @@ import pytest
 
 from agents.contract import Judged, ProviderContract, allow, done, text, until_done, usage
 from agents.stubs.anthropic import AnthropicStub
-from nerve.agents import HostTool
+from core.workflow.support import within
+from nerve import Session, WorkflowContext
+from nerve.agents import AgentNode, HostTool
 from nerve.agents.claude import ClaudeProvider
 from nerve.agents.claude.provider import find_program
 from nerve.agents.provider import (
@@ -380,6 +382,49 @@ for line in sys.stdin:
         print(json.dumps({"type": "control_response", "response": response}), flush=True)
 """
 """An earlier version of the program, which does not report blocking hooks."""
+
+
+ASKING = """
+import json, subprocess, sys
+
+def send(message):
+    print(json.dumps(message), flush=True)
+
+for line in sys.stdin:
+    heard = json.loads(line)
+    if heard["type"] == "control_request":
+        response = {"subtype": "success", "request_id": heard["request_id"], "response": {}}
+        send({"type": "control_response", "response": response})
+    if heard["type"] == "user":
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "touch asked"}}
+        send({"type": "control_request", "request_id": "1", "request": request})
+    if heard["type"] == "control_response":
+        answer = heard["response"]["response"]
+        subprocess.run(answer["updatedInput"]["command"], shell=True, check=True)
+        send({"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"})
+        break
+"""
+"""A program that asks to run a command, and runs the one in the answer."""
+
+
+async def test_the_program_runs_the_input_that_a_person_has_edited(place: Path) -> None:
+    script = place / "asking"
+    script.write_text(f"#!{sys.executable}\n{ASKING}")
+    script.chmod(0o700)
+    session = Session()
+    AgentNode("dev", session, ClaudeProvider(program=str(script)), cwd=str(place / "work"))
+
+    @session.workflow
+    async def work(ctx: WorkflowContext) -> Any:
+        return await ctx.run("dev", "Work")
+
+    run = await session.start("work")
+    gate = await within(run.next_gate())
+    assert gate is not None
+    assert (gate.action or {})["editable"] is True
+    await run.answer({"allow": {"command": "touch edited"}})
+    await within(run.wait())
+    assert [file.name for file in (place / "work").iterdir()] == ["edited"]
 
 
 async def test_a_program_that_cannot_enforce_the_policy_gets_no_prompt(place: Path) -> None:

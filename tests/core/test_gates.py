@@ -1,5 +1,7 @@
 """Gates: ids, event data and validation of answers."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from nerve.core.gates import (
     gate_id,
     gate_waiting_data,
     match_gate_name,
+    read_edited_input,
     validate_answer,
 )
 from nerve.core.json_codec import unsafe_integer_message
@@ -128,3 +131,26 @@ def test_a_gate_has_its_id_its_path_its_node_and_the_end_of_its_path_as_names(
 ) -> None:
     gate = GateInfo("a1b2c3d4", "Go?", None, path="/release/check[2]/answer", node_id="approval")
     assert match_gate_name(gate, name) is match
+
+
+@pytest.mark.parametrize("answer", [{"allow": {"command": "ls"}}, ' {"allow": {"command": "ls"}}'])
+def test_an_editable_action_is_allowed_with_another_input(answer: Any) -> None:
+    assert read_edited_input(answer, {"editable": True}) == {"allow": {"command": "ls"}}
+
+
+@pytest.mark.parametrize("answer", ["allow", "{", {"deny": {}}, {"allow": {}, "deny": {}}, 3, None])
+def test_another_answer_edits_no_input(answer: Any) -> None:
+    assert read_edited_input(answer, {"editable": True}) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "message"),
+    [
+        ({"allow": {}}, {"tool": "Bash"}, "cannot be edited"),
+        ({"allow": "ls"}, {"editable": True}, "must be a JSON object"),
+        ({"allow": {"count": 2**60}}, {"editable": True}, "Invalid answer"),
+    ],
+)
+def test_an_edited_input_that_cannot_run_is_refused(answer: Any, action: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_edited_input(answer, action)

@@ -1,5 +1,6 @@
 """Workflows with gates and inputs of every kind, for the inbox and the start forms."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -45,13 +46,18 @@ class DeployProvider:
             if line.startswith("edit "):
                 tool_input = {"file_path": line[5:], "old_string": "a = 1\n", "new_string": "a = 2\n"}
             tool = "Edit" if line.startswith("edit ") else "Bash"
-            decision = await options.ask(PermissionRequest(tool, tool_input, "It is Friday.", "site"))
+            request = PermissionRequest(
+                tool, tool_input, "It is Friday.", "site", is_editable=not line.startswith("fixed ")
+            )
+            decision = await options.ask(request)
             yield AssistantText(f"{line}: {decision.allow}\n")
+            if decision.edited_input is not None:
+                yield AssistantText(f"ran {json.dumps(dict(decision.edited_input))}\n")
         yield TurnFinished("thread")
 
 
 def register(session: Session) -> None:
-    AgentNode("deployer", session, DeployProvider(), permissions={"ask": ["*"]})
+    AgentNode("deployer", session, DeployProvider(), permissions={"ask": ["*"], "deny": ["Bash(sudo *)"]})
 
     @session.workflow
     async def roll_out(ctx: WorkflowContext) -> Any:

@@ -1,5 +1,7 @@
 """The inbox: what a gate shows, answers with forms, forms that are too old, and one answer for several."""
 
+import asyncio
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,13 @@ async def open_gate(web: WebServer, workflow: str, **given: Any) -> tuple[Any, s
     """Start a run that waits at a gate; return the run and the address of the gate."""
     run = await web.start(workflow, **given)
     return run, f"/inbox/{run.run_id}/{run.gates[0].gate_id}"
+
+
+async def output_of(web: WebServer, run: Any) -> str:
+    """Return what the agent of a run has written when the run has ended."""
+    found = web.api.session.get_workflow_run(run.run_id)
+    await asyncio.wait_for(found.wait(), 20)
+    return str((await web.api.run(run=run.run_id)).result["output"])
 
 
 def words(html: str) -> str:
@@ -87,6 +96,56 @@ async def test_a_gate_shows_exactly_what_an_agent_wants_to_run(
     assert "src/app.py" in shown
     assert '<span class="removed">-a = 1' in shown
     assert '<span class="added">+a = 2' in shown
+
+
+async def test_an_edited_input_runs_exactly_as_edited_and_is_recorded(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    run, address = await open_gate(web, "publish", input="make deploy")
+    page = (await browser.get(address)).text
+    command = "make deploy \\\r\n  --dry-run"
+    # The button that allows the input as it is must not run what the user has replaced.
+    reply = await browser.post(address, data=fill(page, address, choice="allow", answer__command=command))
+    assert reply.status_code == 422
+    assert "You have edited the input" in reply.text
+    edited = fill(reply.text, address, edited="yes", reason="Not for real")
+    assert edited["answer/command"] == ["make deploy \\\r\n  --dry-run"]
+    assert (await browser.post(address, data=edited)).status_code == 303
+    ran = {"command": "make deploy \\\n  --dry-run", "description": "Deploy the site"}
+    assert f"ran {json.dumps(ran)}\n" in await output_of(web, run)
+    (answered,) = (await web.api.events(run=run.run_id, type=["gate_answered"])).events
+    assert answered.data["answer"] == {"allow": ran}
+    assert (answered.data["by"], answered.data["reason"]) == ("browser:admin", "Not for real")
+    assert "--dry-run" in pane((await browser.get(address)).text)
+
+
+async def test_an_input_that_was_not_changed_is_allowed_as_it_is(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    for given in ({"edited": "yes"}, {"choice": "allow"}):
+        run, address = await open_gate(web, "publish", input="make deploy")
+        page = (await browser.get(address)).text
+        assert (await browser.post(address, data=fill(page, address, **given))).status_code == 303
+        assert await output_of(web, run) == "make deploy: True\n"
+
+
+async def test_what_the_workflow_denies_stays_denied_after_an_edit(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    run, address = await open_gate(web, "publish", input="make deploy")
+    page = (await browser.get(address)).text
+    edited = fill(page, address, edited="yes", answer__command="sudo make deploy")
+    assert (await browser.post(address, data=edited)).status_code == 303
+    assert await output_of(web, run) == "make deploy: False\n"
+
+
+async def test_an_input_that_the_agent_cannot_replace_has_no_fields(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    run, address = await open_gate(web, "publish", input="fixed command")
+    assert 'name="edited"' not in (await browser.get(address)).text
+    with pytest.raises(ApiError, match="cannot be edited"):
+        await web.api.answer(run=run.run_id, answer={"allow": {"command": "ls"}})
 
 
 async def test_a_form_is_checked_and_its_values_are_kept(web: WebServer, browser: httpx2.AsyncClient) -> None:

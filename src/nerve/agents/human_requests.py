@@ -11,6 +11,7 @@ from nerve.agents.permissions import Permissions, escape_control_characters, for
 from nerve.agents.provider import HostTool, PermissionDecision, PermissionRequest
 from nerve.agents.redaction import Redactor
 from nerve.core.events import WorkflowEventType
+from nerve.core.gates import ALLOW, DENY, EDITABLE
 from nerve.core.json_codec import replace_invalid_text
 from nerve.core.json_diagnostics import replace_surrogates
 from nerve.core.nodes.context import ExecutionContext
@@ -52,17 +53,28 @@ class HumanRequests:
             refusal = "the workflow does not allow it" + f": it denies {rule.pattern}" * bool(rule.pattern)
             return PermissionDecision(rule.verdict == "allow", "" if rule.verdict == "allow" else refusal)
         use = request.tool_uses()[0]
+        action = self.redactor.redact_value(use.to_dict())
+        if request.is_editable and action == use.to_dict():
+            action[EDITABLE] = True  # not if a secret was replaced: the replacement would run
         gate = GateWait(
             f"{self.context.path}/permission",
             self.redactor.redact_text(format_permission_question(self._asker, use, request.reason)),
-            ["allow", "deny"],
+            [ALLOW, DENY],
             node_id=self._step_name,
-            action=self.redactor.redact_value(use.to_dict()),
+            action=action,
         )
         answer = await self._wait_at_gate(gate)
-        return PermissionDecision(
-            answer == "allow", "" if answer == "allow" else "a person denied permission"
-        )
+        if isinstance(answer, dict):
+            return self._decide_edited(replace(request, input=answer[ALLOW]))
+        return PermissionDecision(answer == ALLOW, "" if answer == ALLOW else "a person denied permission")
+
+    def _decide_edited(self, request: PermissionRequest) -> PermissionDecision:
+        """Decide a call that a person has edited and allowed: what is denied stays denied."""
+        rule = self.permissions.find_rule(*request.tool_uses())
+        if rule.verdict == "deny" and rule.pattern:
+            message = f"a person edited the call, and the workflow denies {rule.pattern}"
+            return PermissionDecision(False, message)
+        return PermissionDecision(True, edited_input=request.input)
 
     async def ask_human(self, arguments: Mapping[str, Any]) -> str:
         """Open a gate with the agent's question, marked as the agent's words."""

@@ -121,6 +121,8 @@ class PermissionRequest:
     """The working directory of the call, if the agent reports it."""
     names: Sequence[str] = ()
     """Other names of the tool."""
+    is_editable: bool = False
+    """Whether the agent's program can run the tool with another input than it has requested."""
 
     def with_cwd_in(self, folder: str) -> PermissionRequest:
         """Return the request with an absolute working directory."""
@@ -137,6 +139,8 @@ class PermissionDecision:
 
     allow: bool
     message: str = ""
+    edited_input: Mapping[str, Any] | None = None
+    """The input to run the tool with; None for that of the request."""
 
 
 AskPermission = Callable[[PermissionRequest], Awaitable[PermissionDecision]]

@@ -137,6 +137,7 @@ class AnswerRequest(CommandRequest):
     gate: Name | None = None
     """The gate's id, path, node or end of the path, or a unique prefix; not needed if only one is open."""
     answer: Any = None
+    """A choice, a text or a value. `{"allow": INPUT}` allows an editable action with that input."""
     key: Key | None = None
     """Idempotency key: a repeated answer with the same key returns the first reply."""
     reason: Text = ""

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
 REJECT_WORDS = ("reject", "rejected", "no", "n", "deny", "decline", "refuse", "cancel", "false")
 """Names of choices that approve or reject, and messages that answer any gate."""
+ALLOW, DENY = "allow", "deny"
+"""The choices of a gate that asks for a permission."""
+EDITABLE = "editable"
+"""In the action of a gate: whether the answer may be `{"allow": INPUT}`, which runs it with that input."""
 MIN_GATE_ID_PREFIX_CHARS = 4
 """The shortest prefix of a gate id that identifies a gate."""
 
@@ -160,6 +164,28 @@ def check_choices(choices: object, form: Mapping[str, Any] | None = None) -> Non
         raise ValueError("A gate can have choices or a form, not both")
     if flaw := find_schema_error(form):
         raise ValueError(f"form must be a valid JSON Schema: {flaw}")
+
+
+def read_edited_input(answer: Any, action: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return the answer if it allows an action with an edited input; None if it is another answer.
+
+    A JSON string is accepted, too. ValueError says why an edited input is not accepted.
+    """
+    if isinstance(answer, str) and answer.lstrip().startswith("{"):
+        try:
+            answer = parse_strict_json(answer)
+        except ValueError:
+            return None
+    if action is None or not isinstance(answer, Mapping) or list(answer) != [ALLOW]:
+        return None
+    if not action.get(EDITABLE):
+        raise ValueError("Invalid answer: the input of this call cannot be edited. Answer with allow or deny")
+    if not isinstance(answer[ALLOW], Mapping):
+        found = describe_value(answer[ALLOW])
+        raise ValueError(f"Invalid answer: the edited input must be a JSON object, got {found}")
+    if (number := find_unsafe_integer(answer)) is not None:
+        raise ValueError(f"Invalid answer: {unsafe_integer_message(number)}")
+    return {ALLOW: dict(answer[ALLOW])}
 
 
 def validate_answer(answer: Any, choices: list[str] | None, form: Mapping[str, Any] | None = None) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from nerve.api.errors import ApiError
 from nerve.core.events import GATE_END_EVENTS, WorkflowEventType
+from nerve.core.gates import EDITABLE
 from nerve.core.json_codec import encode_json
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.diffs import diff_file_name, format_diff_counts, is_diff, tool_input_diff
@@ -21,7 +22,7 @@ from nerve.ui.gate_names import (
     split_gate_question,
 )
 from nerve.ui.sanitize import markdown_first_line, sanitize_text
-from nerve.web.json_form import FormField, Texts, encode_value, show_form
+from nerve.web.json_form import FormField, ParsedForm, Texts, encode_value, parse_form, show_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ URGENT_S = 3600
 """Seconds before its deadline from which a gate is urgent."""
 MAX_BUTTONS, MAX_BUTTON_CHARS = 6, 40
 """Choices that are buttons; more or longer ones are a list."""
+JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 SHOWN_PARTS = {
     "prompt": "the question",
     "choices": "the choices",
@@ -61,7 +63,7 @@ class ActionField(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GateAction:
     """Exactly what will be run if the gate is approved."""
 
@@ -72,6 +74,10 @@ class GateAction:
     counts: str = ""
     """The numbers of lines that a diff adds and removes."""
     diff: DisplayValue | None = None
+    edit_form: FormField | None = None
+    """The fields of the input, if the user may edit them."""
+    is_edited: bool = False
+    """Whether the fields have what the user has entered."""
 
 
 @dataclass(slots=True)
@@ -144,7 +150,7 @@ def make_card(
         [GateChoice(text, find_tone(text)) for text in known],
         len(known) <= MAX_BUTTONS and all(len(text) <= MAX_BUTTON_CHARS for text in known),
         gate.choices is None and gate.form is None,
-        describe_action(gate.action) if gate.action else None,
+        describe_action(gate.action, texts, errors) if gate.action else None,
         display_value(sanitize_text(preview)) if preview else None,
         form,
         deadline,
@@ -158,8 +164,39 @@ def find_tone(choice: str) -> Literal["approve", "reject", "other"]:
     return "approve" if word in APPROVE_WORDS else "reject" if word in REJECT_WORDS else "other"
 
 
-def describe_action(action: Mapping[str, Any]) -> GateAction:
+def edit_schema(action: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of the form that edits the input of an action."""
+    properties: dict[str, Any] = {}
+    for name, value in action["input"].items():
+        type = JSON_TYPES.get(value.__class__)
+        properties[name] = {"default": value} | ({"type": type} if type else {})
+        if type == "string":
+            properties[name]["format"] = "multiline"
+    return {"type": "object", "properties": properties}
+
+
+def describe_action(
+    action: Mapping[str, Any], texts: Texts | None = None, errors: Mapping[str, str] | None = None
+) -> GateAction:
     """Return the action with every field of its input; a change of a file is a diff."""
+    described = describe_tool_use(action)
+    if action.get(EDITABLE) and action.get("input"):
+        schema = edit_schema(action)
+        given = encode_value(schema, FORM_NAME) if texts is None else texts
+        described.edit_form = show_form(schema, FORM_NAME, given, errors)
+        described.is_edited = texts is not None
+    return described
+
+
+def parse_edited_input(action: Mapping[str, Any], texts: Texts) -> ParsedForm:
+    """Return the input of an action as the user has edited it; a field that is left empty is removed."""
+    value, errors = parse_form(edit_schema(action), FORM_NAME, texts)
+    if value is not None:  # what is null has an empty field
+        value = {name: None for name, given in action["input"].items() if given is None} | value
+    return ParsedForm(value, errors)
+
+
+def describe_tool_use(action: Mapping[str, Any]) -> GateAction:
     tool_input = action.get("input")
     fields = [
         ActionField(sanitize_text(str(name)), sanitize_text(format_value(value)))

@@ -146,10 +146,12 @@ class ClaudeTurn:
             tool_input,
             str(stated_reason or request.get("description") or ""),
             self._cwd_by_call.get(str(request.get("tool_use_id")), ""),
+            is_editable=True,
         )
         decision = await self._options.decide(permission)
         if decision.allow:
-            return {"behavior": "allow", "updatedInput": tool_input}
+            edited = decision.edited_input
+            return {"behavior": "allow", "updatedInput": tool_input if edited is None else dict(edited)}
         return {"behavior": "deny", "message": decision.message or "the permissions do not allow this call"}
 
     async def _interrupt(self) -> None:

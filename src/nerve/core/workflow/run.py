@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from nerve.core.events import JournalRow, Sink, WorkflowEvent, validate_sink
-from nerve.core.gates import select_lowest, validate_answer
+from nerve.core.gates import read_edited_input, select_lowest, validate_answer
 from nerve.core.json_codec import MAX_VALUE_BYTES, encode_json
 from nerve.core.limits import Limits, validate_raise
 from nerve.core.nodes.base import node_role
@@ -674,7 +674,8 @@ def accept_answer(gate: GateInfo, answer: Any) -> Any:
     """Return the answer that a gate accepts; ValueError says why it accepts none."""
     if answer is not None and not isinstance(answer, str | int | float | list | dict):
         answer = ValueCodec(type(answer), "The answer{field}").normalize(answer)
-    answer = validate_answer(answer, gate.choices, gate.form)
+    edited = read_edited_input(answer, gate.action)
+    answer = validate_answer(answer, gate.choices, gate.form) if edited is None else edited
     encode_json(answer, max_bytes=MAX_VALUE_BYTES // 2)  # the event contains the answer twice
     return answer
 

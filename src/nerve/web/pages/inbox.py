@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.api.errors import ApiError
 from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS
+from nerve.core.gates import ALLOW, DENY, EDITABLE
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import count_noun, format_value
 from nerve.ui.gate_names import gate_display_name, split_gate_question
@@ -22,6 +23,7 @@ from nerve.web.gate_cards import (
     find_gate,
     list_changed_parts,
     make_card,
+    parse_edited_input,
 )
 from nerve.web.json_form import change_rows, parse_form
 from nerve.web.rendering import make_partial, quote_segment
@@ -229,6 +231,14 @@ async def answer_gate(visit: Visit) -> Response:
     errors: dict[str, str] = {}
     if gate.form is not None:
         answer, errors = parse_form(gate.form, FORM_NAME, texts)
+    elif gate.action and gate.action.get(EDITABLE) and texts and answer != DENY:
+        value, errors = parse_edited_input(gate.action, texts)
+        is_changed = value != gate.action["input"]
+        if form.get("edited"):
+            answer = {ALLOW: value} if is_changed else ALLOW
+        elif is_changed:
+            errors = {}
+            entered["error"] = "You have edited the input: allow it with its own button, or undo the changes."
     elif not answer.strip():
         entered["error"] = "Choose or write an answer."
     if errors or "error" in entered:
