@@ -1,6 +1,7 @@
 """Configuration of all tests."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -23,6 +24,9 @@ ROOM = 2**30
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of the quick tests in memory, where they also survive a killed process."""
+    # A shell starts background jobs with SIGINT ignored, which children inherit. Tests of Ctrl-C would hang.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Do not use the home directory of the user. Workers inherit the setting of the first process.
     if "NERVE_TEST_STATE" not in os.environ:
         state = tempfile.TemporaryDirectory(prefix="nerve-state-")
