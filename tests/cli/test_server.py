@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -442,7 +443,11 @@ def test_web_starts_a_server_and_opens_a_browser_that_is_signed_in(
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) == 1)
     try:
         shown = do("web", "--json").json
-        assert re.fullmatch(rf"{shown['url']}/#code=\S+", opened[0])
+        # The code is in a file: other users of the machine can see the arguments of a browser.
+        path = Path(unquote(opened[0].removeprefix("file://")))
+        assert path == project / ".nerve" / "private" / "sign-in.html"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert re.search(rf'url={shown["url"]}/#code=[\w-]+"', path.read_text())
         assert do("server", "status", "--json").json["url"] == shown["url"]
         assert re.fullmatch(rf"{shown['url']}/#code=\S+\n", do("web").out), "it could not be opened"
         assert len(opened) == 2

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nerve.core.events import WorkflowEvent
 from nerve.ui.step_periods import Period
 from nerve.ui.time_axis import TimeAxis
-from nerve.ui.timeline import Timeline, TimelineLayout, TimelineRow
+from nerve.ui.timeline import Timeline, TimelineLayout, TimelineRow, TimeSpan
 
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = BEGAN + timedelta(days=10)
@@ -95,6 +95,40 @@ def test_the_attempts_of_a_step_are_bars_with_the_delay_between_them() -> None:
     ]
     assert [bar.attempt for bar in row.bars] == [1, 2, 2]
     assert row.bars[0].label == "offline"
+
+
+def three_steps() -> Timeline:
+    """Return the timeline of a run with a step in each ten seconds, the second of which is a child run."""
+    history, child = History(), History("run-2", at=11)
+    for number, path in enumerate(("/plan", "/build", "/test")):
+        history.start(10 * number, path, **({"child": "run-2"} if path == "/build" else {}))
+        history.end(10 * number + 9, path)
+    history.add(30, "workflow_completed", "", result=None)
+    child.start(12, "/compile")
+    child.end(18, "/compile")
+    child.add(19, "workflow_completed", "", result=None)
+    return timeline_of(history, build=child)
+
+
+def test_a_collapsed_child_run_shows_none_of_its_steps() -> None:
+    rows = {row.id: row for row in three_steps().layout(LATER).rows}
+    assert list(rows) == ["/", "/plan", "/build", "/build/compile", "/test"]
+    assert (rows["/build"].has_children, rows["/build"].is_collapsed) == (True, False)
+    rows = {row.id: row for row in three_steps().layout(LATER, collapsed=["/build"]).rows}
+    assert list(rows) == ["/", "/plan", "/build", "/test"]
+    assert rows["/build"].is_collapsed
+
+
+def test_a_part_of_the_time_has_its_own_rows_and_axis() -> None:
+    layout = three_steps().layout(LATER, span=TimeSpan(10, 20))
+    rows = {row.id: row for row in layout.rows}
+    assert list(rows) == ["/", "/build", "/build/compile", "/test"]
+    (bar,) = rows["/build/compile"].bars
+    assert (round(bar.x, 3), round(bar.width, 3)) == (0.2, 0.6)
+    assert next(tick.label for tick in layout.axis.ticks) == "10 s"  # since the start of the run
+    after = three_steps().layout(LATER, span=TimeSpan(25))
+    assert [row.id for row in after.rows] == ["/", "/test"]
+    assert three_steps().layout(LATER, span=TimeSpan(500, 900)).rows[0].id == "/"
 
 
 def test_a_step_that_is_cancelled_before_its_next_attempt_has_no_bar_for_it() -> None:

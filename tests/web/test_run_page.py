@@ -1,5 +1,6 @@
 """The page of a run: header, actions, timeline, detail of steps, graph, conversation, events, definition."""
 
+import html
 import re
 import time
 from typing import Any
@@ -144,6 +145,34 @@ async def test_steps_of_a_child_run_are_in_the_timeline_and_open_below_the_paren
     child_page = await browser.get(f"/runs/{child}")
     assert f'href="/runs/{run.run_id}"' in child_page.text
     assert (await browser.get(f"/runs/{run.run_id}/steps/verify")).text.count(f"/runs/{child}") > 1
+
+
+async def test_the_steps_of_a_child_run_are_hidden_and_shown_again(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    run = await web.start("release", input="3.0")
+    page = (await browser.get(f"/runs/{run.run_id}")).text
+    (hide,) = re.findall(r'href="([^"]+)" role="button" aria-expanded="true"', page)
+    assert hide == f"/runs/{run.run_id}?closed=%2Fverify"
+    hidden = (await browser.get(hide)).text
+    assert "steps/verify/work" not in hidden
+    (show,) = re.findall(r'href="([^"]+)" role="button" aria-expanded="false"', hidden)
+    assert show == f"/runs/{run.run_id}"
+    assert "closed=%2Fverify" in html.unescape(hidden).partition("/stream?")[2].partition('"')[0]
+
+
+async def test_a_part_of_the_time_of_a_run_is_shown(web: WebServer, browser: httpx2.AsyncClient) -> None:
+    run = await web.start("broken")
+    address = f"/runs/{run.run_id}"
+    part = (await browser.get(f"{address}?from=0&to=0.000001&zoom=2")).text
+    assert "Part of the run" in part
+    assert "/steps/fail" not in part
+    assert '<input type="hidden" name="zoom" value="2">' in part
+    assert f'href="{address}?zoom=2">Whole run</a>' in part
+    for wrong in ("from=x", "from=5&to=1", "to=-1", "from=nan", "to=1e99"):
+        whole = (await browser.get(f"{address}?{wrong}")).text
+        assert "/steps/fail" in whole, wrong
+        assert "Part of the run" not in whole, wrong
 
 
 async def test_an_open_page_gets_only_the_pane_and_a_stream_for_the_step(

@@ -13,7 +13,7 @@ from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent,
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.step_detail import StepDetail
-from nerve.ui.timeline import Timeline, TimelineLayout
+from nerve.ui.timeline import WHOLE_RUN, Timeline, TimelineLayout, TimeSpan
 
 EVENTS_PER_LOOP_TURN = 500
 SHARED_LAYOUT_S = 0.5
@@ -150,23 +150,29 @@ class RunPicture:
     def __init__(self, run_id: str) -> None:
         self.timeline, self.profile = Timeline(), RunProfile()
         self.followed = FollowedRun(run_id, self.timeline, self.profile)
-        self._layouts: dict[tuple[str, ...], tuple[int, datetime, TimelineLayout]] = {}
+        self._layouts: dict[Any, tuple[int, datetime, TimelineLayout]] = {}
 
     async def catch_up(self, client: Client, run_ids: Collection[str] | None = None) -> None:
         await self.followed.catch_up(client, run_ids)
 
-    def layout(self, now: datetime, expanded: tuple[str, ...] = ()) -> TimelineLayout:
+    def layout(
+        self,
+        now: datetime,
+        expanded: tuple[str, ...] = (),
+        collapsed: tuple[str, ...] = (),
+        span: TimeSpan = WHOLE_RUN,
+    ) -> TimelineLayout:
         """Return the rows of the timeline; pages that ask at about the same time share them."""
-        version = self.followed.applied_events
-        known = self._layouts.get(expanded)
+        version, shown = self.followed.applied_events, (expanded, collapsed, span)
+        known = self._layouts.get(shown)
         if known is not None and known[0] == version:
             _, made_at, layout = known
             if not layout.is_running or (now - made_at).total_seconds() < SHARED_LAYOUT_S:
                 return layout
         if len(self._layouts) >= MAX_SHARED_LAYOUTS:
             self._layouts.clear()
-        layout = self.timeline.layout(now, expanded)
-        self._layouts[expanded] = version, now, layout
+        layout = self.timeline.layout(now, expanded, collapsed, span)
+        self._layouts[shown] = version, now, layout
         return layout
 
     def find_step(self, full_path: str) -> tuple[str, str]:

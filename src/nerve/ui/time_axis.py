@@ -51,14 +51,19 @@ class TimeAxis:
     """Maps times to positions between 0 and 1. A later time never has a smaller position."""
 
     parts: tuple[AxisPart, ...]
+    origin: float
+    """The start of the run, from which the labels count; the axis may start later."""
 
     @classmethod
-    def of(cls, started: float, ended: float, periods: Iterable[Period]) -> TimeAxis:
-        """Return the axis from the start to the end of a run, with its long idle gaps folded."""
+    def of(
+        cls, started: float, ended: float, periods: Iterable[Period], origin: float | None = None
+    ) -> TimeAxis:
+        """Return the axis from a start to an end, with its long idle gaps folded."""
+        origin = started if origin is None else origin
         ended = max(ended, started + 0.001)
         gaps = find_idle_gaps(started, ended, periods)
         if not gaps:
-            return cls((AxisPart(started, ended, 0.0, 1.0),))
+            return cls((AxisPart(started, ended, 0.0, 1.0),), origin)
         linear_s = (ended - started) - sum(end - start for start, end in gaps)
         fold_width = min(FOLD_WIDTH, MAX_FOLDS_WIDTH / len(gaps)) if linear_s > 0 else 1 / len(gaps)
         linear_width = 1 - fold_width * len(gaps)
@@ -73,7 +78,7 @@ class TimeAxis:
                 parts.append(AxisPart(start, end, x, fold_width, f"idle {format_two_units(end - start)}"))
                 x += fold_width
             at = end
-        return cls(tuple(parts))
+        return cls(tuple(parts), origin)
 
     @property
     def folds(self) -> list[AxisPart]:
@@ -102,10 +107,10 @@ class TimeAxis:
         step = next((nice for nice in NICE_STEPS_S if nice * TICK_COUNT >= total_s), total_s / TICK_COUNT)
         ticks: list[AxisTick] = []
         for part in linear:
-            number = int((part.start - self.started) / step)
-            while (at := self.started + number * step) <= part.end and len(ticks) <= 2 * TICK_COUNT:
+            number = int((part.start - self.origin) / step)
+            while (at := self.origin + number * step) <= part.end and len(ticks) <= 2 * TICK_COUNT:
                 if at >= part.start:
-                    ticks.append(AxisTick(self.position(at), format_two_units(at - self.started)))
+                    ticks.append(AxisTick(self.position(at), format_two_units(at - self.origin)))
                 number += 1
         return ticks
 

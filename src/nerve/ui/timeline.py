@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from nerve.core.events import WorkflowEvent
 from nerve.core.run_view import BUSY_NODE_STATES, NodeView
@@ -72,6 +72,7 @@ class TimelineRow:
     """Of a group: the number of items."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """Of a group: the number of items in each state."""
+    has_children: bool = False
     is_collapsed: bool = False
     """Whether more rows appear below it if it is expanded."""
 
@@ -84,6 +85,17 @@ class TimelineLayout:
     axis: TimeAxis
     rows: tuple[TimelineRow, ...]
     is_running: bool
+
+
+class TimeSpan(NamedTuple):
+    """A part of a run, in seconds since its start."""
+
+    start: float = 0.0
+    end: float | None = None
+    """None for the end of the run."""
+
+
+WHOLE_RUN = TimeSpan()
 
 
 @dataclass(slots=True)
@@ -107,6 +119,12 @@ class RowDraft:
     """The children that are shown; None for all."""
     count: int = 1
     counts: dict[str, int] = field(default_factory=dict)
+
+    def overlaps(self, axis: TimeAxis) -> bool:
+        """Return whether some of it is within a time axis."""
+        if self.started is None:
+            return False
+        return self.started <= axis.ended and (self.ended is None or self.ended >= axis.started)
 
     def enclose(self, started: float | None, ended: float | None) -> None:
         """Extend its place in time so that it encloses another one."""
@@ -141,23 +159,39 @@ class Timeline:
             known = self._runs[prefix] = event.run_id, RunPeriods()
         known[1].apply_event(event)
 
-    def layout(self, now: datetime, expanded: Collection[str] = ()) -> TimelineLayout:
-        """Return the rows at a time; groups with an id in `expanded` show all of their items."""
+    def layout(
+        self,
+        now: datetime,
+        expanded: Collection[str] = (),
+        collapsed: Collection[str] = (),
+        span: TimeSpan = WHOLE_RUN,
+    ) -> TimelineLayout:
+        """Return the rows at a time.
+
+        Groups with an id in `expanded` show all of their items, and child runs with one in `collapsed` none.
+        With a `span`, only the rows in it are returned.
+        """
         view = self.tree.root.view
         root = self._draft_root(expanded)
-        started = root.started if root.started is not None else now.timestamp()
-        ended = root.ended if root.ended is not None else max(now.timestamp(), started)
+        origin = root.started if root.started is not None else now.timestamp()
+        last = root.ended if root.ended is not None else max(now.timestamp(), origin)
+        started = min(origin + span.start, last)
+        ended = last if span.end is None else min(max(origin + span.end, started), last)
         periods = (
             period
             for _, run in self._runs.values()
             for step in run.steps.values()
             for period in (*step.periods, *step.tool_calls.values())
         )
-        axis = TimeAxis.of(started, ended, periods)
+        axis = TimeAxis.of(started, ended, periods, origin)
         rows: list[TimelineRow] = []
         stack: list[tuple[RowDraft, str | None, int]] = [(root, None, 0)]
         while stack:
             draft, parent_id, depth = stack.pop()
+            if span != WHOLE_RUN and parent_id is not None and not draft.overlaps(axis):
+                continue
+            if draft.kind == "child" and draft.id in collapsed:
+                draft.shown = []
             rows.append(place_row(draft, parent_id, depth, axis))
             children = draft.children if draft.shown is None else draft.shown
             stack += [(child, draft.id, depth + 1) for child in reversed(children)]
@@ -380,6 +414,7 @@ def place_row(draft: RowDraft, parent_id: str | None, depth: int, axis: TimeAxis
         attempts=draft.attempts,
         count=draft.count,
         counts=draft.counts,
+        has_children=bool(draft.children),
         is_collapsed=len(shown) < len(draft.children),
     )
 
@@ -390,6 +425,8 @@ def place_bars(periods: list[Period], axis: TimeAxis) -> Iterator[TimelineBar]:
         # The delay before a retry, and the attempt after it, may lie in the future.
         if period.start > axis.ended:
             return
+        if period.end is not None and period.end < axis.started:
+            continue
         end_x = axis.position(axis.ended if period.end is None else period.end)
         yield TimelineBar(
             period.kind,

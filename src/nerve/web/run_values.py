@@ -16,11 +16,13 @@ from nerve.ui.followed_run import FollowedStep, RunPicture, RunProfile
 from nerve.ui.formatting import format_cost, format_token_count
 from nerve.ui.graph_model import encode_for_script
 from nerve.ui.run_graph import build_run_graph
-from nerve.web.timeline_view import TimelineQuery, make_row_views
+from nerve.ui.timeline import WHOLE_RUN
+from nerve.web.timeline_view import TimelineQuery, make_row_views, step_page
 
 if TYPE_CHECKING:
     from nerve.api.models import EventResponse, RunDetailResponse
     from nerve.ui.graph_model import RunGraph
+    from nerve.ui.time_axis import TimeAxis
     from nerve.web.site import Visit
 
 EVENTS_PER_PAGE = 100
@@ -147,14 +149,39 @@ def stream_address(visit: Visit, run: RunDetailResponse, tab: str, **query: Any)
 
 
 def timeline_values(visit: Visit, picture: RunPicture, query: TimelineQuery) -> dict[str, Any]:
-    layout = picture.layout(datetime.now(UTC), query.expanded)
+    layout = picture.layout(datetime.now(UTC), query.expanded, query.collapsed, query.span)
     branches = picture.timeline.tree.branches
     child_runs = {prefix: branch.run_id for prefix, branch in branches.items() if prefix}
     return {
         "rows": list(make_row_views(visit, layout.run_id, layout, query, child_runs)),
         "axis": layout.axis,
+        "axis_parts": format_axis_parts(layout.axis),
         "query": query,
         "row_count": len(layout.rows),
+    }
+
+
+def format_axis_parts(axis: TimeAxis) -> str:
+    """Return the parts of the time axis as JSON, from which the page finds the times of a selected part."""
+    parts = ((part.start - axis.origin, part.end - axis.origin, part.x, part.width) for part in axis.parts)
+    return json.dumps([[round(number, 5) for number in part] for part in parts])
+
+
+def span_values(visit: Visit, run_id: str, query: TimelineQuery) -> dict[str, Any]:
+    """Return what the form shows that selects a part of the run by its time."""
+    page, address = step_page(run_id, query.selected), query.address()
+    kept = query.address(**{"from": "", "to": ""})
+    return {
+        "page_path": page,
+        "is_part": query.span != WHOLE_RUN,
+        "span_query": [
+            (name, each)
+            for name, value in kept.items()
+            for each in (value if isinstance(value, list) else [value])
+        ],
+        "span_from": address.get("from", ""),
+        "span_to": address.get("to", ""),
+        "whole_address": visit.site.url(page, kept),
     }
 
 

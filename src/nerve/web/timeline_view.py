@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_duration_between
-from nerve.ui.timeline import TimelineBar, TimelineLayout, TimelineRow
+from nerve.ui.timeline import WHOLE_RUN, TimelineBar, TimelineLayout, TimelineRow, TimeSpan
 from nerve.web.rendering import first_line, quote_step_path
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ MIN_BAR_PERCENT = 0.3
 MAX_DEPTH = 9
 """The deepest indentation."""
 ZOOMS = (1, 2, 4, 8)
+MAX_SECONDS = 1e10
 BAR_WORDS = {
     "control": "runs",
     "run": "runs",
@@ -49,6 +50,9 @@ class TimelineQuery:
     zoom: int = 1
     rows: int = SHOWN_ROWS
     expanded: tuple[str, ...] = ()
+    collapsed: tuple[str, ...] = ()
+    """The child runs whose steps are not shown."""
+    span: TimeSpan = WHOLE_RUN
     selected: str = ""
     """The full path of the step in the detail pane."""
 
@@ -60,14 +64,38 @@ class TimelineQuery:
             int(zoom) if zoom in map(str, ZOOMS) else 1,
             min(max(shown, SHOWN_ROWS), MAX_SHOWN_ROWS),
             tuple(visit.query_list("open")),
+            tuple(visit.query_list("closed")),
+            read_span(visit.query.get("from", ""), visit.query.get("to", "")),
             selected,
         )
 
     def address(self, **changes: Any) -> dict[str, Any]:
         """Return the query of the address, without what is usual."""
-        values = {"zoom": self.zoom, "rows": self.rows, "open": list(self.expanded)} | changes
-        usual = {"zoom": 1, "rows": SHOWN_ROWS, "open": []}
+        values = {
+            "zoom": self.zoom,
+            "rows": self.rows,
+            "open": list(self.expanded),
+            "closed": list(self.collapsed),
+            "from": format_seconds(self.span.start),
+            "to": format_seconds(self.span.end),
+        } | changes
+        usual = {"zoom": 1, "rows": SHOWN_ROWS, "open": [], "closed": [], "from": "", "to": ""}
         return {name: value for name, value in values.items() if value != usual[name]}
+
+
+def read_span(start: str, end: str) -> TimeSpan:
+    """Return the part of the run that an address selects; the whole run if the address makes no sense."""
+    try:
+        first, last = float(start or 0), float(end) if end else None
+    except ValueError:
+        return WHOLE_RUN
+    is_valid = 0 <= first < MAX_SECONDS and (last is None or first < last < MAX_SECONDS)
+    return TimeSpan(first, last) if is_valid and (first or last is not None) else WHOLE_RUN
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Return seconds as they are in an address; empty for the start and the end of the run."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") if seconds else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +125,9 @@ class RowView:
     """Since when it takes, if it is still open."""
     bars: tuple[BarView, ...] = ()
     child_address: str = ""
+    toggle_address: str = ""
+    """Shows or hides the steps of a child run."""
+    is_collapsed: bool = False
     left_out: int = 0
 
 
@@ -160,10 +191,9 @@ def make_row_view(
     address, is_step = visit.site.url(step_page(run_id, full_path), query.address()), bool(full_path)
     name = row.name
     if row.kind == "group":
-        others = [each for each in query.expanded if each != row.id]
-        opened = others if row.id in query.expanded else [*others, row.id]
         page = step_page(run_id, query.selected)
-        address, is_step = visit.site.url(page, query.address(open=opened)), False
+        address = visit.site.url(page, query.address(open=toggle(query.expanded, row.id)))
+        is_step = False
         name = f"{row.name} × {row.count:,}"
     elif row.kind == "round":
         address = ""
@@ -182,7 +212,22 @@ def make_row_view(
         started.isoformat(timespec="milliseconds") if is_open and started is not None else "",
         tuple(make_bar_view(row, bar, now) for bar in row.bars[:MAX_BARS]),
         visit.site.url(f"/runs/{child_runs[row.id]}") if row.id in child_runs else "",
+        find_toggle_address(visit, run_id, row, query),
+        row.is_collapsed,
     )
+
+
+def find_toggle_address(visit: Visit, run_id: str, row: TimelineRow, query: TimelineQuery) -> str:
+    """Return the address that shows or hides the steps of a child run; empty for another row."""
+    if row.kind != "child" or not row.has_children:
+        return ""
+    closed = toggle(query.collapsed, row.id)
+    return visit.site.url(step_page(run_id, query.selected), query.address(closed=closed))
+
+
+def toggle(ids: tuple[str, ...], id: str) -> list[str]:
+    """Return the ids without one of them, or with it if it is not there."""
+    return [each for each in ids if each != id] if id in ids else [*ids, id]
 
 
 def describe_row(row: TimelineRow) -> str:

@@ -66,6 +66,30 @@ async def test_keys_move_through_the_steps_and_open_the_current_one(page: Page, 
     await expect(page.locator("#pane")).to_contain_text("git grep OLD_FLAG")
 
 
+async def test_a_part_of_the_time_axis_is_dragged_over_and_shown_alone(page: Page, server: World) -> None:
+    run = await start(server, "release", input="3.0")
+    await open_run(page, server, run)
+    rows = page.locator("#timeline-rows > li")
+    await expect(page.locator("#run-head .state")).to_have_text("waiting")
+    await answer(server, run, "publish")
+    await expect(page.locator("#run-head .state")).to_have_text("completed")
+    await expect(rows).to_have_count(11)
+    axis = page.locator("#timeline-axis svg")
+    place = await axis.bounding_box()
+    assert place is not None
+    y = place["y"] + place["height"] / 2
+    await page.mouse.move(place["x"] + 1, y)
+    await page.mouse.down()
+    await page.mouse.move(place["x"] + place["width"] * 0.05, y, steps=3)
+    await expect(page.locator(".span-mark")).to_be_attached()
+    await page.mouse.up()
+    await expect(page).to_have_url(re.compile(r"from=0\.0\d+&to=[\d.]+$"))
+    assert await rows.count() < 11
+    await page.locator("#menu-span summary").click()
+    await page.get_by_role("link", name="Whole run").click()
+    await expect(rows).to_have_count(11)
+
+
 async def test_text_arrives_while_an_agent_writes_it(page: Page, server: World) -> None:
     run = await start(server, "talk", input=600)
     await open_run(page, server, run)

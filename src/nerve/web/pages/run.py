@@ -21,6 +21,7 @@ from nerve.web.run_values import (
     load_step,
     page_values,
     run_pane_values,
+    span_values,
     step_values,
     stream_address,
     timeline_values,
@@ -98,6 +99,7 @@ class RunPages:
             **page_values(visit, run, picture, "", stream),
             **timeline_values(visit, picture, query),
             **pane,
+            **span_values(visit, run.run_id, query),
             zooms=[
                 (zoom, visit.site.url(step_page(run.run_id, selected), query.address(zoom=zoom)))
                 for zoom in ZOOMS

@@ -233,17 +233,31 @@ function showConnection(isLost) {
   if (place) setText(place, isLost ? "Reconnecting …" : "");
 }
 
+// The SSE extension aborts a stream before it cancels its reader, and does not handle that this then fails.
+function watchReader(connection) {
+  let reader = connection.reader;
+  Object.defineProperty(connection, "reader", {
+    configurable: true,
+    get: () => reader,
+    set: (opened) => {
+      reader = opened;
+      const cancel = opened?.cancel.bind(opened);
+      if (opened) opened.cancel = () => cancel().catch(() => {});
+    },
+  });
+}
+
 // -- sign-in: the code is in the fragment, which browsers do not send ----------------------------
 async function signIn() {
   const code = new URLSearchParams(location.hash.slice(1)).get("code");
   if (!code) return;
   history.replaceState(null, "", location.pathname + location.search);
-  const { home, signIn: isSignInPage } = document.body.dataset;
+  const { home } = document.body.dataset, isPlain = document.body.matches(".plain");
   const headers = { "Content-Type": "application/json", "X-Nerve": "1" };
   const reply = await fetch(`${home}api/sign-in`, { method: "POST", headers, body: JSON.stringify({ code }) }).catch(() => null);
-  if (!isSignInPage) return;
-  if (reply?.ok) location.reload();
-  else setText(find("#status"), reply ? "This address was already used or is too old." : "The server does not respond.");
+  if (!isPlain) return;  // it was signed in already
+  if (reply?.ok) location.replace(location.pathname + location.search);  // as a link of this site
+  else setText(find("#status") ?? find("main p"), reply ? "This address was already used or is too old." : "The server does not respond.");
 }
 
 // -- a run: the selected step, and the newest one ------------------------------------------------
@@ -266,6 +280,50 @@ function followNewest() {
   if (bottom > timeline.scrollTop + timeline.clientHeight) timeline.scrollTop = bottom - timeline.clientHeight;
   timeline.scrollLeft = timeline.scrollWidth;
 }
+
+// -- a part of the time axis: dragged over, and shown alone ------------------------------------------
+let dragStart = null;  // where a drag over the axis began, as a fraction of its width
+
+function axisFraction(axis, event) {
+  const place = axis.getBoundingClientRect();
+  return Math.min(1, Math.max(0, (event.clientX - place.left) / place.width));
+}
+
+function timeAt(parts, x) {  // folded parts of the axis have another scale
+  const [start, end, left, width] = parts.findLast((part) => part[2] <= x) ?? parts[0];
+  return start + (end - start) * Math.min(1, (x - left) / width);
+}
+
+function markSpan(axis, from, to) {
+  const mark = find(".span-mark", axis) ?? axis.appendChild(document.createElementNS(axis.namespaceURI, "rect"));
+  mark.setAttribute("class", "span-mark");
+  mark.setAttribute("x", `${100 * Math.min(from, to)}%`);
+  mark.setAttribute("width", `${100 * Math.abs(to - from)}%`);
+}
+
+function showSpan(axis, from, to) {
+  const parts = JSON.parse(axis.dataset.axis), query = new URLSearchParams(location.search);
+  query.set("from", timeAt(parts, Math.min(from, to)).toFixed(3));
+  query.set("to", timeAt(parts, Math.max(from, to)).toFixed(3));
+  location.search = query;
+}
+
+document.addEventListener("pointerdown", (event) => {
+  const axis = event.target.closest("[data-axis]");
+  if (!axis || event.button) return;
+  dragStart = axisFraction(axis, event);
+  event.preventDefault();
+});
+document.addEventListener("pointermove", (event) => {
+  if (dragStart !== null) markSpan(find("[data-axis]"), dragStart, axisFraction(find("[data-axis]"), event));
+});
+document.addEventListener("pointerup", (event) => {
+  const axis = find("[data-axis]"), from = dragStart;
+  dragStart = null;
+  if (from === null || !axis) return;
+  const to = axisFraction(axis, event);
+  if (Math.abs(to - from) > 0.01) showSpan(axis, from, to); else find(".span-mark", axis)?.remove();
+});
 
 // -- start ---------------------------------------------------------------------------------------
 document.addEventListener("keydown", onKey);
@@ -308,8 +366,7 @@ document.addEventListener("submit", (event) => {
     if (event.target.method === "get" && !field.value) field.disabled = true;  // a short address
   }
 });
-// The SSE extension aborts a stream that it closes, and leaves the rejected promise of its reader unhandled.
-addEventListener("unhandledrejection", (event) => { if (event.reason?.name === "AbortError") event.preventDefault(); });
+document.addEventListener("htmx:sse:after:connection", (event) => watchReader(event.detail.connection));
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
 document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
