@@ -7,6 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from nerve import FunctionNode, WorkflowContext
 from web.conftest import WebServer
 from web.page_text import element, text_of
 
@@ -83,6 +84,44 @@ async def test_failed_steps_run_again(web: WebServer, failed: Any, browser: http
     reply = await browser.post(home, data={**fields, "from": "failed"})
     assert reply.status_code == 303
     assert reply.headers["location"] != f"/runs/{failed.run_id}"
+
+
+async def test_several_chosen_steps_run_again_and_the_others_are_reused(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    session, calls = web.api.session, list[Any]()
+
+    async def note(context: Any) -> None:
+        calls.append(context.input)
+
+    FunctionNode("note", session, note)
+
+    @session.workflow
+    async def noted(ctx: WorkflowContext) -> None:
+        for number in range(4):
+            await ctx.run("note", number)
+
+    source = await web.start("noted")
+    home = f"/runs/{source.run_id}/rerun"
+    query = "?from=/note[2]&also=/note[4]"
+    page = (await browser.get(home + query)).text
+    assert fates(page) == [
+        "/note reused",
+        "/note[2] runs again",
+        "/note[3] reused if its input stays the same",
+        "/note[4] runs again",
+    ]
+    assert re.findall(r'name="also" value="([^"]+)"( checked)?', page) == [
+        ("/note", ""),
+        ("/note[3]", ""),
+        ("/note[4]", " checked"),
+    ]
+    fields = await form_fields(browser, home + query)
+    reply = await browser.post(home, data={**fields, "from": "/note[2]", "also": ["/note[4]"]})
+    assert reply.status_code == 303
+    run = reply.headers["location"].removeprefix("/runs/")
+    await web.api.session.get_workflow_run(run).wait()
+    assert calls == [0, 1, 2, 3, 1, 3]
 
 
 async def test_an_invalid_input_starts_nothing(

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import httpx2
+import pytest
 
 from web.conftest import WebServer
 
@@ -107,6 +108,68 @@ async def test_selected_runs_are_changed_and_problems_reported(
     assert deleted.status_code == 303
     assert done.run_id not in (await browser.get("/runs")).text
     assert (await browser.post("/runs/actions", data={"action": "stop"})).status_code == 400
+
+
+async def test_an_action_is_for_all_runs_that_match_the_filters(
+    web: WebServer, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = [await web.start("broken", label="nightly") for _ in range(3)]
+    await web.start("broken")
+    done = await web.start("hello", label="nightly", input="you")
+    # Only failed runs can be retried, so the completed one is left out.
+    form = {"action": "retry", "all": "1", "back": "?label=nightly", "key": "k"}
+    reply = await browser.post("/runs/actions", data=form)
+    assert reply.headers["location"] == "/runs?label=nightly&done=3-retried"
+    broken = (await web.api.runs(workflow="broken")).runs
+    sources = [await source_of(web, run.run_id) for run in broken]
+    assert sorted(filter(None, sources)) == sorted(run.run_id for run in failed)
+    again = await browser.post(
+        "/runs/actions", data={"action": "rerun", "all": "1", "back": "?workflow=hello&since=1h"}
+    )
+    assert again.headers["location"] == "/runs?workflow=hello&since=1h&done=1-started+again"
+    assert "1 run started again." in (await browser.get(again.headers["location"])).text
+    hellos = (await web.api.runs(workflow="hello")).runs
+    assert [run.input_preview for run in hellos] == ["you", "you"]
+    assert done.run_id == hellos[-1].run_id
+    nothing = await browser.post(
+        "/runs/actions", data={"action": "stop", "all": "1", "back": "?state=failed"}
+    )
+    assert nothing.status_code == 400
+    monkeypatch.setattr("nerve.web.pages.runs.MAX_SELECTED_RUNS", 2)
+    cut = await browser.post(
+        "/runs/actions", data={"action": "delete", "all": "1", "back": ""}, headers={"hx-request": "true"}
+    )
+    assert "2 runs deleted. There are more runs" in cut.text
+
+
+async def source_of(web: WebServer, run: str) -> str | None:
+    """Return the run from which a run was forked."""
+    started = (await web.api.events(run=run, type=["workflow_started"])).events[0]
+    found: str | None = (started.data.get("forked_from") or {}).get("run")
+    return found
+
+
+async def test_runs_are_sorted_by_duration_and_cost(web: WebServer, browser: httpx2.AsyncClient) -> None:
+    paid = await web.start("paid")
+    slow = await web.start("steady")
+    await web.api.stop(run=slow.run_id)
+    for number in range(3):
+        await web.start("hello", input=number)
+    by_cost = (await browser.get("/runs?sort=cost")).text
+    assert rows(by_cost)[0] == paid.run_id
+    assert re.search(r'<th class="right" aria-sort="descending"><a href="/runs\?sort=cost"', by_cost)
+    assert 'name="sort" value="cost"' in by_cost
+    durations = [
+        (run.ended_at - run.started_at).total_seconds()
+        for run in (await web.api.runs(sort="duration")).runs
+        if run.ended_at is not None and run.started_at is not None
+    ]
+    assert durations == sorted(durations, reverse=True)
+    assert rows((await browser.get("/runs?sort=wrong")).text)[-1] == paid.run_id
+    # A page of a sorted list continues after its last run.
+    whole = [run.run_id for run in (await web.api.runs(sort="cost")).runs]
+    rest = (await web.api.runs(sort="cost", before=whole[1], limit=2)).runs
+    assert [run.run_id for run in rest] == whole[2:4]
 
 
 async def test_a_read_caller_sees_no_action(web: WebServer) -> None:

@@ -274,9 +274,11 @@ class ListRunsRequest(ApiRequest):
     """A text in the workflow, label, tags or input of the newest 5,000 runs that match otherwise."""
     patch: Name | None = None
     """Only open runs that may need the old branch of this patch."""
+    sort: Literal["started", "duration", "cost"] = "started"
+    """Newest, longest or most expensive first; the last two among the newest 5,000 runs that match."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     before: Name | None = None
-    """Only runs that started before this one."""
+    """Only the runs that follow this one in the order of the list, such as those that started before it."""
     largest: Annotated[int, Field(ge=0, le=2**53)] | None = None
     """Maximum characters of a result or error; larger ones are omitted and listed in the run's `left_out`."""
 

@@ -53,6 +53,8 @@ MAX_LISTED_RUNS = 1000
 """Number of newest runs whose usage is listed."""
 MAX_SCANNED_EVENTS, EVENTS_PER_SCAN = 10_000, 1000
 """Events that one request searches, and how many of them per iteration of the event loop."""
+MAX_SORTED_RUNS = 5000
+"""Number of newest matching runs among which the longest and the most expensive ones are found."""
 SLOW_DISK_S = 1.0
 """Seconds that a disk write may take before it is reported."""
 T = TypeVar("T")
@@ -132,13 +134,35 @@ async def sessions(session: Session, request: models.EmptyRequest) -> models.Ses
 
 
 async def runs(session: Session, request: models.ListRunsRequest) -> models.RunPage:
-    rows = newest_run_rows(session, request, request.limit + 1)
+    rows = sorted_run_rows(session, request, request.limit + 1)
     page_rows = rows[: request.limit]
     responses = [
         omit_large_fields(run_response_from_row(session, row), request.largest)
         async for row in iterate_cooperatively(page_rows)
     ]
     return models.RunPage(runs=responses, more=len(rows) > request.limit)
+
+
+def sorted_run_rows(session: Session, request: models.ListRunsRequest, number: int) -> list[RunRow]:
+    """Return that many of the matching runs in the order of the request."""
+    if request.sort == "started":
+        return newest_run_rows(session, request, number)
+    rows = newest_run_rows(session, request.model_copy(update={"before": None}), MAX_SORTED_RUNS)
+    now = session.engine.clock.time()
+    if request.sort == "duration":
+        rows.sort(key=lambda row: (row.ended or now) - row.started, reverse=True)
+    else:
+        rows.sort(key=read_cost, reverse=True)
+    first = 0
+    if request.before is not None:
+        before = find_run_row(session, request.before).run
+        first = next((index for index, row in enumerate(rows, 1) if row.run == before), len(rows))
+    return rows[first : first + number]
+
+
+def read_cost(row: RunRow) -> float:
+    summary = StoredSummary.of_row(row)
+    return summary.usage.get("cost", 0.0) if summary is not None else 0.0
 
 
 def newest_run_rows(session: Session, request: models.ListRunsRequest, number: int) -> list[RunRow]:

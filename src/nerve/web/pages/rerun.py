@@ -12,8 +12,6 @@ from nerve.ui.display_values import pretty_json
 from nerve.web.rendering import describe_error, quote_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from starlette.responses import Response
 
     from nerve.api.models import ForkPreviewResponse, ForkStepResponse, RunDetailResponse
@@ -58,10 +56,14 @@ class RerunRequest:
     text: str | None = None
     """The input as it is edited; None if it is not."""
     is_json: bool = False
+    also: tuple[str, ...] = ()
+    """The paths of other steps that run again, too."""
 
     @classmethod
-    def of_query(cls, query: Mapping[str, str]) -> RerunRequest:
-        return cls(query.get("from") or query.get("at", ""), query.get("definition", ""))
+    def of_query(cls, visit: Visit) -> RerunRequest:
+        query = visit.query
+        at = query.get("from") or query.get("at", "")
+        return cls(at, query.get("definition", ""), also=tuple(visit.query_list("also")))
 
     @classmethod
     def of_form(cls, form: FormFields) -> RerunRequest:
@@ -69,7 +71,8 @@ class RerunRequest:
         if not fields.keys() & {"from", "input"}:
             raise ApiError("bad_request", "The form has no field 'from'", "Send the form of the page.")
         text = fields["input"].replace("\r\n", "\n") if "input" in fields else None
-        return cls(form.get("from"), form.get("definition"), text, form.get("format") == "json")
+        also = tuple(form.get_all("also"))
+        return cls(form.get("from"), form.get("definition"), text, form.get("format") == "json", also)
 
     @property
     def is_retry(self) -> bool:
@@ -132,6 +135,8 @@ class RerunForm:
                 options["at"] = self.request.at
             if self.request.definition:
                 options["definition"] = self.request.definition
+            if self.request.also:
+                options["overridden"] = list(self.request.also)
             self.preview = await client.preview_fork(run=run, **options)
         except ApiError as error:
             self.problem = describe_error(error)
@@ -179,7 +184,7 @@ async def read_step_input(visit: Visit, run: RunDetailResponse, path: str) -> An
 
 
 async def show_rerun(visit: Visit) -> Response:
-    form = await RerunForm.read(visit, RerunRequest.of_query(visit.query))
+    form = await RerunForm.read(visit, RerunRequest.of_query(visit))
     response = await visit.page("rerun.html", **form.values(), stale="")
     response.status_code = 400 if form.problem else 200
     return response
@@ -214,6 +219,7 @@ async def start_rerun(visit: Visit) -> Response:
             options: dict[str, Any] = {"at": request.at} if request.at else {}
             options |= {"definition": request.definition} if request.definition else {}
             options |= request.changed_input(form.step_input)
+            options |= {"overrides": {path: {} for path in request.also}} if request.also else {}
             started = await visit.client.fork(run=run, **options, **key)
     except ApiError as error:
         form.problem = describe_error(error)

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 from nerve.api.errors import ApiError
 from nerve.core.events import WorkflowEventType
+from nerve.core.workflow.state import FINAL_STATES, OPEN_STATE_VALUES, WorkflowState
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import count_noun
 from nerve.web.rendering import make_partial
@@ -29,9 +30,16 @@ PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d"
 SHOWN_STATES = ("running", "waiting", "held", "paused", "failed", "completed", "cancelled")
 FILTER_NAMES = ("search", "workflow", "since", "label")
 LIST_FILTER_NAMES = ("state", "tag")
-PAST_TENSE = {"stop": "stopped", "retry": "retried", "delete": "deleted"}
-ACTION_SCOPES: Mapping[str, Any] = {"stop": "run", "retry": "run", "delete": "admin"}
-DONE_PATTERN = re.compile(r"(\d{1,4})-(stopped|retried|deleted)")
+PAST_TENSE = {"stop": "stopped", "retry": "retried", "rerun": "started again", "delete": "deleted"}
+CHANGED_STATES: Mapping[str, list[str]] = {
+    "stop": OPEN_STATE_VALUES,
+    "retry": [WorkflowState.FAILED.value],
+    "delete": [state.value for state in FINAL_STATES],
+}
+"""The states of the runs that an action changes if it is for all runs that match; without an entry, any."""
+SORTS = {"duration": "Duration", "cost": "Cost"}
+"""The orders of the list beside the usual one, with the columns that they sort."""
+DONE_PATTERN = re.compile(rf"(\d{{1,4}})-({'|'.join(PAST_TENSE.values())})")
 UNSHOWN_EVENTS = frozenset({WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TOOL_CALL})
 """Frequent events that change nothing in the list."""
 
@@ -48,13 +56,18 @@ class RunListQuery:
 
     values: Mapping[str, Any]
     before: str = ""
+    sort: str = ""
+    """One of `SORTS`; empty for the newest runs first."""
 
     @classmethod
-    def of_visit(cls, visit: Visit) -> RunListQuery:
-        values: dict[str, Any] = {name: visit.query.get(name, "").strip() for name in FILTER_NAMES}
-        values["state"] = visit.query_list("state")
-        values["tag"] = [tag for text in visit.query_list("tag") for tag in text.split()]
-        return cls(values, visit.query.get("before", ""))
+    def of_text(cls, text: str) -> RunListQuery:
+        """Return the query of an address."""
+        given = parse_qs(text.removeprefix("?"))
+        values: dict[str, Any] = {name: given.get(name, [""])[-1].strip() for name in FILTER_NAMES}
+        values["state"] = given.get("state", [])
+        values["tag"] = [tag for text in given.get("tag", []) for tag in text.split()]
+        sort = given.get("sort", [""])[-1]
+        return cls(values, given.get("before", [""])[-1], sort if sort in SORTS else "")
 
     @property
     def filters(self) -> dict[str, Any]:
@@ -62,13 +75,17 @@ class RunListQuery:
         return {name: value for name, value in self.values.items() if value}
 
     @property
+    def first_page(self) -> dict[str, Any]:
+        """The query of the address of the first page."""
+        return self.filters | ({"sort": self.sort} if self.sort else {})
+
+    @property
     def address(self) -> dict[str, Any]:
         """The query of the address of this page."""
-        return self.filters | ({"before": self.before} if self.before else {})
+        return self.first_page | ({"before": self.before} if self.before else {})
 
     async def find_runs(self, visit: Visit) -> RunPage:
-        page = {"before": self.before} if self.before else {}
-        return await visit.client.runs(**self.filters, **page, limit=RUNS_PER_PAGE, largest=MAX_RESULT_CHARS)
+        return await visit.client.runs(**self.address, limit=RUNS_PER_PAGE, largest=MAX_RESULT_CHARS)
 
 
 class StateTab(NamedTuple):
@@ -81,7 +98,7 @@ class StateTab(NamedTuple):
 
 
 async def show_runs(visit: Visit) -> Response:
-    query = RunListQuery.of_visit(visit)
+    query = RunListQuery.of_text(visit.request.url.query)
     workflows = await visit.client.workflows(all=True)
     names = [workflow.id for workflow in workflows.workflows]
     chosen = query.values["workflow"]
@@ -89,6 +106,7 @@ async def show_runs(visit: Visit) -> Response:
         "runs.html",
         workflows=names if not chosen or chosen in names else [*names, chosen],
         periods=PERIODS,
+        sorts=SORTS,
         filters=query.values,
         stream=visit.site.url("/runs/stream", query.address),
         back=visit.site.url("", query.address).removeprefix(visit.site.server.prefix),
@@ -103,7 +121,8 @@ def list_values(query: RunListQuery, page: RunPage) -> dict[str, Any]:
     return {
         "runs": page.runs,
         "more": page.more,
-        "query": query.filters,
+        "query": query.first_page,
+        "sort": query.sort,
         "before": query.before,
         "is_filtered": bool(query.filters),
     }
@@ -127,7 +146,7 @@ async def header_values(visit: Visit, query: RunListQuery) -> dict[str, Any]:
 
 async def stream_runs(visit: Visit) -> Response:
     """Send the rows that changed; all of them, if runs were added or do not match any more."""
-    query = RunListQuery.of_visit(visit)
+    query = RunListQuery.of_text(visit.request.url.query)
     shown: dict[str, RunResponse] = {}
 
     def select(event: EventResponse) -> str | None:
@@ -171,6 +190,9 @@ async def change_selected_runs(visit: Visit) -> Response:
         return compare_selected_runs(visit, runs)
     if action not in PAST_TENSE:
         raise ApiError("bad_request", f"Unknown action '{action}'", f"Use: {', '.join(PAST_TENSE)}.")
+    is_cut = False
+    if form.get("all"):
+        runs, is_cut = await find_all_matching(visit, RunListQuery.of_text(form.get("back")), action)
     if not runs or len(runs) > MAX_SELECTED_RUNS:
         raise ApiError("bad_request", "No run is selected", "Select the runs to change first.")
     done, problems = 0, list[str]()
@@ -185,10 +207,26 @@ async def change_selected_runs(visit: Visit) -> Response:
     text = f"{count_noun(done, 'run')} {PAST_TENSE[action]}" + (
         f", {len(problems)} not:" if problems else "."
     )
-    if visit.is_htmx or problems:
+    if is_cut:
+        text += f" There are more runs: one action takes at most {MAX_SELECTED_RUNS:,}."
+    if visit.is_htmx or problems or is_cut:
         return visit.notice(text, problems) if visit.is_htmx else await show_problems(visit, text, problems)
     back = parse_qs(form.get("back").removeprefix("?"))
     return visit.redirect("/runs", back | {"done": f"{done}-{PAST_TENSE[action]}"})
+
+
+async def find_all_matching(visit: Visit, query: RunListQuery, action: str) -> tuple[list[str], bool]:
+    """Return the runs that match the filters of the list and that an action can change, oldest first.
+
+    The second value is whether there are more than one action takes.
+    """
+    filters = dict(query.filters)
+    if (states := CHANGED_STATES.get(action)) is not None:
+        filters["state"] = [state for state in filters.get("state") or states if state in states]
+        if not filters["state"]:
+            return [], False
+    page = await visit.client.runs(**filters, limit=MAX_SELECTED_RUNS, largest=0)
+    return [run.run_id for run in reversed(page.runs)], page.more
 
 
 def compare_selected_runs(visit: Visit, runs: list[str]) -> Response:
@@ -209,6 +247,8 @@ async def change_run(visit: Visit, action: str, run: str, key: str) -> None:
         await visit.client.stop(run=run, **keys)
     elif action == "retry":
         await visit.client.retry(run=run, **keys)
+    elif action == "rerun":
+        await visit.client.fork(run=run, **keys)
     else:
         await visit.client.delete(run=run, **keys)
 

@@ -128,7 +128,8 @@ function updateSelection() {
   for (const form of findAll("[data-bulk]")) {
     const boxes = findAll("[data-row] input[type=checkbox]", form), picked = boxes.filter((box) => box.checked).length;
     const counter = find("[data-bulk-count]", form), all = find("[data-pick-all]", form);
-    if (counter) setText(counter, `${picked} selected`);
+    const isAll = find("[data-pick-matching]", form)?.checked;
+    if (counter) setText(counter, isAll ? "All that match selected" : `${picked} selected`);
     if (all) { all.checked = picked > 0 && picked === boxes.length; all.indeterminate = picked > 0 && picked < boxes.length; }
   }
 }
