@@ -14,22 +14,26 @@ import pytest
 from rich.console import Console
 
 from nerve.api import OPERATIONS
-from nerve.cli.command_table import CLI_COMMANDS, COMMAND_GROUPS, SERVER_COMMANDS, WORKFLOW_COMMANDS
+from nerve.cli.command_table import CLI_COMMANDS, COMMAND_GROUPS, NESTED_TABLES
 from nerve.cli.general_help import CYAN, END, print_general_help
-from nerve.cli.parser import app, workflow_app
+from nerve.cli.parser import app
 from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
 from nerve.ui.sanitize import sanitize_text
 
 SOURCES = Path(__file__).parents[2] / "src/nerve"
 
+NESTED_ENTRIES = {
+    f"{group} {name}": entry for group, entries in NESTED_TABLES.items() for name, entry in entries.items()
+}
+
 
 def test_every_command_is_registered_with_a_matching_example() -> None:
-    everything = {**CLI_COMMANDS, **{f"workflow {name}": verb for name, verb in WORKFLOW_COMMANDS.items()}}
-    for name, verb in everything.items():
+    for name, verb in (CLI_COMMANDS | NESTED_ENTRIES).items():
         assert verb.example.startswith(f"nerve {name}")
     assert set(CLI_COMMANDS) <= set(app)
-    assert set(WORKFLOW_COMMANDS) <= set(workflow_app)
+    for group, entries in NESTED_TABLES.items():
+        assert set(entries) <= set(app[group])
 
 
 def test_the_help_lists_every_command_in_its_group(do) -> None:
@@ -38,7 +42,7 @@ def test_the_help_lists_every_command_in_its_group(do) -> None:
     titles = re.findall(r"╭─ ([A-Za-z ]+) ─", help)
     assert titles == [*COMMAND_GROUPS, "Options"]
     listed = re.findall(r"^│ ([a-z]+)  ", help, re.MULTILINE)
-    assert sorted(listed) == sorted([*CLI_COMMANDS, "workflow", "server"])
+    assert sorted(listed) == sorted([*CLI_COMMANDS, *NESTED_TABLES])
     assert listed[0] == "run"
 
 
@@ -56,7 +60,7 @@ def test_the_general_help_looks_like_that_of_the_parser(width: int, monkeypatch,
     assert re.sub(r"\033\[\d+m", "", shown).splitlines() == expected
 
 
-@pytest.mark.parametrize("verb", [*CLI_COMMANDS, *(f"workflow {name}" for name in WORKFLOW_COMMANDS)])
+@pytest.mark.parametrize("verb", [*CLI_COMMANDS, *NESTED_ENTRIES])
 def test_help_shows_an_example_and_the_common_options(verb: str, do) -> None:
     done = do(*verb.split(), "--help")
     assert (done.code, done.err) == (0, "")
@@ -224,9 +228,9 @@ def test_every_command_that_a_message_names_exists() -> None:
             continue  # nothing to be found, and parsing takes its time
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named |= set(re.findall(r"\bnerve ((?:(?:workflow|server) )?[a-z][a-z-]*)", node.value))
-    known = {*CLI_COMMANDS, "workflow", *(f"workflow {name}" for name in WORKFLOW_COMMANDS)}
-    known |= {"server", *(f"server {name}" for name in SERVER_COMMANDS)}
+                named |= set(re.findall(r"\bnerve ((?:(?:workflow|server|store) )?[a-z][a-z-]*)", node.value))
+    known = {*CLI_COMMANDS, *NESTED_TABLES}
+    known |= set(NESTED_ENTRIES)
     assert named <= known, named - known
 
 

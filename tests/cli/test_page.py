@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 import pytest
 
 from nerve.cli import exit_codes
-from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
+from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
 from nerve.cli.parameters import CommonOptions
 from nerve.cli.run_control import AnswerOptions
 from nerve.cli.start import StartOptions
@@ -53,15 +53,13 @@ def test_every_command_prints_what_the_page_shows(do, example) -> None:
 
 
 def test_every_command_option_and_exit_code_is_on_the_page() -> None:
-    workflow, server = (
-        (f"workflow {name}" for name in WORKFLOW_COMMANDS),
-        (f"server {name}" for name in SERVER_COMMANDS),
-    )
-    for verb in [*CLI_COMMANDS, *workflow, *server]:
+    nested = [f"{group} {name}" for group, entries in NESTED_TABLES.items() for name in entries]
+    for verb in [*CLI_COMMANDS, *nested]:
         assert f"`nerve {verb}" in PAGE
     functions = [
-        resolve_name(verb.import_path)
-        for verb in (CLI_COMMANDS | WORKFLOW_COMMANDS | SERVER_COMMANDS).values()
+        resolve_name(entry.import_path)
+        for entries in (CLI_COMMANDS, *NESTED_TABLES.values())
+        for entry in entries.values()
     ]
     names = {name for function in functions for name in function.__kwdefaults__ or ()}
     shared = {

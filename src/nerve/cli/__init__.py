@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
-from nerve.cli.command_table import CLI_COMMANDS, SERVER_COMMANDS, WORKFLOW_COMMANDS
+from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
 from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
@@ -159,11 +159,9 @@ class CommandFailure:
 def help_hint(arguments: list[str]) -> str:
     """Return a pointer to the help of a command, or to the general help."""
     match arguments:
-        case ["workflow", verb, *_] if verb in WORKFLOW_COMMANDS:
-            return f"See: nerve workflow {verb} --help"
-        case ["server", verb, *_] if verb in SERVER_COMMANDS:
-            return f"See: nerve server {verb} --help"
-        case [verb, *_] if verb in CLI_COMMANDS or verb in ("workflow", "server"):
+        case [group, verb, *_] if verb in NESTED_TABLES.get(group, ()):
+            return f"See: nerve {group} {verb} --help"
+        case [verb, *_] if verb in CLI_COMMANDS or verb in NESTED_TABLES:
             return f"See: nerve {verb} --help"
     return "See: nerve --help"
 

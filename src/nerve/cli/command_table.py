@@ -199,6 +199,16 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "Add a key to the key file of an encrypted project.",
         "nerve keygen 2026-01",
     ),
+    "backup": CommandEntry(
+        "nerve.cli.store_copies:backup_command",
+        "Write a verified backup of the store into a file, also while a server runs.",
+        "nerve backup ../backups/monday.db",
+    ),
+    "restore": CommandEntry(
+        "nerve.cli.store_copies:restore_command",
+        "Restore the store of the project from a backup.",
+        "nerve restore ../backups/monday.db",
+    ),
     "rekey": CommandEntry(
         "nerve.cli.rekey:rekey_command",
         "Encrypt everything that is stored with the newest key.",
@@ -223,12 +233,24 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "delete", "gc"),
     "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),
-    "Project and server": ("serve", "server", "trust", "keygen", "rekey", "doctor", "version"),
+    "Project and server": (
+        "serve",
+        "server",
+        "trust",
+        "keygen",
+        "rekey",
+        "backup",
+        "restore",
+        "store",
+        "doctor",
+        "version",
+    ),
 }
 """Commands by task, in the order of the help."""
 NESTED_COMMANDS = {
     "workflow": "Define, start, watch and list workflows.",
     "server": "Show, stop or restart the project server, or sign in a browser.",
+    "store": "Copy the store of a project into another one.",
 }
 """The help of the commands that have commands of their own."""
 SERVER_COMMANDS: dict[str, CommandEntry] = {
@@ -285,3 +307,13 @@ WORKFLOW_COMMANDS: dict[str, CommandEntry] = {
     ),
 }
 """The commands of `nerve workflow`."""
+STORE_COMMANDS: dict[str, CommandEntry] = {
+    "copy": CommandEntry(
+        "nerve.cli.store_copies:store_copy_command",
+        "Copy a store into a new one, to move a project.",
+        "nerve store copy .nerve/nerve.db ../other/.nerve/nerve.db",
+    ),
+}
+"""The commands of `nerve store`."""
+NESTED_TABLES = {"workflow": WORKFLOW_COMMANDS, "server": SERVER_COMMANDS, "store": STORE_COMMANDS}
+"""The commands below each command of `NESTED_COMMANDS`."""

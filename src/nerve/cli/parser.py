@@ -17,8 +17,7 @@ from nerve.cli.command_table import (
     CLI_COMMANDS,
     COMMAND_GROUPS,
     NESTED_COMMANDS,
-    SERVER_COMMANDS,
-    WORKFLOW_COMMANDS,
+    NESTED_TABLES,
     CommandEntry,
 )
 from nerve.cli.parameters import Parameter
@@ -97,25 +96,17 @@ def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "")
         )
 
 
-workflow_app = App(
-    name="workflow",
-    help=NESTED_COMMANDS["workflow"],
-    version_flags=(),
-    group=HELP_GROUPS["workflow"],
-    sort_key=COMMAND_ORDER.index("workflow"),
-)
-server_app = App(
-    name="server",
-    help=NESTED_COMMANDS["server"],
-    version_flags=(),
-    group=HELP_GROUPS["server"],
-    sort_key=COMMAND_ORDER.index("server"),
-)
 add_commands(app, CLI_COMMANDS)
-add_commands(workflow_app, WORKFLOW_COMMANDS, "workflow ")
-add_commands(server_app, SERVER_COMMANDS, "server ")
-app.command(workflow_app)
-app.command(server_app)
+for group_name, entries in NESTED_TABLES.items():
+    nested_app = App(
+        name=group_name,
+        help=NESTED_COMMANDS[group_name],
+        version_flags=(),
+        group=HELP_GROUPS[group_name],
+        sort_key=COMMAND_ORDER.index(group_name),
+    )
+    add_commands(nested_app, entries, f"{group_name} ")
+    app.command(nested_app)
 app.command(
     "nerve.cli.install_completion:install_completion_command",
     name="--install-completion",

@@ -57,7 +57,7 @@ def verify_rows(
                     rows.insert(0, cast("StoredEvent", tuple(first_columns)))
                 events = []
                 for number, values in enumerate(rows, expected):
-                    event, data_digest = _restore_event(number, values, blob)
+                    event, data_digest = restore_event(number, values, blob)
                     previous = hash_row(previous, run, event, data_digest)
                     events.append(event)
                 if previous != hash:
@@ -70,10 +70,10 @@ def verify_rows(
         raise JournalBroken(run, expected)
 
 
-def _restore_event(
+def restore_event(
     seq: int, stored: StoredEvent, blob: Callable[[bytes], bytes | None]
 ) -> tuple[EventRow, bytes]:
-    """Return an event and the digest of its data; ValueError if the data is missing."""
+    """Return an event from its stored form and the digest of its data; ValueError if the data is missing."""
     at, stored_type, path, settles, stored_data = stored
     type = type_name(stored_type)
     if isinstance(settles, int):

@@ -1,0 +1,96 @@
+"""`nerve backup`, `nerve restore` and `nerve store copy`: verified copies of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from nerve.cli.errors import UsageError
+from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
+from nerve.ui.formatting import count_noun
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
+
+if TYPE_CHECKING:
+    from nerve.store.store_copy import CopiedStore
+
+StoreArgument = Annotated[str, Parameter(help="A store file.")]
+
+
+def backup_command(
+    file: Annotated[Path, Parameter(name="FILE", help="The new file; it must not exist.")],
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Write a backup of the store into a file, also while a server runs, and verify it.
+
+    The backup has everything that was acknowledged before it began. It is itself a store file. It does not
+    have the files of the project folder, such as artifacts, logs, workflows and keys.
+    """
+    store = common.store_file
+    if not store.is_file():
+        raise UsageError(f"No store to back up: {store} does not exist. The first run creates it.")
+    copied = copy(str(store), str(file), while_owned=True)
+    print_report(copied, str(store), str(file), "Backed up", common.json, common.quiet)
+    return COMPLETED
+
+
+def restore_command(
+    file: Annotated[Path, Parameter(name="FILE", help="A file that nerve backup has written.")],
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """Restore the store of the project from a backup. The project must not have a store.
+
+    The backup is verified. Its open runs resume when a server starts. A backup that you did not write on this
+    machine needs `nerve trust` afterwards.
+    """
+    store = common.store_file
+    if store.exists():
+        raise UsageError(f"{store} exists already. Stop the server, and move the file away.")
+    if not file.is_file():
+        raise UsageError(f"File not found: {file}.")
+    store.parent.mkdir(parents=True, exist_ok=True)
+    copied = copy(str(file), str(store), while_owned=True)
+    print_report(copied, str(file), str(store), "Restored", common.json, common.quiet)
+    return COMPLETED
+
+
+def store_copy_command(
+    source: Annotated[str, Parameter(name="FROM", help="A store file that no process uses.")],
+    target: Annotated[str, Parameter(name="TO", help="The new file; it must not exist.")],
+    /,
+    *,
+    json: Flag = False,
+    quiet: Flag = False,
+) -> int:
+    """Copy a store into a new one, to move a project, and verify the hash chain of every run.
+
+    Stop the server first. The copy has everything or does not exist, also if it is interrupted. Afterwards
+    use only one of the two stores: the open runs are in both.
+
+    Parameters
+    ----------
+    json
+        Print one JSON value.
+    quiet
+        Print only errors.
+    """
+    print_report(copy(source, target), source, target, "Copied", json, quiet)
+    return COMPLETED
+
+
+def copy(source: str, target: str, *, while_owned: bool = False) -> CopiedStore:
+    from nerve.store.store_copy import copy_store
+
+    return copy_store(source, target, while_owned=while_owned)
+
+
+def print_report(copied: CopiedStore, source: str, target: str, done: str, json: bool, quiet: bool) -> None:
+    if json:
+        print(dump_safe_json({**copied._asdict(), "from": source, "to": target}))
+    elif not quiet:
+        amount = f"{count_noun(copied.runs, 'run')} with {count_noun(copied.events, 'event')}"
+        print(sanitize_text(f"{done} {amount} into {target}. All hash chains are intact."))
