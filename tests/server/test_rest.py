@@ -213,3 +213,30 @@ async def test_thousands_of_wrong_entries_are_refused_quickly(client: httpx2.Asy
     reply = await client.post("/api/runs", json={"workflow": "hello", **given})
     assert reply.status_code == (413 if place else 400)
     assert "unknown0" in reply.text or "limits" in reply.text
+
+
+async def test_a_start_with_a_traceparent_belongs_to_that_trace(served: Served) -> None:
+    sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with served.client() as client:
+        for header, recorded in ((sent, sent), ("nonsense", None)):
+            started = await client.post(
+                "/api/runs", json={"workflow": "hello"}, headers={"traceparent": header}
+            )
+            run = served.api.session.get_workflow_run(started.json()["run_id"])
+            assert run is not None
+            assert run.events[0].data.get("traceparent") == recorded
+        refused = await client.post("/api/runs", json={"workflow": "hello", "traceparent": "nonsense"})
+        assert refused.status_code == 400
+
+
+async def test_a_repeated_start_with_another_traceparent_is_the_same_run(served: Served) -> None:
+    async with served.client() as client:
+        runs = [
+            await client.post(
+                "/api/runs",
+                json={"workflow": "hello", "key": "once"},
+                headers={"traceparent": f"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{digit}-01"},
+            )
+            for digit in (1, 2)
+        ]
+        assert runs[0].json()["run_id"] == runs[1].json()["run_id"]

@@ -20,6 +20,7 @@ from nerve.core.json_schema import find_schema_error
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+from nerve.core.trace_context import trace_environment
 
 __all__ = ["MAX_ENTRY_CHARS", "MAX_OUTPUT_CHARS", "AgentEnded", "AgentNode"]
 
@@ -90,6 +91,7 @@ class AgentNode(Node):
             self.options,
             model=request.model,
             schema=request.schema,
+            env={**trace_environment(context), **self.options.env},
             tools=self.options.tools if request.tools is None else request.tools,
             max_turns=request.max_turns or self.options.max_turns,
             permissions=self.permissions

@@ -91,6 +91,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         tags=request.tags,
         queue=request.queue,
         caller=request._caller.to_start_data(),
+        traceparent=request.traceparent,
     )
     return run_response(run)
 

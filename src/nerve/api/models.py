@@ -13,6 +13,7 @@ from nerve.api.callers import LOCAL_CALLER, Caller
 from nerve.api.pending_reply import PendingReply
 from nerve.core.events import GATE_EVENTS, SHOWN_IN_KEY
 from nerve.core.notation_table import NotationName
+from nerve.core.trace_context import TRACEPARENT_PATTERN
 from nerve.store.port import ReplyRow
 
 Text = Annotated[str, Field(max_length=1_000_000)]
@@ -100,6 +101,8 @@ class StartRequest(CommandRequest):
     """Names and values by which lists find the run; numbers and booleans become text."""
     queue: Name | None = None
     """The queue that the run is in, instead of that of the workflow."""
+    traceparent: Annotated[str, Field(pattern=TRACEPARENT_PATTERN)] | None = None
+    """The span that starts the run, as in the W3C header of this name, which is accepted too."""
     wait: bool = False
     """Return when the run has ended, or waits for a user."""
 

@@ -212,6 +212,8 @@ class RunStarted(KnownEvent):
     """For a detached run: the `run` that started it, and the `path` of the call."""
     caller: dict[str, Any] | None = None
     """For a run that was started by a request: the identity of its caller (`by`), and how it came (`via`)."""
+    traceparent: str | None = None
+    """The span of a distributed trace that started the run, as in the W3C header of this name."""
 
     def to_data(self) -> dict[str, Any]:
         is_plain = self.seed is not None and self.limits is not None and not self.extra
@@ -287,7 +289,7 @@ read_rare_fields = attrgetter(*list(RunStarted.__slots__)[9:])
 """Reads the fields that few starts of runs have."""
 NO_RARE_FIELDS = (None,) * (len(RunStarted.__slots__) - 9)
 
-START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue", "caller")
+START_METADATA = ("label", "branch", "conversation", "modules", "tags", "queue", "caller", "traceparent")
 """Metadata a run may have besides its input; recorded with its start."""
 
 

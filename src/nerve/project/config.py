@@ -51,6 +51,14 @@ class Encryption:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """What telemetry sends besides names, times and amounts."""
+
+    content: bool = False
+    """Whether inputs and outputs are sent, such as prompts and answers; never from a store with a codec."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The configuration of a project."""
 
@@ -70,6 +78,8 @@ class Config:
     """Maximum number of connections to the server; a sixteenth of them is reserved for the Unix socket."""
     encryption: Encryption | None = None
     """How the payloads of the store are encrypted; None stores them readable."""
+    telemetry: TelemetrySettings | None = None
+    """What telemetry sends; None sends nothing."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -178,6 +188,17 @@ class ConfigReader(Diagnostics):
             fix = 'Write "encryption": {"key_file": "PATH"} or {"key_env": "VARIABLE"}.'
             self.add(position, "'encryption' must have either key_file or key_env", fix)
         return Encryption(**values)
+
+    def telemetry(self, source: Any, position: Position) -> TelemetrySettings | None:
+        if isinstance(source, bool):
+            return TelemetrySettings() if source else None
+        values = {
+            key: self.parse_flag(value, at, f"{key} of the telemetry")
+            for key, value, at in self.known_entries(
+                source, "'telemetry'", TelemetrySettings.__slots__, position
+            )
+        }
+        return TelemetrySettings(**values)
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"

@@ -14,6 +14,7 @@ from nerve.api import OPERATIONS, Api, ApiError, Operation, command_protocol, co
 from nerve.api.errors import STATUS_BY_CODE
 from nerve.api.permissions import require_scope
 from nerve.api.request_parsing import add_idempotency_key
+from nerve.core.trace_context import TraceParent
 from nerve.router.run_messages import MessageMode
 from nerve.server.artifact_response import ARTIFACT_PATH, respond_with_artifact
 from nerve.server.auth import Auth, caller_of_request
@@ -105,6 +106,11 @@ async def read_body_arguments(request: Request, operation: Operation) -> dict[st
         add_idempotency_key(
             arguments, operation.request_model.key_field, request.headers.get("idempotency-key")
         )
+    # A body is explicit; of a header that is not valid, the standard says that it is ignored.
+    if "traceparent" in operation.request_model.model_fields and (
+        parent := TraceParent.parse(request.headers.get("traceparent"))
+    ):
+        arguments.setdefault("traceparent", str(parent))
     return arguments
 
 

@@ -62,10 +62,11 @@ if TYPE_CHECKING:
     from nerve.engine.fork_preview import ForkPreview
     from nerve.engine.local_engine import LocalEngine
     from nerve.engine.session_queues import QueueInfo
-    from nerve.project.config import Config
+    from nerve.project.config import Config, TelemetrySettings
     from nerve.session.dataspace import SessionDataspace
     from nerve.spec.defined_workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
+    from nerve.telemetry.telemetry import Telemetry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,6 +86,7 @@ class RunOptions(TypedDict, total=False):
     tags: Mapping[str, Any] | None
     queue: str | Queue | None
     caller: dict[str, str] | None
+    traceparent: str | None
 
 
 class StepDecorator(Protocol):
@@ -126,6 +128,7 @@ class Session:
     together may spend per day: `tokens`, `cost`, `turns`, `agents`. `codec` transforms every stored payload,
     such as `nerve.crypto.AesGcmCodec`. `.nerve/config.json` of the project can set all three. `queues` limit
     the steps and runs that use them. `clock` is for tests; `nerve.testing` has one that skips time.
+    `telemetry` sends traces and metrics as the variables OTEL_* say; None leaves it to the configuration.
 
     Use a session with a file as an async context manager: closing it parks the open runs, and `recover()`
     resumes them.
@@ -143,6 +146,7 @@ class Session:
         codec: Codec | None = None,
         clock: Clock = SYSTEM_CLOCK,
         queues: Iterable[Queue] = (),
+        telemetry: bool | TelemetrySettings | None = None,
     ) -> None:
         self.name = require_name("a session", name)
         self.providers: dict[str, Provider] = dict(require_mapping("providers", providers or {}))
@@ -170,6 +174,9 @@ class Session:
         self._store, self._clock = store, clock
         self._codec = None if codec is None else check_codec(codec)
         self._engine: LocalEngine | None = None
+        self._telemetry_setting = telemetry
+        self.tracing: Telemetry | None = None
+        """The telemetry of the session; None if it is off."""
         for queue in queues:
             self.add_queue(queue)
 
@@ -379,7 +386,24 @@ class Session:
             self._load_budget()
             self._load_codec()
             self._engine = LocalEngine(open_store(self._store, self._codec), self, self.name, self._clock)
+            self._open_telemetry(self._engine)
         return self._engine
+
+    def _open_telemetry(self, engine: LocalEngine) -> None:
+        """Send traces if the session or the configuration of the project says so."""
+        setting = self._telemetry_setting
+        if setting is None and (self.project / CONFIG_PATH).is_file():
+            setting = self.config.telemetry
+        if not setting:
+            return
+        from nerve.project.config import TelemetrySettings
+        from nerve.telemetry.span_exporter import is_sdk_disabled
+        from nerve.telemetry.telemetry import Telemetry
+
+        if not is_sdk_disabled():
+            settings = TelemetrySettings() if setting is True else setting
+            self.tracing = Telemetry(engine, self.name, settings, is_encoded=self._codec is not None)
+            engine.watchers.append(self.tracing.on_events)
 
     @property
     def codec(self) -> Codec | None:
@@ -425,7 +449,12 @@ class Session:
         """Park the open runs and close the store."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
+            tracing, self.tracing = self.tracing, None
+            if tracing is not None:
+                await tracing.flush()
             await engine.close()
+            if tracing is not None:
+                await tracing.close()
 
     @overload
     async def start(
@@ -473,6 +502,7 @@ class Session:
         tags: Mapping[str, Any] | None = None,
         queue: str | Queue | None = None,
         caller: dict[str, str] | None = None,
+        traceparent: str | None = None,
     ) -> WorkflowRun:
         """Start a run and return when the start is on disk. The same idempotency `key` returns the same run.
 
@@ -484,7 +514,8 @@ class Session:
         `tags` are at most 32 names with values, by which `runs` finds the run; numbers and booleans become
         text. `queue` is the queue that the whole run is in, instead of that of the workflow: the run starts
         when it has a slot, and holds it until it ends. `caller` is recorded as what started the run: its
-        identity (`by`), and how its request came (`via`).
+        identity (`by`), and how its request came (`via`). `traceparent` is the span of a distributed trace
+        that the run belongs to, as in the W3C header; with telemetry, the current span is used without it.
         """
         if inspect.isfunction(workflow_id):
             workflow_id = find_workflow_name(self.workflows, workflow_id)
@@ -512,6 +543,10 @@ class Session:
             about["modules"] = list(self.modules)
         if caller:
             about["caller"] = caller
+        if traceparent is None and self.tracing is not None:
+            traceparent = self.tracing.current_traceparent()
+        if traceparent is not None:
+            about["traceparent"] = traceparent
         if (name := queue_name(queue) if queue is not None else node_policy(workflow).queue) is not None:
             declared = find_queue(self.queues, name)
             request = workflow.request_queue(declared, input, params, about.get("tags", {}))
@@ -528,6 +563,9 @@ class Session:
         Runs that only wait are left in the store. If there are many runs, the rest follows in the background
         and in the result.
         """
+        self.engine  # noqa: B018 - opens the store, and telemetry with it
+        if self.tracing is not None:
+            await self.tracing.resend()
         if self.engine.store.fact_version(self.name) == 0:
             # Without any facts, skip the dataspace, whose imports take long.
             return await self.engine.recover()

@@ -12,6 +12,7 @@ from nerve.core.json_codec import encode_json
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+from nerve.core.trace_context import trace_environment
 from nerve.core.validation import describe_value, require_mapping, require_path, require_str
 from nerve.errors import NotJson
 from nerve.process import Exit, child_env, run_command
@@ -109,7 +110,12 @@ class BashNode(Node):
         return self.session.project / (self.cwd or "")
 
     def _environment(self, context: ExecutionContext, stdin_bytes: bytes | None) -> dict[str, str]:
-        extra = {**self.env, "NERVE_IDEMPOTENCY_KEY": context.idempotency_key, "NERVE_RUN_ID": context.run_id}
+        extra = {
+            **trace_environment(context),
+            **self.env,
+            "NERVE_IDEMPOTENCY_KEY": context.idempotency_key,
+            "NERVE_RUN_ID": context.run_id,
+        }
         if stdin_bytes is not None and len(stdin_bytes) < MAX_ENV_BYTES and b"\0" not in stdin_bytes:
             extra["NERVE_INPUT"] = os.fsdecode(stdin_bytes)
         return child_env(extra)

@@ -14,6 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.core.result import Result
 from nerve.core.step_output import StepOutput
+from nerve.core.trace_context import tracing_of
 from nerve.core.validation import require_callable
 
 
@@ -40,8 +41,9 @@ class FunctionNode(Node):
         self._is_async = inspect.iscoroutinefunction(fn)
 
     async def execute(self, context: ExecutionContext) -> Result:
+        tracing = tracing_of(context)
         try:
-            with StepOutput(context):
+            with StepOutput(context) if tracing is None else tracing.open_step(context):
                 if self._is_async:
                     return Result.of(await self.fn(context))
                 outcome = await self._run_in_thread(context)

@@ -1,0 +1,273 @@
+"""The telemetry of one session: reads what the engine has committed, and sends it as spans."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nerve.agents.redaction import Redactor
+from nerve.core.nodes.context import ExecutionContext
+from nerve.core.step_output import StepOutput
+from nerve.core.trace_context import TRACEPARENT_VARIABLE, TraceParent
+from nerve.errors import JournalBroken
+from nerve.journal.events import PathReset, RunStarted
+from nerve.journal.index import read_start
+from nerve.journal.paths import ROOT_PATH
+from nerve.store.port import EventRow
+from nerve.telemetry import span_exporter
+from nerve.telemetry.run_spans import ContentPolicy, RunSpans
+from nerve.telemetry.run_trace import RunTraces
+from nerve.telemetry.span_exporter import SpanExport, attach_span, check_installation
+from nerve.telemetry.span_ids import span_id_of_call
+
+if TYPE_CHECKING:
+    from nerve.core.workflow.run import WorkflowRun
+    from nerve.engine.local_engine import LocalEngine
+    from nerve.project.config import TelemetrySettings
+
+log = logging.getLogger("nerve")
+
+MAX_TRACKED_RUNS = 4096
+"""Runs whose open spans are in memory; those of others are read from their journals when they continue."""
+MAX_CACHED_SPANS = 10_000
+"""Runs whose spans are in memory, for the steps and child runs that refer to them."""
+MARK_INTERVAL_S = 5.0
+"""Seconds between two marks of what was sent; each is a synced write."""
+COMMIT_SLACK_S = 2.0
+"""Seconds by which commits may differ from the order of times in them."""
+MAX_RESENT_EVENTS = 10_000
+"""The last events of the store, whose spans are sent again after a crash."""
+FLUSH_TIMEOUT_S = 5.0
+"""Seconds for which closing a session waits for the collector, twice."""
+
+
+class Telemetry:
+    """The telemetry of one session, created where it is switched on.
+
+    It is a watcher of the engine: it gets events after they are committed. What it sends is lost neither
+    when the session closes nor when the process is killed: a mark in the store says up to which time the
+    collector has everything, and `resend` sends what is later again, with the same ids.
+    """
+
+    def __init__(
+        self, engine: LocalEngine, session: str, settings: TelemetrySettings, is_encoded: bool
+    ) -> None:
+        check_installation()
+        self._engine, self._session = engine, session
+        self._policy = ContentPolicy(
+            Redactor(os.environ).redact_text, settings.content and not is_encoded, is_encoded
+        )
+        self._runs: OrderedDict[str, RunSpans] = OrderedDict()
+        self._run_spans: OrderedDict[str, TraceParent] = OrderedDict()
+        self._export: SpanExport | None = None
+        self._traces: RunTraces | None = None
+        self.sent_spans = 0
+        self.failed_spans = 0
+        """Spans that the collector did not accept."""
+        self._sent_until = 0.0
+        self._has_failed_since_mark = False
+        self._is_open = True
+        self._mark_lock = threading.Lock()
+        self._next_mark_at = 0.0
+        self._opened_at = engine.clock.time()
+        self._previous_mark: float | None = None
+
+    @property
+    def export(self) -> SpanExport:
+        """The exporter, created with the first span: importing the SDK takes time."""
+        if self._export is None:
+            self._export = SpanExport(self._on_sent, self._on_failed)
+            self._previous_mark = self._read_mark()
+            if self._previous_mark is None:
+                self._write_mark(self._opened_at)
+        return self._export
+
+    @property
+    def traces(self) -> RunTraces:
+        if self._traces is None:
+            self._traces = RunTraces(self._read_start, self._call_key, self.export.is_sampled)
+        return self._traces
+
+    # -- events --------------------------------------------------------------------------------------
+
+    def on_events(self, run: WorkflowRun, rows: list[EventRow]) -> None:
+        """Send the spans that new events of a run end."""
+        self._read_rows(run.run_id, rows)
+
+    def _read_rows(self, run_id: str, rows: list[EventRow]) -> None:
+        spans, export = self._spans_of(run_id, rows[0].seq), self.export
+        for row in rows:
+            if row.seq <= spans.seq:
+                continue
+            if spans.has_copied_events:
+                spans.skip([row])
+                continue
+            for record in spans.read(row, self.traces.trace_of):
+                export.send(record)
+        if rows[-1].settles == ROOT_PATH:
+            self._runs.pop(run_id, None)
+
+    def _spans_of(self, run_id: str, next_seq: int) -> RunSpans:
+        """Return what was read of a run; of one that was not in memory, its journal is read first."""
+        spans = self._runs.get(run_id)
+        if spans is None or spans.seq + 1 < next_seq:
+            spans = self._runs[run_id] = RunSpans(run_id, self._session, self._policy)
+            if next_seq > 1:
+                spans.skip(row for row in self._engine.store.events(run_id) if row.seq < next_seq)
+        self._runs.move_to_end(run_id)
+        while len(self._runs) > MAX_TRACKED_RUNS:
+            self._runs.popitem(last=False)
+        return spans
+
+    def _read_start(self, run_id: str) -> RunStarted:
+        executor = self._engine.executors.get(run_id)
+        try:
+            return executor.start if executor is not None else read_start(self._engine.store, run_id)
+        except JournalBroken:
+            return RunStarted()
+
+    def _call_key(self, run_id: str, path: str) -> str:
+        if (spans := self._runs.get(run_id)) is not None:
+            return spans.resets.call_key(path)
+        if (executor := self._engine.executors.get(run_id)) is not None:
+            return executor.journal.call_key(path)
+        store = self._engine.store
+        if store.last_event(run_id, PathReset.type) is None:
+            return path
+        spans = RunSpans(run_id, self._session, self._policy)
+        spans.skip(store.events(run_id))
+        return spans.resets.call_key(path)
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    def span_of_run(self, run_id: str) -> TraceParent:
+        """Return the span of a run."""
+        if (span := self._run_spans.get(run_id)) is None:
+            span = self._run_spans[run_id] = self.traces.trace_of(self._read_start(run_id)).span
+            if len(self._run_spans) > MAX_CACHED_SPANS:
+                self._run_spans.popitem(last=False)
+        return span
+
+    def span_of_step(self, context: ExecutionContext) -> TraceParent | None:
+        """Return the span of the recorded step that a context belongs to; None outside of runs."""
+        executor = self._engine.executors.get(context.run_id)
+        if executor is None:
+            return None
+        path = getattr(context.runtime, "path", context.path)
+        key = executor.journal.call_key(path)
+        return self.span_of_run(context.run_id)._replace(span_id=span_id_of_call(context.run_id, key))
+
+    @contextmanager
+    def open_step(self, context: ExecutionContext) -> Iterator[None]:
+        """Record the output of a step, and make its span current, in a block."""
+        span = self.span_of_step(context)
+        with StepOutput(context):
+            if span is None:
+                yield
+            else:
+                with attach_span(span):
+                    yield
+
+    def environment_of(self, context: ExecutionContext) -> dict[str, str]:
+        """Return the variables that tell a program which span it belongs to."""
+        span = self.span_of_step(context)
+        return {} if span is None else {TRACEPARENT_VARIABLE: str(span)}
+
+    def current_traceparent(self) -> str | None:
+        """Return the span in which the program of the user starts a run."""
+        return span_exporter.current_traceparent()
+
+    # -- after a crash -------------------------------------------------------------------------------
+
+    @property
+    def _mark_name(self) -> str:
+        return f"telemetry_sent_until {self._session}"
+
+    def _read_mark(self) -> float | None:
+        text = self._engine.store.read_property(self._mark_name)
+        return float(text) if text else None
+
+    def _write_mark(self, until: float) -> None:
+        """Record up to which time the collector has everything; 0 for a session that was closed."""
+        with self._mark_lock:
+            if self._is_open and self._engine.store.durable:
+                self._engine.store.write_property(self._mark_name, str(until) if until else "")
+
+    def _on_sent(self, until: float, count: int) -> None:
+        self.sent_spans += count
+        self._sent_until = max(self._sent_until, until)
+        # Before the spans of a killed process were sent again, a new mark would say that they are there.
+        if self._previous_mark is None and time.monotonic() >= self._next_mark_at:
+            self._next_mark_at = time.monotonic() + MARK_INTERVAL_S
+            try:
+                self._write_mark(self._sent_until - COMMIT_SLACK_S)
+            except Exception:
+                log.exception("could not record which spans were sent")
+
+    def _on_failed(self, count: int) -> None:
+        self.failed_spans += count
+        self._has_failed_since_mark = True
+
+    async def resend(self) -> None:
+        """Send the spans again that a process may not have sent before it was killed."""
+        _ = self.export
+        if (since := self._previous_mark) is None:
+            return
+        store = self._engine.store
+        for run_id in store.last_written_runs(MAX_RESENT_EVENTS):
+            row = store.run(run_id)
+            if row is None or row.session != self._session or run_id in self._runs:
+                continue
+            try:
+                rows = store.events(run_id)
+            except JournalBroken:
+                continue
+            late = [each for each in rows if since < each.at <= self._opened_at]
+            if late:
+                self._read_rows(run_id, late)
+            await asyncio.sleep(0)
+        self._previous_mark = None
+
+    # -- the end -------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Send what is queued, and note that nothing is missing; gives up after some seconds."""
+        if self._export is None:
+            return
+        self._has_failed_since_mark = False
+        if await run_in_daemon_thread(self._export.flush) and not self._has_failed_since_mark:
+            self._write_mark(0)
+
+    async def close(self) -> None:
+        """Send the rest; the store is closed already."""
+        with self._mark_lock:
+            self._is_open = False
+        if self._export is not None:
+            await run_in_daemon_thread(self._export.close)
+
+
+async def run_in_daemon_thread(function: Callable[[], None]) -> bool:
+    """Call a function that may block for long; return whether it returned within some seconds."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def call() -> None:
+        try:
+            function()
+        except Exception:
+            log.exception("telemetry could not be sent")
+        try:
+            loop.call_soon_threadsafe(done.set_result, None)
+        except RuntimeError:
+            pass  # the loop has ended, and the function took too long
+
+    threading.Thread(target=call, name="nerve-telemetry", daemon=True).start()
+    await asyncio.wait([done], timeout=FLUSH_TIMEOUT_S)
+    return done.done()
