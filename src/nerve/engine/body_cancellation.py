@@ -25,7 +25,8 @@ class BodyCancellation:
     """The cancellation of one body: where it was cancelled, and which of its tasks clean up.
 
     A body is cancelled when it is at rest, because a replay cannot repeat a cancellation between two of its
-    steps. The stop is recorded when the first cleanup block begins: a body without one just ends.
+    steps. The stop is recorded before the first thing that happens after it: a cleanup block begins, or a
+    cancelled step has ended. A body that only waits just ends.
     """
 
     def __init__(
@@ -48,9 +49,7 @@ class BodyCancellation:
     def begin_cleanup(self) -> None:
         """Note that the current task is in a cleanup block; record the stop before the first of its steps."""
         self._mark_current_task()
-        barrier = self._barrier
-        if barrier.is_unwinding and not barrier.is_stop_recorded and not barrier.is_cleanup_aborted:
-            self._record_stop()
+        self.record_stop()
 
     def end_cleanup(self) -> bool:
         """Note that the current task has left a cleanup block; return whether a stop waits for that."""
@@ -93,8 +92,8 @@ class BodyCancellation:
         barrier.is_cleanup_aborted |= self._dispatcher.replay is not None and not barrier.is_stop_recorded
         if not barrier.is_cleanup_aborted:
             self._uncancelled_tasks = {task for task, is_cleaning_up in tasks.items() if is_cleaning_up}
-        if self._uncancelled_tasks and not barrier.is_stop_recorded:
-            self._record_stop()
+        if self._uncancelled_tasks:
+            self.record_stop()
         for task in list(tasks):
             if task is not except_task and task not in self._uncancelled_tasks:
                 task.cancel()
@@ -110,9 +109,12 @@ class BodyCancellation:
             self._barrier.is_cleanup_aborted = True
             self.cancel(NO_STOP, except_task=ended_task)
 
-    def _record_stop(self) -> None:
-        """Record that the body was cancelled here: a replay cancels it again, and continues its cleanup."""
-        self._barrier.is_stop_recorded = True
+    def record_stop(self) -> None:
+        """Record that the body was cancelled here, if it was: a replay cancels it again and continues."""
+        barrier = self._barrier
+        if not barrier.is_unwinding or barrier.is_stop_recorded or barrier.is_cleanup_aborted:
+            return
+        barrier.is_stop_recorded = True
         self._state.status, self._state.recorded_status = WorkflowState.STOPPING, None
         self._journal.append(self._stop, "", urgent=True)
         self._journal.mark_row_dirty()

@@ -194,8 +194,9 @@ class CallRunner:
             self._children.interrupted_steps.append(path)
         elif is_child and recorded is not None and recorded.is_abandoned:
             self._children.record_interrupted_steps(call)
-        if not self._history.must_record_abandoned(recorded):
+        if not self._history.must_record_abandoned(recorded, takes_time=role != "control"):
             return
+        is_stopped = self._barrier.is_cancelled_by_engine()
         result: dict[str, Any] | None = None
         # A call that was settled before keeps that outcome, and its usage is known; only an unsettled one is
         # settled by being abandoned.
@@ -204,8 +205,8 @@ class CallRunner:
             self._budget.spend(path, attributes["usage"], by_child=is_child)
             if attributes["usage"] is not None:
                 result = {"attributes": attributes}
-        settles = None if is_settled else self._journal.settle_key(path)
-        seq = self._journal.append(NodeCancelled(result=result), path, settles)
+        cancelled = NodeCancelled(result=result, stopped=is_stopped)
+        seq = self._history.record_abandoned(cancelled, path, is_settled)
         await self._history.wait_for_turn(seq)
 
     async def _replay_outcome(self, call: NodeCall, recorded: RecordedCall) -> Result | None:

@@ -45,7 +45,7 @@ class ExecutionBarrier:
         self.is_unwinding = False
         """Whether the engine has cancelled the body; only work in a cleanup block starts from then on."""
         self.is_stop_recorded = False
-        """Whether the journal says that the body was cancelled, because it cleans up."""
+        """Whether the journal says that the body was cancelled."""
         self.is_cleanup_aborted = False
         self.forced_error: Exception | None = None
         """The error that the run fails with, even if the body catches it."""
@@ -65,6 +65,15 @@ class ExecutionBarrier:
     def is_cancelled_by_engine(self) -> bool:
         """Whether the engine, and not the body itself, cancels the tasks of the body."""
         return self.is_detached or (self.is_unwinding and not self.is_cleaning_up) or self.is_shutting_down()
+
+    def is_out_of_order(self) -> bool:
+        """Whether the engine cancels calls without waiting for their turn in the order of outcomes."""
+        is_polling = self.is_unwinding and self._dispatcher.is_polling
+        return self.is_inactive or self.is_cleanup_aborted or is_polling
+
+    def has_no_place_in_journal(self) -> bool:
+        """Whether the body is cancelled, and the journal does not say so."""
+        return self.is_cancelled_by_engine() and (self.is_out_of_order() or not self.is_stop_recorded)
 
     @property
     def is_cleaning_up(self) -> bool:

@@ -142,9 +142,7 @@ class OpenWaits:
                 self._close_wait(wait.path)
             is_requested = open_wait is not None or recorded is not None
             if is_requested and self._history.must_record_abandoned(recorded):
-                # A wait that was settled before keeps that outcome.
-                settles = None if is_settled else self._journal.settle_key(wait.path)
-                self._journal.append(CANCELLATION_OF_WAIT[type(wait)](), wait.path, settles)
+                self._history.record_abandoned(CANCELLATION_OF_WAIT[type(wait)](), wait.path, is_settled)
                 if isinstance(wait, MessageWait):
                     # The body did not get the message that had settled it; another task may wait for it.
                     self._deliver_messages(wait.channel)

@@ -12,7 +12,7 @@ from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.errors import Suspended
-from nerve.journal.events import RunOnHold, WaitOpened
+from nerve.journal.events import RequestAbandoned, RunOnHold, WaitOpened
 from nerve.journal.index import JournalIndex
 from nerve.journal.paths import is_within_step
 from nerve.journal.replay import RecordedCall, RecordInvalidated, Replay, ReplayEntry, ReplayMismatch
@@ -36,11 +36,13 @@ class RecordedHistory:
         barrier: ExecutionBarrier,
         budget: RunBudget,
         hold_run: Callable[[RunOnHold], None],
+        record_before_end: Callable[[], None],
         has_asked_person: Callable[[str], bool],
     ) -> None:
         self._state, self._journal, self._dispatcher = state, journal, dispatcher
         self._barrier, self._budget = barrier, budget
         self._hold_run, self._has_asked_person = hold_run, has_asked_person
+        self._record_before_end = record_before_end
         self.has_optional_records = index.optional_until > 0
         """Whether records and child runs may exist that the code no longer requests."""
         # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
@@ -117,7 +119,7 @@ class RecordedHistory:
         try:
             await dispatcher.wait_forever()
         except asyncio.CancelledError:
-            if record.is_outcome and not self._barrier.is_cancelled_by_engine():
+            if record.is_outcome and not self._barrier.is_out_of_order():
                 await self._wait_in_turn(dispatcher.recorded_outcome(record))
             raise
         finally:
@@ -125,14 +127,27 @@ class RecordedHistory:
             dispatcher.dispatch()
 
     def _wait_in_turn(self, future: asyncio.Future[Any]) -> Awaitable[Any]:
-        return self._dispatcher.wait_in_turn(future, self._barrier.is_cancelled_by_engine)
+        return self._dispatcher.wait_in_turn(future, self._barrier.is_out_of_order)
 
     # -- calls and waits that the body abandons ------------------------------------------------
 
-    def must_record_abandoned(self, recorded: RecordedCall | None) -> bool:
-        """Whether the end of an abandoned call or wait is new, and caused by the body."""
-        is_known = recorded is not None and recorded.is_abandoned
-        return not is_known and not self._barrier.is_cancelled_by_engine()
+    def must_record_abandoned(self, recorded: RecordedCall | None, takes_time: bool = False) -> bool:
+        """Whether the end of an abandoned call or wait is new, and one that a replay has to repeat.
+
+        A stop cancels everything at once, and so does its replay. What `takes_time` to end, ends in an order
+        that only the journal knows.
+        """
+        if recorded is not None and recorded.is_abandoned:
+            return False
+        is_cancelled = self._barrier.is_cancelled_by_engine()
+        return not is_cancelled or (takes_time and not self._barrier.is_out_of_order())
+
+    def record_abandoned(self, event: RequestAbandoned, path: str, is_settled: bool) -> int:
+        """Record the end of an abandoned call or wait; one that was settled before keeps that outcome."""
+        # What the body did before it abandoned the call is recorded before that, or a crash could lose the
+        # cause and keep the effect.
+        self._record_before_end()
+        return self._journal.append(event, path, None if is_settled else self._journal.settle_key(path))
 
     async def wait_for_turn(self, seq: int) -> None:
         """Return when the event that ends an abandoned call has its turn."""

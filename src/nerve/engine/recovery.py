@@ -24,7 +24,7 @@ from nerve.engine.run_executor import RunExecutor, describe_error
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, StoreError
 from nerve.journal.events import RequestAbandoned, TimerFired
-from nerve.journal.index import JournalIndex, drop_reset, is_child_call, read_events, read_start
+from nerve.journal.index import JournalIndex, drop_undone, is_child_call, read_events, read_start
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import EventRow, RunRow, Store
 
@@ -388,7 +388,7 @@ def is_parked(row: RunRow, now: float) -> bool:
 def find_abandoned_children(store: Store, run_id: str) -> set[str]:
     """Return the paths of abandoned calls, and the child runs whose attempts timed out."""
     events = read_events(store.events(run_id))
-    counted, resets = drop_reset(events), JournalIndex(events).resets
+    counted, resets = drop_undone(events), JournalIndex(events).resets
     abandoned = {recorded.path for recorded in counted if isinstance(recorded.event, RequestAbandoned)}
     timers = {recorded.path for recorded in counted if isinstance(recorded.event, TimerFired)} - abandoned
     for path in [recorded.path for recorded in counted if is_child_call(recorded.event)] if timers else ():

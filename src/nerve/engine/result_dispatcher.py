@@ -76,6 +76,11 @@ class ResultDispatcher:
         return self.is_sequential and not self._queue and self.replay is None and not self.is_paused
 
     @property
+    def is_polling(self) -> bool:
+        """Whether the body does not come to rest although an outcome is due."""
+        return self._busy_turns >= BUSY_TURNS_BEFORE_WARNING
+
+    @property
     def has_history(self) -> bool:
         """Whether records exist that the body may request."""
         return self.replay is not None or self.optional_replay is not None

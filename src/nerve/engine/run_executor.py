@@ -206,6 +206,7 @@ class RunExecutor:
             self.barrier,
             self.budget,
             weak_callback(self.hold),
+            weak_callback(self._record_before_end),
             lambda run_id: has_asked_person(services.store, run_id),
         )
         running_leaves: dict[str, LeafRuntime] = {}
@@ -754,6 +755,11 @@ class RunExecutor:
         self._side_effects.flush_deferred()
         self._history.invalidate_unrequested_gates()
         return True
+
+    def _record_before_end(self) -> None:
+        """Write what the body did, and that it is being stopped, before the end of a call that it abandons."""
+        self.cancellation.record_stop()
+        self._side_effects.flush_deferred()
 
     def _on_commit(self, rows: list[EventRow]) -> None:
         self.dispatcher.committed_seq = self.journal.committed_seq

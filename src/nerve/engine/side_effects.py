@@ -150,7 +150,7 @@ class SideEffects:
         """Write an event, or keep it until replay is known to match, or the cleanup of the body begins."""
         # If replay ends in a mismatch the run is held, and events of the changed code must not be in the
         # journal. In a body that was cancelled they come after the event that says so.
-        if self._dispatcher.replay is not None or self._barrier.is_cancelled_by_engine():
+        if self._dispatcher.replay is not None or self._barrier.has_no_place_in_journal():
             self._deferred_events.append((event.copy() if isinstance(event, EmittedEvent) else event, path))
         else:
             self._write(event, path)

@@ -18,7 +18,7 @@ from nerve.journal.events import (
     TimerFired,
     TimerStarted,
 )
-from nerve.journal.index import RecordedEvent, drop_reset, read_events
+from nerve.journal.index import RecordedEvent, drop_undone, read_events
 from nerve.journal.paths import RESPONSE_SUFFIX, ancestor_paths, is_below_leaf
 from nerve.journal.replay import is_leaf_request
 
@@ -32,7 +32,7 @@ def find_failures(journal: Iterable[JournalRow | RecordedEvent]) -> dict[str, Re
     or a fallback recovered, are not; nor is a rejection, which a person has decided. A timeout counts if it
     failed an enclosing step or the run.
     """
-    rows = drop_reset(read_events(journal))
+    rows = drop_undone(read_events(journal))
     asks = {row.path: row.event for row in rows if isinstance(row.event, Request)}
     ends = body_outcomes(rows, asks)
     calls = failed_steps({path: row for path, row in ends.items() if not isinstance(row.event, TIMEOUTS)})
@@ -53,7 +53,7 @@ def find_failures(journal: Iterable[JournalRow | RecordedEvent]) -> dict[str, Re
 
 def abandoned_paths(rows: Iterable[RecordedEvent]) -> set[str]:
     """Return the paths that a body abandoned, except inside steps that succeeded."""
-    kept = drop_reset(rows)
+    kept = drop_undone(rows)
     succeeded = {row.path for row in kept if row.settles and not is_abandoned(row) and not has_failed(row)}
     return {row.path for row in kept if is_abandoned(row) and not is_below_leaf(row.path, succeeded)}
 

@@ -21,7 +21,7 @@ from nerve.journal.events import (
     WaitOpened,
 )
 from nerve.journal.failures import abandoned_paths, is_abandoned
-from nerve.journal.index import RecordedEvent, drop_reset, is_child_call, read_events
+from nerve.journal.index import RecordedEvent, drop_undone, is_child_call, read_events
 from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf
 from nerve.journal.replay import answer_positions, drop_rows_at
 from nerve.lazy_dataclass import dataclass
@@ -92,7 +92,7 @@ class ForkPoint:
 
 def body_events(journal: Journal) -> list[RecordedEvent]:
     """Return the events of a body without those that were reset."""
-    return [row for row in drop_reset(read_events(journal)) if row.type not in RUN_LEVEL_EVENTS]
+    return [row for row in drop_undone(read_events(journal)) if row.type not in RUN_LEVEL_EVENTS]
 
 
 def request_seqs(rows: Iterable[RecordedEvent]) -> dict[str, int]:

@@ -479,11 +479,26 @@ def is_child_call(event: Event) -> bool:
     return child_of_call(event) is not None
 
 
-def drop_reset(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
-    """Return the events without those at or below a path reset later, and outcomes of enclosing steps.
+def is_stopped(recorded: RecordedEvent) -> bool:
+    """Whether an event ends a call or wait because its run was stopped."""
+    return isinstance(recorded.event, RequestAbandoned) and recorded.event.stopped
 
-    What a stop ended stays open for a fork, because the body did not abandon it.
+
+def is_ended_with_run(recorded: RecordedEvent) -> bool:
+    """Whether an event ends a call or wait because its run has ended, which the body has not seen."""
+    return is_stopped(recorded) and recorded.settles is None
+
+
+def drop_undone(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
+    """Return the events without those that were reset, and without what a stop has ended.
+
+    That stays open for a fork, because the body did not abandon it.
     """
+    return [recorded for recorded in drop_reset(journal) if not is_stopped(recorded)]
+
+
+def drop_reset(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
+    """Return the events without those at or below a path reset later, and outcomes of enclosing steps."""
     kept: list[RecordedEvent] = []
     reset_paths: set[str] = set()
     paths_around: set[str] = set()
@@ -496,7 +511,7 @@ def drop_reset(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
         if isinstance(event, PathReset):
             reset_paths.add(path)
             paths_around.update(ancestor_paths(path))
-        if not is_undone and not (isinstance(event, RequestAbandoned) and event.stopped):
+        if not is_undone:
             kept.append(recorded)
     kept.reverse()
     return kept

@@ -36,7 +36,7 @@ from nerve.journal.events import (
     TimerStarted,
     WaitOpened,
 )
-from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, read_events
+from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, is_ended_with_run, read_events
 from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_reset_with
 from nerve.lazy_dataclass import dataclass
 
@@ -144,7 +144,7 @@ class Replay:
         self._retries: dict[str, list[RecordedEvent]] = {}
         self._next = 0
         self._optional_upto, self._ignores_order, self._ids = optional_upto, False, ids
-        self._rows = drop_reset(read_events(rows))
+        self._rows = [row for row in drop_reset(read_events(rows)) if not is_ended_with_run(row)]
         self._answers: list[tuple[float, str]] | None = None
         self._load(self._rows, optional_upto)
 

@@ -33,7 +33,14 @@ from nerve.journal.events import (
     RunFailed,
     RunOnHold,
 )
-from nerve.journal.index import RecordedEvent, StoredJournal, read_events, read_start
+from nerve.journal.index import (
+    RecordedEvent,
+    StoredJournal,
+    is_ended_with_run,
+    is_stopped,
+    read_events,
+    read_start,
+)
 from nerve.journal.replay import Replay, ReplayEntry
 from nerve.session.session import Session
 from nerve.store.memory import MemoryStore
@@ -80,17 +87,13 @@ def split_end(events: list[RecordedEvent]) -> tuple[list[RecordedEvent], RunEnd 
     events = events[:-1]
     if isinstance(last, RunCancelled) and last.error_type is None:
         # The stop of a run ends what was open, and then writes what the cancelled body has emitted.
-        is_open_until = (number for number, row in enumerate(events) if is_ended_by_stop(row))
+        is_open_until = (number for number, row in enumerate(events) if is_ended_with_run(row))
         events = events[: next(is_open_until, len(events))]
-        while isinstance(events[-1].event, RequestAbandoned | ChildStopped):
+        while isinstance(events[-1].event, RequestAbandoned | ChildStopped) and not is_stopped(events[-1]):
             events.pop()
         return events, None
     is_forced = isinstance(last, RunFailed) and last.error_type == FORCED_ERROR_TYPE
     return events, None if is_forced else last
-
-
-def is_ended_by_stop(row: RecordedEvent) -> bool:
-    return isinstance(row.event, RequestAbandoned) and row.event.stopped
 
 
 @contextmanager
