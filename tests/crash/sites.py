@@ -34,11 +34,12 @@ class Deadly(SqliteStore):
 
     def __init__(self, path: Path, number: int, moment: str) -> None:
         super().__init__(path)
-        self._left, self._moment = number, moment
+        self._number, self._moment = number, moment
+        self.commits = 0
 
     def append(self, batch: Any, patience: float = 30.0) -> Any:
-        self._left -= 1
-        if self._left:
+        self.commits += 1
+        if self.commits != self._number:
             return super().append(batch, patience)
         if self._moment == "before":
             die()
@@ -83,7 +84,10 @@ def child(folder: Path, scene: str, make: Callable[[], SqliteStore]) -> int:
         return os.waitpid(pid, 0)[1]
     code = 1
     try:
-        asyncio.run(asyncio.wait_for(drive(folder, scene, make()), 30))
+        store = make()
+        asyncio.run(asyncio.wait_for(drive(folder, scene, store), 30))
+        if isinstance(store, Deadly):
+            (folder / "commits").write_text(str(store.commits))
         code = 0
     except BaseException as error:
         (folder / "error").write_text(repr(error))
@@ -142,6 +146,22 @@ def problems(
     return found
 
 
+def missed_commits(folder: Path, scene: str, moment: str, deaths: int) -> list[str]:
+    """Return what is wrong with a process that survived, when those before it died at every earlier commit.
+
+    How many commits a scene takes depends on the time: the writes of one moment share a commit. But none is
+    left out, and each write that was acknowledged before the next one was made has a commit of its own.
+    """
+    acknowledged = [line for line in Log(folder).read() if line[1] in ("started", "answered")]
+    if not (folder / "commits").exists():
+        return [f"{scene} {moment}: the surviving process did not end: {(folder / 'error').read_text()}"]
+    commits = int((folder / "commits").read_text())
+    if commits <= deaths >= len(acknowledged):
+        return []
+    counted = f"{deaths} crashes, {commits} commits, {len(acknowledged)} acknowledged writes"
+    return [f"{scene} {moment}: not every commit was a crash: {counted}"]
+
+
 def kill_everywhere(scene: str) -> tuple[int, list[str]]:
     """Return the number of crashes tried, and everything that was wrong after one of them."""
     with tempfile.TemporaryDirectory() as name:
@@ -159,6 +179,7 @@ def kill_everywhere(scene: str) -> tuple[int, list[str]]:
                 folder, file = Path(name), Path(name) / "nerve.db"
                 status = child(folder, scene, lambda n=number, f=file, m=moment: Deadly(f, n, m))  # type: ignore[misc]
                 if not os.WIFSIGNALED(status):
+                    wrong += missed_commits(folder, scene, moment, number - 1)
                     break
                 deaths += 1
                 dead = next((int(line[0]) for line in Log(folder).read()), -1)

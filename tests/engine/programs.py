@@ -411,11 +411,19 @@ def copied(store: MemoryStore, run_id: str, upto: int) -> MemoryStore:
         events, state = store.events(row.run), row.state
         if row.run == run_id:
             events, state = events[:upto], "running"
-        elif events[-1].type == "workflow_cancelled" and events[-1].at > died:
-            events, state = events[:-1], "running"  # its parent has not abandoned it yet
+        elif (kept_of_child := before_stop(events, died)) != events:
+            events, state = kept_of_child, "running"  # its parent has not abandoned it yet
         open_row = RunRow(row.run, row.session, row.workflow, state, row.started, None, row.key, row.parent)
         other.append([Append(row.run, 0, events, open_row)])
     return other
+
+
+def before_stop(events: list[EventRow], time: float) -> list[EventRow]:
+    """Return the events of a run without a stop after a time, and what follows it."""
+    is_stop = (
+        event.at > time and event.type in ("workflow_stopping", "workflow_cancelled") for event in events
+    )
+    return events[: next((place for place, stops in enumerate(is_stop) if stops), len(events))]
 
 
 def settled(rows: list[EventRow]) -> set[str]:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from engine.conftest import until
-from nerve import Limits, Session, WorkflowContext, WorkflowState
+from engine.programs import copied, spin
+from nerve import FunctionNode, Limits, Session, WorkflowContext, WorkflowState
 from nerve.errors import CompensationFailed, LimitReached
+from nerve.store.memory import MemoryStore
 
 
 class Shop:
@@ -423,3 +425,83 @@ async def test_a_run_can_be_stopped_while_its_cleanup_is_rebuilt(file: Path) -> 
         assert [event.event_type for event in run.events].count("workflow_cancelled") == 1
     async with Shop(file).session as session:
         assert await session.recover() == []
+
+
+def open_slow_ending(store: MemoryStore) -> Session:
+    """A body that cleans up in two tasks; the step of the first one takes time to end."""
+    session = Session(store=store)
+
+    async def slow(context: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await spin(20)
+
+    FunctionNode("slow", session, slow)
+    FunctionNode("undo", session, lambda context: context.input)
+
+    async def undone(ctx: WorkflowContext, name: str, work: Any) -> None:
+        try:
+            await work
+        finally:
+            now = ctx.now()
+            async with ctx.cleanup(timeout=None):
+                await ctx.run("undo", [name, now.isoformat()])
+
+    @session.workflow
+    async def main(ctx: WorkflowContext) -> None:
+        both = [undone(ctx, "step", ctx.run("slow")), undone(ctx, "gate", ctx.gate("Go on?"))]
+        await asyncio.wait([asyncio.ensure_future(each) for each in both])
+
+    return session
+
+
+async def stopped_slow_ending() -> tuple[MemoryStore, str]:
+    store = MemoryStore()
+    session = open_slow_ending(store)
+    run = await session.start("main")
+    await until(lambda: run.pending_gate and session.engine.executors[run.run_id].call_runner.running_leaves)
+    await run.stop()
+    return store, run.run_id
+
+
+async def test_the_end_of_a_stopped_step_is_recorded_when_it_has_ended() -> None:
+    store, run_id = await stopped_slow_ending()
+    rows = [(row.type, row.path) for row in store.events(run_id)]
+    ended = rows.index(("node_cancelled", "/slow"))
+    assert rows.index(("workflow_stopping", "")) < rows.index(("node_started", "/undo")) < ended
+    assert rows.index(("node_started", "/undo[2]")) > ended
+    assert [path for type, path in rows if type == "node_cancelled"] == ["/slow"]
+
+
+async def test_a_cleanup_that_follows_the_end_of_a_stopped_step_continues_after_any_crash() -> None:
+    store, run_id = await stopped_slow_ending()
+    rows = store.events(run_id)
+    stop = next(row.seq for row in rows if row.type == "workflow_stopping")
+    for upto in range(stop, len(rows)):
+        [run] = await open_slow_ending(copied(store, run_id, upto)).recover()
+        await until(lambda run=run: run.is_complete or run.held)
+        assert (run.state, run.held) == (WorkflowState.CANCELLED, None), f"after event {upto}"
+
+
+async def test_a_step_that_fails_because_of_a_stop_does_not_hide_the_stop_from_the_body(file: Path) -> None:
+    shop = Shop(file)
+
+    @shop.session.step
+    async def lost() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("the other side is gone")
+
+    @shop.session.workflow
+    async def undoing(ctx: WorkflowContext) -> None:
+        async with ctx.saga() as saga:
+            saga.compensate(ctx.run, "act", {"name": "-lost"})
+            await lost()
+
+    async with shop.session:
+        run = await shop.session.start(undoing)
+        await until(lambda: shop.session.engine.executors[run.run_id].call_runner.running_leaves)
+        await run.stop()
+        assert (run.state, shop.done) == (WorkflowState.CANCELLED, ["-lost"])

@@ -1,10 +1,12 @@
 """A patch is true for runs that reach its place live, and false for runs that passed it before."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.programs import copied
 from nerve import FunctionNode, Session, WorkflowContext
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Store
@@ -147,6 +149,34 @@ async def test_a_fork_of_a_run_that_passed_the_place_before_the_patch_takes_the_
     await until_gate(before_place, "Ship?")
     await before_place.answer("no")
     assert await before_place.wait() == ["checked go", "paid", "no"]
+
+
+async def test_the_outcome_of_a_patch_is_recorded_before_what_follows_from_it() -> None:
+    async def asks_twice(ctx: WorkflowContext, has_patch: bool) -> list[Any]:
+        gates = [asyncio.ensure_future(ctx.gate(prompt)) for prompt in ("Begin?", "Ship?")]
+        await asyncio.wait(gates, timeout=0)
+        if has_patch and ctx.patched("fraud-check"):
+            gates[1].cancel()
+        await asyncio.wait(gates[1:] if not has_patch else gates)
+        return [gates[0].result(), gates[1].cancelled()]
+
+    async def before(ctx: WorkflowContext) -> list[Any]:
+        return await asks_twice(ctx, False)
+
+    async def after(ctx: WorkflowContext) -> list[Any]:
+        return await asks_twice(ctx, True)
+
+    store = MemoryStore()
+    run = await open_session(store, before).start("main")
+    while len(run.pending_gates) < 2:
+        await run.wait_for_change()
+    await run.answer("go", run.pending_gates[0].gate_id)
+    for cut in range(4, 8):
+        store = copied(store, run.run_id, cut)
+        [again] = await open_session(store, after).recover()
+        assert await again.wait() == ["go", True], f"after event {cut}"
+        new_types = [event.event_type for event in again.events[4:]]
+        assert new_types.index("patch_evaluated") < new_types.index("gate_cancelled")
 
 
 async def test_a_patch_can_be_removed_when_no_run_needs_its_old_branch() -> None:

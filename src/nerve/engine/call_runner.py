@@ -477,6 +477,8 @@ class CallRunner:
                 self._budget.usage.errors += 1
         if not is_control:
             self._budget.spend(path, attributes.get("usage"), by_child=role == "workflow")
+        if self._barrier.is_unwinding:
+            self._history.record_before_end()
         self._timers.reset_idle(path)
         settled, stored_result = settle_call(call, result, seconds)
         if attributes:

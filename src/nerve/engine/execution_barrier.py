@@ -81,9 +81,10 @@ class ExecutionBarrier:
         return IN_CLEANUP.get() and not self.is_cleanup_aborted
 
     def raise_if_cancelled(self) -> None:
-        """Raise Suspended in a stopped or released body, which `except Exception` does not catch."""
+        """Raise in a stopped or released body what `except Exception` does not catch."""
         if self.is_cancelled_by_engine():
-            raise Suspended
+            # A body that is stopped may clean up; one that is released continues from its journal.
+            raise Suspended if self.is_inactive else asyncio.CancelledError
 
     def check_request(self, path: str) -> None:
         """Raise if the body was released, or is stopped and not in a cleanup block."""

@@ -42,7 +42,8 @@ class RecordedHistory:
         self._state, self._journal, self._dispatcher = state, journal, dispatcher
         self._barrier, self._budget = barrier, budget
         self._hold_run, self._has_asked_person = hold_run, has_asked_person
-        self._record_before_end = record_before_end
+        self.record_before_end = record_before_end
+        """Records what precedes the end of a call: what the body did, and that it was stopped."""
         self.has_optional_records = index.optional_until > 0
         """Whether records and child runs may exist that the code no longer requests."""
         # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
@@ -146,7 +147,7 @@ class RecordedHistory:
         """Record the end of an abandoned call or wait; one that was settled before keeps that outcome."""
         # What the body did before it abandoned the call is recorded before that, or a crash could lose the
         # cause and keep the effect.
-        self._record_before_end()
+        self.record_before_end()
         return self._journal.append(event, path, None if is_settled else self._journal.settle_key(path))
 
     async def wait_for_turn(self, seq: int) -> None:
