@@ -757,7 +757,7 @@ class RunExecutor:
         return True
 
     def _record_before_end(self) -> None:
-        """Write what the body did, and that it is being stopped, before the end of a call that it abandons."""
+        """Write what the body did, and that it is being stopped, before the end of a call."""
         self.cancellation.record_stop()
         self._side_effects.flush_deferred()
 
