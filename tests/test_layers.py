@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml, and who changes the state of a run."""
+"""The import contracts of pyproject.toml, and which code may use what others keep to themselves."""
 
 import ast
 import subprocess
@@ -102,3 +102,24 @@ def test_only_the_engine_changes_the_state_of_a_run() -> None:
 )
 def test_a_change_of_the_state_of_a_run_is_detected(statement: str) -> None:
     assert changes_of_run_state(statement)
+
+
+MAX_PRIVATE_ACCESSES = 60
+
+
+def test_few_private_attributes_are_used_from_outside() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            *["ruff", "check", "--isolated", "--select", "SLF001", "--output-format", "concise"],
+            "src",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    found = [line for line in done.stdout.splitlines() if "SLF001" in line]
+    assert 0 < len(found) < MAX_PRIVATE_ACCESSES, done.stdout + done.stderr

@@ -24,6 +24,7 @@ from nerve.journal.events import (
     GateTimeout,
     GateWaiting,
     decode_event,
+    may_contain,
     read_intact,
 )
 
@@ -176,7 +177,7 @@ def find_run_of_gate(session: Session, gate: str) -> WorkflowRun:
     engine.bind_to_running_loop()
     waits = engine.store.open_waits(session.name, GATE_KIND)
     # A cheap filter: there may be thousands of gates.
-    named = [wait for wait in waits if gate in wait.path or gate in (wait.data or "")]
+    named = [wait for wait in waits if gate in wait.path or may_contain(wait.data or "", gate)]
     ranked = (
         (match, wait.run) for wait in named for match, _ in OpenGates([gate_of_wait(wait)]).find_matches(gate)
     )

@@ -1288,6 +1288,11 @@ def event_from_data(type: str, data: Mapping[str, Any]) -> Event:
     return EmittedEvent(type, dict(data)) if event_class is None else event_class.from_data(data)
 
 
+def may_contain(data: str, text: str) -> bool:
+    """Whether the stored data of an event could have a text; cheaper than decoding it."""
+    return encode_json(text, max_depth=None)[1:-1] in data
+
+
 def data_length(row: JournalRow) -> int:
     """Return the number of characters of the data of an event."""
     return len(row.data)
