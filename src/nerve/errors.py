@@ -22,7 +22,8 @@ NerveError
     ├── StoreInUse        another process uses the file
     ├── StoreBusy         another connection holds the write lock
     ├── StoreFull         the disk is full
-    ├── StoreFailed       the disk or the file failed
+    ├── StoreFailed       the disk, the file or the database server failed
+    ├── OwnershipLost     another process has taken over the session
     ├── Conflict          another writer appended first, or the path is already settled
     ├── PayloadUnreadable a stored payload cannot be decoded
     │   └── KeyMissing    the key that it was encrypted with is not in the key ring
@@ -156,15 +157,16 @@ class StoreError(NerveError):
 
 
 class StoreInUse(StoreError):
-    """Another process uses the file."""
+    """Another process uses the file, or owns the session in PostgreSQL."""
 
-    def __init__(self, file: str, pid: int | None) -> None:
-        if pid == os.getpid():
+    def __init__(self, file: str, pid: int | None, owner: str | None = None) -> None:
+        """`owner` names the process if its id is not one of this machine."""
+        if pid is not None and pid == os.getpid():
             message = (
                 f"{file} is in use by this process. Close the session that opened it, or use another file."
             )
         else:
-            owner = f"process {pid}" if pid else "another process"
+            owner = owner or (f"process {pid}" if pid else "another process")
             message = f"{file} is in use by {owner}. Stop it, or use another file."
         super().__init__(message)
         self.file, self.pid = file, pid
@@ -179,7 +181,11 @@ class StoreFull(StoreError):
 
 
 class StoreFailed(StoreError):
-    """The disk or the file failed; the last write had no effect."""
+    """The disk, the file or the database server failed; the last write had no effect."""
+
+
+class OwnershipLost(StoreError):
+    """Another process has taken over the session in PostgreSQL; this one cannot write to it any more."""
 
 
 class Conflict(StoreError):

@@ -55,6 +55,7 @@ class EncodedStore:
         """The definitions that are stored under the current name of the codec, by their hash."""
         self._pending_commands: dict[tuple[str, str, str], str] = {}
         """Commands that were stored without a reply, and their stored form, which completes them."""
+        self.watch_ownership = store.watch_ownership
         self.last_written_runs = store.last_written_runs
         self.count_runs = store.count_runs
         self.count_definitions = store.count_definitions

@@ -89,3 +89,22 @@ def restore_event(
             raise ValueError("The blob is missing")
         text, data_digest = data.decode(), hash_data(data)
     return EventRow(seq, at, type, path, settles, text), data_digest
+
+
+def verify_events(
+    run: str, after: int, stored: Iterable[tuple[EventRow, bytes | None, bytes]], reach: int = 0
+) -> Iterator[EventRow]:
+    """Do as `verify_rows` with events that are stored as they were appended.
+
+    With each event comes the digest of its data before it was emptied, and its hash.
+    """
+    expected, previous = 1, FIRST_HASH
+    for event, emptied_digest, hash in stored:
+        if event.seq > after:
+            data_digest = hash_data(event.data.encode()) if emptied_digest is None else emptied_digest
+            if event.seq != expected or hash_row(previous, run, event, data_digest) != hash:
+                raise JournalBroken(run, expected)
+            yield event
+        expected, previous = event.seq + 1, hash
+    if expected <= reach:
+        raise JournalBroken(run, expected)

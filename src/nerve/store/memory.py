@@ -7,9 +7,9 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from nerve.errors import Conflict, StoreError
+from nerve.errors import Conflict, OwnershipLost, StoreError
 from nerve.store import refusal_messages
 from nerve.store.input_search import input_contains, lower_ascii
 from nerve.store.port import (
@@ -58,6 +58,9 @@ class MemoryStore:
         self._patches: dict[tuple[str, str, str], float] = {}
         self._properties: dict[str, str] = {}
         self._message_lock = threading.Lock()
+
+    def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
+        pass
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         for part in batch:

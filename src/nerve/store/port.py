@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypedDict, Unpack
 
-from nerve.errors import StoreError
+from nerve.errors import OwnershipLost, StoreError
 
 MAX_INLINE_BYTES = 256 * 1024
 """Larger data is kept in `blobs`, by its hash."""
@@ -214,6 +214,12 @@ class Store(Protocol):
     @property
     def loss(self) -> str | None:
         """Acknowledged writes of the previous process that are missing, and what to do about it."""
+
+    def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
+        """Call a function, in another thread, if another process takes over what this store writes.
+
+        That cannot happen to a store that one process owns until it ends.
+        """
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         """Commit the whole batch in one synced transaction; return the outcome of each part.

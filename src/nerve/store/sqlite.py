@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import apsw
 
-from nerve.errors import JournalBroken, StoreBusy, StoreError
+from nerve.errors import JournalBroken, OwnershipLost, StoreBusy, StoreError
 from nerve.project.ownership import disown_changed, forget_log
 from nerve.store import hash_chain, refusal_messages
 from nerve.store.commit_mark import CommitMark
@@ -88,6 +88,9 @@ class SqliteStore:
     @property
     def loss(self) -> str | None:
         return self._mark.loss
+
+    def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
+        pass  # the lock file is held until the process ends
 
     def append(self, batch: Sequence[Append], patience: float = 30.0) -> list[StoreError | None]:
         if not self._write_lock.acquire(timeout=patience):

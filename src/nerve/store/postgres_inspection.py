@@ -1,0 +1,33 @@
+"""What a PostgreSQL server says about itself and the tables of a store, without a change to them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import NamedTuple
+
+from nerve.store.postgres_connection import POSTGRES_SQL, connect, parse_address, translate_postgres_errors
+from nerve.store.postgres_migrations import MIGRATIONS
+
+
+class ServerReport(NamedTuple):
+    """The state of a server."""
+
+    address: str
+    version: int | None
+    """The version of the tables; None if there are none."""
+    newest_version: int
+    unsafe_settings: list[str]
+    """Settings of the server with which it can lose committed transactions."""
+
+
+def inspect_server(url: str) -> ServerReport:
+    """Return the state of the server in a URL; StoreError if it cannot be reached."""
+    address = parse_address(url)
+    with translate_postgres_errors(address), closing(connect(address)) as db:
+        row = db.execute(POSTGRES_SQL["select_version_table"]).fetchone()
+        version = None
+        if row is not None and row[0]:
+            [version] = db.execute(POSTGRES_SQL["select_version"]).fetchone() or (None,)
+        settings = db.execute(POSTGRES_SQL["select_unsafe_settings"]).fetchall()
+    unsafe_settings = [f"{name} is {value}" for name, value in settings]
+    return ServerReport(str(address), version, len(MIGRATIONS), unsafe_settings)
