@@ -167,7 +167,7 @@ def run_with_api(
         if only_lists and (code := list_from_store(common, action, contexts)) is not None:
             return code
         if not read_only:
-            require_trust(common.store)
+            require_trust(common.chosen_store_file, has_url=common.store_url is not None)
         needs_definitions = not read_only if definitions is None else definitions
         return run_in_event_loop(common, action, contexts, writes, needs_definitions)
     except KeyboardInterrupt:
@@ -186,7 +186,7 @@ def list_from_store(common: CommonOptions, action: CommandAction, contexts: list
 
     if common.modules or (common.store is None and find_server(Path()) is not None):
         return None
-    with StoredLists.open(Path(), common.store_file) as lists:
+    with StoredLists.open(Path(), common.store_location) as lists:
         contexts.append(CliContext(cast("Client", lists), common, stored_lists=lists))
         coroutine = action(contexts[0])
         try:
@@ -249,10 +249,10 @@ async def open_context(
     from nerve.api import Api
     from nerve.session import Session
 
-    store_exists = common.store_file.is_file()
+    store_exists = common.has_store
     if writes and not store_exists:
         common.store_file.parent.mkdir(parents=True, exist_ok=True)
-    session = Session(store=common.store_file if store_exists or writes else None, project=Path())
+    session = Session(store=common.store_location if store_exists or writes else None, project=Path())
     try:
         context = CliContext(Client(Api(session), via="cli"), common, session)
         register_files(session, common.modules)

@@ -20,7 +20,7 @@ from nerve.api import ApiError
 from nerve.cli.check import known_provider_names, unknown_router_warnings
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.parameters import STORE_FILE, Flag, project_store_file
+from nerve.cli.parameters import STORE_FILE, Flag, find_store_url, project_store_file
 from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
@@ -30,6 +30,7 @@ from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config
 from nerve.project.ownership import foreign_state, refusal_of
+from nerve.project.store_url import STORE_VARIABLE
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 
@@ -152,6 +153,9 @@ def diagnose_trust() -> Iterator[DoctorFinding]:
 
 def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
     try:
+        if (url := find_store_url(None)) is not None:
+            yield from diagnose_postgres(url)
+            return
         store_exists = project_store_file().is_file()
     except UsageError as error:
         yield DoctorFinding("store", "wrong", with_full_stop(str(error)))
@@ -189,6 +193,27 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
             yield DoctorFinding("store (deep check)", "missing", message, "Migrate the store: nerve runs")
         elif deep:
             yield from check_store_in_depth()
+
+
+def diagnose_postgres(url: str) -> Iterator[DoctorFinding]:
+    """Check the database that NERVE_STORE names. Nothing is written to it."""
+    try:
+        from nerve.store.postgres_inspection import inspect_server
+
+        server = inspect_server(url)
+    except StoreError as error:
+        yield DoctorFinding("store", "wrong", with_full_stop(str(error)), f"Check {STORE_VARIABLE}.")
+        return
+    if server.version is None:
+        yield DoctorFinding(
+            "store", "missing", f"{server.address}: no runs yet", "The first run creates the store."
+        )
+    else:
+        message = f"{server.address}, version {server.version} of {server.newest_version}"
+        yield DoctorFinding("store", "ok", message)
+    if server.unsafe_settings:
+        message = f"{server.address} can lose committed runs: {', '.join(server.unsafe_settings)}"
+        yield DoctorFinding("store", "wrong", message, "Change the settings of the server.")
 
 
 def find_store_losses() -> Iterator[DoctorFinding]:

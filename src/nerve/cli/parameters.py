@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from nerve.cli.errors import UsageError
 from nerve.project.paths import ProjectPaths
+from nerve.project.store_url import STORE_VARIABLE, has_password, is_store_url, store_url_of_environment
 
 STORE_FILE = Path(".nerve/nerve.db")
 C = TypeVar("C", bound=type)
@@ -51,20 +52,61 @@ class CommonOptions:
     modules
         A Python file that defines register(session), or a workflow file. Only without a server.
     store
-        The store file. Default: .nerve/nerve.db. With this option, no server is used.
+        The store file, or the URL of a database in PostgreSQL. Default: NERVE_STORE, or .nerve/nerve.db.
+        With this option, no server is used.
     """
 
     json: Flag = False
     quiet: Flag = False
     modules: FileList = ()
-    store: Path | None = None
+    store: str | None = None
+
+    @property
+    def store_url(self) -> str | None:
+        """The URL of the store; None if it is a file."""
+        return find_store_url(self.store)
 
     @property
     def store_file(self) -> Path:
-        return project_store_file() if self.store is None else require_store_file(self.store)
+        if self.store_url is not None:
+            raise UsageError("This command works on a store file, not on a database in PostgreSQL.")
+        return project_store_file() if self.store is None else require_store_file(Path(self.store))
+
+    @property
+    def chosen_store_file(self) -> Path | None:
+        """The store file that --store names."""
+        return None if self.store is None or is_store_url(self.store) else Path(self.store)
+
+    @property
+    def has_store(self) -> bool:
+        """Whether the store exists; a database in PostgreSQL does."""
+        return self.store_url is not None or self.store_file.is_file()
+
+    @property
+    def store_location(self) -> str | Path:
+        """The URL or the file of the store."""
+        return self.store_url or self.store_file
 
 
 DEFAULT_OPTIONS = CommonOptions()
+
+
+def find_store_url(option: str | None) -> str | None:
+    """Return the URL of the store from the option --store or the environment; None if it is a file."""
+    if option is None:
+        try:
+            return store_url_of_environment()
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+    if not is_store_url(option):
+        return None
+    if has_password(option):
+        # Other users of the machine can see the arguments of all processes.
+        raise UsageError(
+            "--store must not have a password. Put the URL into the environment variable "
+            f"{STORE_VARIABLE}, or the password into ~/.pgpass or PGPASSWORD."
+        )
+    return option
 
 
 def project_store_file(folder: Path = Path()) -> Path:

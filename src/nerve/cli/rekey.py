@@ -32,7 +32,7 @@ def rekey_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
     encryption = Project().config.encryption
     if encryption is None:
         raise UsageError(f"This project is not encrypted. {CONFIG_FIX}")
-    require_trust(common.store)
+    require_trust(common.chosen_store_file)
     if common.store is None and find_server(Path()) is not None:
         raise UsageError("The server of the project runs. Stop it first: nerve server stop")
     codec = open_project_codec(Path(), encryption)

@@ -37,7 +37,7 @@ def resume_command(
     answers, limits = PresetAnswers(answer), parse_limit_options(limit)
 
     async def do(context: CliContext) -> int:
-        if context.session is not None and not common.store_file.is_file():
+        if context.session is not None and not common.has_store:
             raise NameNotFound(f"Run '{run}' not found: {common.store_file} does not exist.")
         before = await context.client.run(run=run)
         if context.session is not None:

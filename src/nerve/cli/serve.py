@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import validators
 
 from nerve.cli.errors import UsageError
-from nerve.cli.parameters import STORE_FILE, FileList, Flag, Parameter, TextList, require_store_file
+from nerve.cli.parameters import (
+    STORE_FILE,
+    FileList,
+    Flag,
+    Parameter,
+    TextList,
+    find_store_url,
+    require_store_file,
+)
 from nerve.cli.session_setup import register_file
 from nerve.cli.trust import require_trust
 from nerve.errors import StoreError
@@ -34,6 +42,7 @@ def serve_command(
     wide: Flag = False,
     prefix: str = "",
     idle: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None,
+    store: str | None = None,
     modules: FileList = (),
     json: Flag = False,
     quiet: Flag = False,
@@ -56,6 +65,8 @@ def serve_command(
         The path under which a proxy serves the web page, such as /nerve.
     idle
         Exit after this many seconds without connections and active runs. Waiting runs are parked.
+    store
+        The URL of a database in PostgreSQL. Default: NERVE_STORE, or the file .nerve/nerve.db.
     modules
         A Python file that defines register(session), or a workflow file. Repeatable.
     json
@@ -79,8 +90,12 @@ def serve_command(
 
     if prefix and not PREFIX_PATTERN.fullmatch(prefix):
         raise UsageError(f"--prefix must be a path such as /nerve, got '{prefix}'.")
-    require_store_file(STORE_FILE)
-    require_trust()
+    url = find_store_url(store)
+    if url is None:
+        if store is not None:
+            raise UsageError(f"--store must be a URL such as postgresql://USER@HOST/DATABASE, got '{store}'.")
+        require_store_file(STORE_FILE)
+    require_trust(has_url=url is not None)
     try:
         return run_server(
             ".",
@@ -90,6 +105,7 @@ def serve_command(
             wide=wide,
             prefix=prefix,
             idle=idle,
+            store=url,
             modules=modules,
             prepare=prepare,
             ready=ready,

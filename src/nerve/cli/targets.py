@@ -170,7 +170,7 @@ async def load_stored_definition(
     from nerve.cli.context import open_context
     from nerve.client import find_server
 
-    if not common.store_file.is_file() and find_server(Path()) is None:
+    if not common.has_store and find_server(Path()) is None:
         return None
 
     try:

@@ -111,10 +111,11 @@ def trust_write_error(error: OSError) -> ApiError:
     return ApiError("refused", f"Cannot save trust: {path}: {error.strerror or error}", TRUST_WRITE_FIX)
 
 
-def require_trust(store: Path | None = None, *, opening: bool = False) -> None:
+def require_trust(store: Path | None = None, *, has_url: bool = False, opening: bool = False) -> None:
     """Return if the project state belongs to this user or is trusted; otherwise ask once at a terminal.
 
-    `store` is the store file given with --store. Raises ApiError if the user declines or without a terminal.
+    `store` is the store file given with --store; with `has_url` the store is a database that the user named.
+    Raises ApiError if the user declines or without a terminal.
     A configuration that names programs also requires trust. Without a terminal, a command that names what to
     run uses such a configuration without asking. `opening` a project names nothing, so it is refused.
     """
@@ -125,6 +126,8 @@ def require_trust(store: Path | None = None, *, opening: bool = False) -> None:
         return  # opening them raises an error
     else:
         brought = ownership.foreign_state(folder)
+        if has_url:
+            brought.pop("runs", None)
         programs = ownership.config_names_programs(folder) and not ownership.is_trusted(folder)
         if programs and (brought or opening or is_at_terminal()):
             brought["configuration"] = ProjectPaths.of(folder).folder / "config.json"

@@ -111,9 +111,10 @@ class StoredLists:
 
     @classmethod
     @contextmanager
-    def open(cls, project: Path, file: Path) -> Iterator[Self]:
+    def open(cls, project: Path, location: str | Path) -> Iterator[Self]:
         """Open the store of a project; a file that does not exist has no runs."""
-        store = open_project_store(project, file if file.is_file() else None)
+        exists = isinstance(location, str) or location.is_file()
+        store = open_project_store(project, location if exists else None)
         try:
             yield cls(store)
         finally:

@@ -22,6 +22,9 @@ LAZY_FLUSH_DELAY_S = 0.02
 MAX_INLINE_SYNC_S = 0.001
 """Commits that wait for the disk less than this run on the event loop."""
 
+COMMIT_PATIENCE_S = 30.0
+"""Seconds for which a commit waits for the store before the runs in it are held."""
+
 CommitOutcome = NerveError | None
 
 
@@ -195,7 +198,7 @@ class GroupCommitter:
         self._commit_started_at = time.monotonic()
 
         def job() -> None:
-            outcomes = self._commit(batch, 30.0)
+            outcomes = self._commit(batch, COMMIT_PATIENCE_S)
             try:
                 loop.call_soon_threadsafe(self._on_committed, sources, outcomes)
             except RuntimeError:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -64,7 +65,7 @@ from nerve.engine.task_tracking import (
     shutdown_sentinel,
     spawn_detached,
 )
-from nerve.errors import ContinuedAsNew, JournalBroken, NerveError, WorkflowAbsent
+from nerve.errors import ContinuedAsNew, JournalBroken, NerveError, OwnershipLost, WorkflowAbsent
 from nerve.journal.events import (
     ProviderLimited,
     RunCompleted,
@@ -171,6 +172,8 @@ class LocalEngine:
         self._committer: GroupCommitter | None = None
         self._services: ExecutorServices | None = None
         self.watchers: list[Callable[[WorkflowRun, list[EventRow]], None]] = []
+        self.ownership_watchers: list[Callable[[OwnershipLost], None]] = []
+        """Called when another process has taken over the session."""
         """Subscribers to the events of all runs."""
         self.sinks: list[Sink] = []
         """Sinks of every run that is started or resumed from now on."""
@@ -240,8 +243,22 @@ class LocalEngine:
         install_task_factory(loop)
         self._loop, self._shutdown_sentinel = loop, shutdown_sentinel(loop)
         self._committer = GroupCommitter(self.store)
+        self.store.watch_ownership(partial(self._report_ownership_lost, loop))
         self._services = self._executor_services(self._committer)
         self._summarize_older_runs()
+
+    def _report_ownership_lost(self, loop: asyncio.AbstractEventLoop, error: OwnershipLost) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and its runs with it
+            loop.call_soon_threadsafe(self._on_ownership_lost, error)
+
+    def _on_ownership_lost(self, error: OwnershipLost) -> None:
+        """Suspend all runs and end their processes: another process executes their steps now."""
+        for run_id in list(self._wake_timers):
+            self._cancel_wake(run_id)
+        for executor in list(self.executors.values()):
+            executor.on_write_failed(error)
+        for watcher in self.ownership_watchers:
+            watcher(error)
 
     def _summarize_older_runs(self) -> None:
         """Store the summaries of open runs that an earlier version wrote without them."""

@@ -55,6 +55,7 @@ from nerve.errors import (
     InvalidRecord,
     LimitReached,
     NerveError,
+    OwnershipLost,
     Rejected,
     StoreFull,
     Suspended,
@@ -850,6 +851,8 @@ def hold_for_write_failure(error: NerveError) -> RunOnHold:
     description = str(error) if str(error).endswith(".") else f"{error}."
     if isinstance(error, Conflict):
         return RunOnHold("conflict", f"{description} Later events of the run are not written. {RESUME_HINT}")
+    if isinstance(error, OwnershipLost):
+        return RunOnHold("storage", description)
     reason = "storage_full" if isinstance(error, StoreFull) else "storage"
     return RunOnHold(reason, f"{description} Resume the run when the store is writable again.")
 

@@ -20,6 +20,7 @@ from nerve import __version__
 from nerve.api import Api
 from nerve.core.step_output import capture_standard_streams
 from nerve.core.workflow import WorkflowState
+from nerve.errors import OwnershipLost, StoreFailed, StoreInUse
 from nerve.lazy_dataclass import dataclass
 from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
 from nerve.project.paths import ProjectPaths
@@ -31,6 +32,8 @@ from nerve.server.hot_reload import load_definitions, reload_on_change
 from nerve.server.tokens import load_tokens
 from nerve.server.uvicorn_server import run_server
 from nerve.session import Session
+from nerve.session.project_store import open_plain_store
+from nerve.store.port import Store
 
 log = logging.getLogger("nerve")
 
@@ -42,6 +45,10 @@ FORCED_EXIT_S = 14.0
 """Seconds after a stop request at which the process exits, even if steps are still running."""
 CHECKS_PER_PERIOD = 5
 """Number of checks within the idle period."""
+SESSION_NAME = "default"
+"""The session of a project."""
+CLAIM_INTERVAL_S = 1.0
+"""Seconds between two attempts to own the session of a store in PostgreSQL."""
 CONTINUING_STATES = ("pending", "running", "pausing", "stopping")
 """States in which a run continues by itself."""
 
@@ -73,6 +80,7 @@ def serve(
     wide: bool = False,
     prefix: str = "",
     idle: float | None = None,
+    store: str | None = None,
     modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
     ready: Callable[[RunningServer], None] | None = None,
@@ -81,11 +89,12 @@ def serve(
 
     `hosts` are additional host names with port that clients may use. `wide` allows other machines. `prefix`
     is the path under which a proxy serves the web page. `idle` is the number of seconds without connections
-    and active runs after which the server exits. `prepare` registers the Python code of `modules`. `ready` is
-    called when the server listens.
+    and active runs after which the server exits. `store` is the URL of a database in PostgreSQL. If another
+    process owns its session, the server waits and takes over when that process has ended. `prepare` registers
+    the Python code of `modules`. `ready` is called when the server listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
-    options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix)
+    options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix, store)
     with capture_standard_streams():
         asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
     return 0
@@ -103,6 +112,7 @@ class ListenOptions:
     modules: tuple[str, ...] = ()
     """Files given with --with, published so that a restart uses them again."""
     prefix: str = ""
+    store_url: str | None = None
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -128,7 +138,10 @@ async def _serve_project(
     if places.symlink_problem:
         wrong, _, fix = places.symlink_problem.rpartition(". ")
         raise UnsafeServerSetup(wrong, fix)
-    if foreign := foreign_state(places.folder.parent):
+    foreign = foreign_state(places.folder.parent)
+    if options.store_url is not None:
+        foreign.pop("runs", None)  # the file is not used
+    if foreign:
         raise UnsafeServerSetup(*refusal_of([*foreign]))
     socket_path = places.socket
     with stop_on_signals() as stop, contextlib.ExitStack() as bound:
@@ -143,8 +156,11 @@ async def _serve_project(
             "socket": str(socket_path),
             "token_file": str(places.token),
         }
+        store = places.store if options.store_url is None else await claim_session(options.store_url, stop)
+        if store is None:
+            return
         async with (
-            open_project_session(places, prepare) as (api, problems, recovered),
+            open_project_session(places, store, prepare) as (api, problems, recovered),
             run_server(app := make_app(api, auth, prefix=options.prefix), [tcp, unix]) as server,
             reload_on_change(api),
         ):
@@ -193,21 +209,52 @@ def reserve_files(connections: int) -> int:
     return fitting
 
 
+async def claim_session(url: str, stop: asyncio.Event) -> Store | None:
+    """Return the store in PostgreSQL when no other process owns the session; None after a stop request."""
+    is_waiting = False
+    while not stop.is_set():
+        try:
+            return await asyncio.to_thread(open_plain_store, url, SESSION_NAME)
+        except StoreInUse as error:
+            if not is_waiting:
+                log.warning("%s This server takes over when that process has ended.", error)
+            is_waiting = True
+        except StoreFailed as error:
+            if not is_waiting:
+                raise
+            log.warning("%s", error)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), CLAIM_INTERVAL_S)
+    return None
+
+
 @contextlib.asynccontextmanager
 async def open_project_session(
-    places: ProjectPaths, prepare: Callable[[Session], None] | None
+    places: ProjectPaths, store: Path | Store, prepare: Callable[[Session], None] | None
 ) -> AsyncIterator[tuple[Api, list[dict[str, Any]], int]]:
-    """Open the project session with its definitions, and recover open runs."""
-    async with Session(store=places.store, project=places.folder.parent) as session:
+    """Open the project session with its definitions, and recover open runs.
+
+    If another process takes over the session, stop this one and raise OwnershipLost at the end.
+    """
+    lost: list[OwnershipLost] = []
+
+    def on_ownership_lost(error: OwnershipLost) -> None:
+        lost.append(error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async with Session(store=store, project=places.folder.parent) as session:
         if prepare is not None:
             prepare(session)
         api = Api(session)
         session.engine.watchers.append(log_failures)
+        session.engine.ownership_watchers.append(on_ownership_lost)
         problems = await load_definitions(api)
         recovered = await session.recover()
         for skipped in session.engine.skipped_runs:
             log.warning("skipped run %s of '%s': %s", skipped.run, skipped.workflow, skipped.reason)
         yield api, problems, len(recovered)
+    if lost:
+        raise lost[0]
 
 
 @contextlib.contextmanager

@@ -121,7 +121,8 @@ class WorkflowRegistry(dict[str, Any]):
 
 
 class Session:
-    """The names and runs of one project. `store` is None for memory, a path for a SQLite file, or a store.
+    """The names and runs of one project. `store` is None for memory, the path of a SQLite file, the URL of a
+    database in PostgreSQL, or a store.
 
     `providers` execute the agents of workflow files; `project` is the directory with their prompts and
     agent files. `slots` is the maximum number of concurrent agents per provider, `budget` is what all runs
@@ -154,7 +155,7 @@ class Session:
             require_path("project", project)
         if store is not None and not isinstance(store, str | os.PathLike) and not hasattr(store, "append"):
             raise ValueError(
-                f"store must be the path of a file, a store, or None, got {describe_value(store)}"
+                f"store must be the path of a file, a URL, a store, or None, got {describe_value(store)}"
             )
         self.project = Path(project if project is not None else ".")
         self.nodes: dict[str, Any] = {}
@@ -385,7 +386,9 @@ class Session:
 
             self._load_budget()
             self._load_codec()
-            self._engine = LocalEngine(open_store(self._store, self._codec), self, self.name, self._clock)
+            self._engine = LocalEngine(
+                open_store(self._store, self._codec, self.name), self, self.name, self._clock
+            )
             self._open_telemetry(self._engine)
         return self._engine
 

@@ -181,7 +181,10 @@ CONSTRUCTED: dict[str, tuple[Make, str]] = {
     ),
     "budget": (lambda s, n: Session(budget=5), r"limits must be Limits\(…\) or a dict .* got 5"),
     "name": (lambda s, n: Session(5), "The name of a session must be a string, got 5"),
-    "store": (lambda s, n: Session(store=5), "store must be the path of a file, a store, or None, got 5"),
+    "store": (
+        lambda s, n: Session(store=5),
+        "store must be the path of a file, a URL, a store, or None, got 5",
+    ),
     "project": (lambda s, n: Session(project=5), "project must be the path of a directory, got 5"),
     "providers": (lambda s, n: Session(providers=["x"]), r"providers must be a dict, got \['x'\]"),
     "slots": (lambda s, n: Session(slots=5), "slots must be a dict, got 5"),

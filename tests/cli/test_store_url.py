@@ -1,0 +1,96 @@
+"""`--store URL` and NERVE_STORE: commands use a database in PostgreSQL, and never show its password."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cli.conftest import Said
+from nerve.store.postgres import PostgresStore
+
+Do = Callable[..., Said]
+
+
+@pytest.fixture
+def store_variable(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("NERVE_STORE", postgresql_url)
+    return postgresql_url
+
+
+def password_of(url: str) -> str:
+    return url.split(":")[2].split("@")[0]
+
+
+@pytest.mark.usefixtures("store_variable")
+def test_runs_are_listed_from_the_database(do: Do, project: Path) -> None:
+    (project / ".nerve/workflows/ask.yaml").write_text(
+        "name: ask\nbody: {kind: gate, id: approve, prompt: 'Continue?'}\n"
+    )
+    started = do("run", "ask", "--json")
+    assert started.json["state"] == "waiting", started
+    run_id = started.json["run_id"]
+    assert [run["run_id"] for run in do("runs", "--json").json] == [run_id]
+    assert do("answer", run_id, "yes", "--quiet").code == 0
+    assert do("runs", "--json").json[0]["state"] == "completed"
+    assert not (project / ".nerve/nerve.db").exists()
+
+
+def test_runs_are_listed_while_another_process_owns_the_session(do: Do, store_variable: str) -> None:
+    with closing(PostgresStore(store_variable)):
+        assert do("runs", "--json").json == []
+        refused = do("run", "ship", "--count=6", "--input", "label=x")
+    assert refused.code != 0
+    assert "in use by process" in refused.err
+    assert password_of(store_variable) not in refused.err
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:secret@h/db", "postgresql://me@h/db?password=secret"])
+@pytest.mark.parametrize("command", [["runs"], ["serve"], ["run", "ship"]])
+def test_a_password_in_an_argument_is_refused(do: Do, url: str, command: list[str]) -> None:
+    refused = do(*command, "--store", url)
+    assert refused.code == 2
+    assert "--store must not have a password" in refused.err
+    assert "NERVE_STORE" in refused.err
+    assert "secret" not in refused.err
+
+
+def test_the_variable_must_have_a_url(do: Do, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NERVE_STORE", "runs.db")
+    refused = do("runs")
+    assert (refused.code, "NERVE_STORE must be a URL" in refused.err) == (2, True)
+
+
+def test_a_command_on_a_file_refuses_a_url(do: Do) -> None:
+    refused = do("serve", "--store", "runs.db")
+    assert (refused.code, "--store must be a URL" in refused.err) == (2, True)
+
+
+def test_doctor_reports_the_database(do: Do, store_variable: str) -> None:
+    def find_stores() -> list[dict[str, str]]:
+        findings = json.loads(do("doctor", "--json").out)
+        rows = findings["findings"] if isinstance(findings, dict) else findings
+        return [row for row in rows if row["name"] == "store"]
+
+    missing, unsafe = find_stores()
+    assert "no runs yet" in str(missing)
+    assert "fsync is off" in str(unsafe), "as the server of the tests is"
+    with psycopg.connect(store_variable) as db:
+        assert db.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'nerve'").fetchall() == []
+    PostgresStore(store_variable).close()
+    found, _ = find_stores()
+    assert "version 1 of 1" in str(found)
+    assert password_of(store_variable) not in str(find_stores())
+
+
+def test_a_server_that_cannot_be_reached_is_reported_without_the_password(
+    do: Do, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NERVE_STORE", "postgresql://me:secret@127.0.0.1:9/data")
+    for command in (["runs"], ["serve"], ["doctor"]):
+        failed = do(*command)
+        assert failed.code == 1
+        assert "postgresql://me@127.0.0.1:9/data cannot be reached" in failed.out + failed.err
+        assert "secret" not in failed.out + failed.err
