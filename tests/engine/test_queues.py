@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from engine.conftest import until
+from engine.programs import copied, finish, spin
 from nerve import FunctionNode, Graph, Queue, Retry, Session, WorkflowContext, WorkflowState
 from nerve.engine import local_engine
 from nerve.engine.session_queues import SLOT_KIND, START_KIND
+from nerve.store.memory import MemoryStore
 from nerve.testing import VirtualClock, assert_replays, test_session
 
 
@@ -694,3 +696,47 @@ async def test_a_deadline_around_a_step_that_waits_holds_after_a_restart(
         assert await found.wait() == "timed out after 60 s"
         assert (session.list_queues()[0].waiting, done) == (0, [])
         await assert_replays(found)
+
+
+def open_racing(store: MemoryStore, turns: int) -> Session:
+    """A body that cancels a gate and a waiting step some turns of the loop after a slot is free."""
+    session = Session(store=store, queues=[Queue("one", concurrency=1)])
+    release = asyncio.Event()
+
+    async def work(context: Any) -> None:
+        if context.input == "holder":
+            await release.wait()
+
+    FunctionNode("queued", session, work, queue="one")
+
+    @session.workflow
+    async def main(ctx: WorkflowContext) -> list[str]:
+        ended: list[str] = []
+
+        async def note_end(name: str, work: Any) -> None:
+            try:
+                await work
+            finally:
+                ended.append(name)
+
+        holder = asyncio.ensure_future(ctx.run("queued", "holder"))
+        pairs = [("gate", ctx.gate("Never answered")), ("step", ctx.run("queued", "waiter"))]
+        others = [asyncio.ensure_future(note_end(*pair)) for pair in pairs]
+        await ctx.gate("Go?")
+        release.set()
+        await spin(turns)
+        for other in others:
+            other.cancel()
+        await asyncio.wait([holder, *others])
+        return ended
+
+    return session
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_slot_that_becomes_free_does_not_change_the_order_of_cancelled_steps(turns: int) -> None:
+    store = MemoryStore()
+    run = await open_racing(store, turns).start("main")
+    result = await finish(run)
+    [again] = await open_racing(copied(store, run.run_id, len(run.events) - 1), turns).recover()
+    assert await again.wait() == result == ["gate", "step"]

@@ -169,9 +169,21 @@ class ResultDispatcher:
         # A leaf acts on an answer at once, so a crash must not lose the answer.
         self._leaf_queue.append((seq, future, outcome))
 
-    def deliver_now(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
-        """Complete a future that is not for the body: what waits for it belongs to the engine."""
-        self._deliver(future, outcome)
+    def deliver_at_rest(self, future: asyncio.Future[Any]) -> None:
+        """Complete a future for which a task of the body waits without seeing an outcome.
+
+        When the body is at rest: a task that is woken just as the body cancels it would end before others
+        that are cancelled as well, which no replay repeats.
+        """
+
+        def deliver() -> None:
+            if not self.is_released:
+                self._deliver(future, None)
+
+        if self.is_held_back:
+            deliver()
+        else:
+            self.call_when_idle(deliver)
 
     def release_unordered(self) -> None:
         """Deliver outcomes whose place in the order was dropped."""

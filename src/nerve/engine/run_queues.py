@@ -138,7 +138,7 @@ class RunQueues:
         wait_path = self._record_waiting(path, request)
         try:
             while not entry.is_granted or barrier.is_paused:
-                if barrier.is_paused:
+                if barrier.is_paused or entry.has_left:
                     self._queues.leave(entry)
                     await barrier.wait_until_resumed()
                     barrier.raise_if_cancelled()
@@ -166,7 +166,7 @@ class RunQueues:
 
         def on_granted() -> None:
             if not is_started:
-                dispatcher.deliver_now(future, None)
+                dispatcher.deliver_at_rest(future)
             elif not future.done():
                 future.set_result(None)
 
