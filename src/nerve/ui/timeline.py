@@ -6,10 +6,10 @@ bars with positions as fractions of the width, which any screen can draw.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 from nerve.core.events import WorkflowEvent
 from nerve.core.run_view import BUSY_NODE_STATES, NodeView
@@ -83,7 +83,7 @@ class TimelineLayout:
 
     run_id: str
     axis: TimeAxis
-    rows: tuple[TimelineRow, ...]
+    rows: TimelineRows
     is_running: bool
 
 
@@ -96,6 +96,35 @@ class TimeSpan(NamedTuple):
 
 
 WHOLE_RUN = TimeSpan()
+
+
+class TimelineRows(Sequence[TimelineRow]):
+    """The rows of a layout. A row is placed when it is read, because a screen shows few of thousands."""
+
+    def __init__(self, drafts: list[tuple[RowDraft, str | None, int]], axis: TimeAxis) -> None:
+        """Create the rows from their drafts, each with the id of its parent and its depth."""
+        self._drafts, self._axis = drafts, axis
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    @overload
+    def __getitem__(self, number: int) -> TimelineRow: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[TimelineRow, ...]: ...
+    def __getitem__(self, number: int | slice) -> TimelineRow | tuple[TimelineRow, ...]:
+        if isinstance(number, slice):
+            return tuple(place_row(*draft, self._axis) for draft in self._drafts[number])
+        return place_row(*self._drafts[number], self._axis)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TimelineRows) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def find(self, row_id: str) -> int | None:
+        """Return the number of the row with an id."""
+        return next((number for number, (draft, _, _) in enumerate(self._drafts) if draft.id == row_id), None)
 
 
 @dataclass(slots=True)
@@ -184,18 +213,18 @@ class Timeline:
             for period in (*step.periods, *step.tool_calls.values())
         )
         axis = TimeAxis.of(started, ended, periods, origin)
-        rows: list[TimelineRow] = []
+        drafts: list[tuple[RowDraft, str | None, int]] = []
         stack: list[tuple[RowDraft, str | None, int]] = [(root, None, 0)]
         while stack:
-            draft, parent_id, depth = stack.pop()
+            draft, parent_id, depth = drafted = stack.pop()
             if span != WHOLE_RUN and parent_id is not None and not draft.overlaps(axis):
                 continue
             if draft.kind == "child" and draft.id in collapsed:
                 draft.shown = []
-            rows.append(place_row(draft, parent_id, depth, axis))
+            drafts.append(drafted)
             children = draft.children if draft.shown is None else draft.shown
             stack += [(child, draft.id, depth + 1) for child in reversed(children)]
-        return TimelineLayout(view.run_id, axis, tuple(rows), view.ended_at is None)
+        return TimelineLayout(view.run_id, axis, TimelineRows(drafts, axis), view.ended_at is None)
 
     def _draft_root(self, expanded: Collection[str]) -> RowDraft:
         branch = self.tree.root

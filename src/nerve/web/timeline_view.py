@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import format_duration_between
-from nerve.ui.timeline import WHOLE_RUN, TimelineBar, TimelineLayout, TimelineRow, TimeSpan
+from nerve.ui.timeline import WHOLE_RUN, TimelineBar, TimelineLayout, TimelineRow, TimelineRows, TimeSpan
 from nerve.web.rendering import first_line, quote_step_path
 
 if TYPE_CHECKING:
@@ -152,13 +152,13 @@ def make_row_views(
         yield make_gap(visit, run_id, query, shown_until, len(layout.rows) - shown_until)
 
 
-def find_shown_rows(rows: tuple[TimelineRow, ...], query: TimelineQuery) -> list[int]:
+def find_shown_rows(rows: TimelineRows, query: TimelineQuery) -> list[int]:
     """Return the numbers of the first and the last rows, and of those around the selected one."""
     if len(rows) <= query.rows:
         return list(range(len(rows)))
     half = query.rows // 2
     shown = {*range(half), *range(len(rows) - half, len(rows))}
-    selected = next((number for number, row in enumerate(rows) if row.id == query.selected), None)
+    selected = rows.find(query.selected)
     if selected is not None:
         first = max(0, selected - ROWS_AROUND_SELECTION)
         shown.update(range(first, min(len(rows), selected + ROWS_AROUND_SELECTION)))
