@@ -115,6 +115,8 @@ class RunRequest(ApiRequest):
 class ShowRunRequest(RunRequest):
     before: Annotated[int, Field(ge=1, le=2**53)] | None = None
     """Show the steps with events before this number: the `next` of the response with the later ones."""
+    steps: bool = True
+    """Without them, no journal is read, so that a run of any length costs the same."""
 
 
 class ListArtifactsRequest(RunRequest):
@@ -419,7 +421,7 @@ class RunDetailResponse(RunResponse):
     next: int | None = None
     """The tree has only the newest and the open steps; earlier ones are requested with this as `before`."""
     left_out: list[str] = []
-    """Fields that are omitted because the run is long."""
+    """Fields that are omitted because the run is long, or was requested without its steps."""
 
 
 class ForkStepResponse(ApiResponse):

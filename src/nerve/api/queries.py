@@ -193,7 +193,7 @@ def parse_tags(texts: list[str]) -> dict[str, str]:
 
 
 async def run(session: Session, request: models.ShowRunRequest) -> models.RunDetailResponse:
-    return run_detail_response(session, find_run_row(session, request.run), request.before)
+    return run_detail_response(session, find_run_row(session, request.run), request.before, request.steps)
 
 
 async def events(session: Session, request: models.ListEventsRequest) -> models.EventPage:

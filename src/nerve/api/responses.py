@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
+from nerve.core.events import RUN_END_EVENTS
 from nerve.core.gates import gate_hash
 from nerve.core.input_fields import DeclaredInputs
 from nerve.core.json_codec import MAX_JSON_DEPTH, decode_json, is_too_deep, preview_value
@@ -90,15 +91,19 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
     Only a run that may have child runs is read, unless its journal is long. An unreadable run shows as held.
     """
     with suppress(JournalBroken):
-        has_no_children = WorkflowState(row.state) in CHILDLESS_STATES or row.ended is not None
         if row.run not in session.engine.run_handles and (
-            (has_no_children and session.engine.is_readable(row.run)) or is_long_run(session, row)
+            (not may_have_children(row) and session.engine.is_readable(row.run)) or is_long_run(session, row)
         ):
             return models.RunResponse(**stored_run_fields(session, row))
     summary = StoredSummary.of_row(row) or StoredSummary()
     return run_response(session.engine.run_handle(row)).model_copy(
         update={**origin_fields(row, summary), "usage": summary.usage}
     )
+
+
+def may_have_children(row: RunRow) -> bool:
+    """Return whether a run may have open child runs, of which its row tells nothing."""
+    return row.ended is None and WorkflowState(row.state) not in CHILDLESS_STATES
 
 
 def origin_fields(row: RunRow, summary: StoredSummary) -> dict[str, Any]:
@@ -183,29 +188,22 @@ def exceeds_size(value: Any, remaining: int) -> bool:
     return remaining < 0
 
 
-def run_detail_response(session: Session, row: RunRow, before: int | None = None) -> models.RunDetailResponse:
+def run_detail_response(
+    session: Session, row: RunRow, before: int | None = None, steps: bool = True
+) -> models.RunDetailResponse:
     """Return a run with its tree; for a long run, only its newest or, with `before`, earlier steps."""
+    if not steps:
+        return run_page_response(session, row, before, 0)
     if before is None and not is_long_run(session, row):
         return whole_run_response(session.engine.run_handle(row), row)
-    return run_page_response(session, row, before)
+    return run_page_response(session, row, before, PAGE_EVENTS)
 
 
 def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailResponse:
     view: RunView = run.view
     fields = run_fields(run) | origin_fields(row, StoredSummary.of_row(row) or StoredSummary())
-    if view.ended_at is not None:  # a client that saw the end event must get the final state
-        ended_fields = {
-            "state": view.state,
-            "ended_at": view.ended_at,
-            "result": limit_depth(view.result),
-            "error": view.error,
-            "error_type": view.error_type,
-            "location": view.location,
-            "continued_as": view.continued_as,
-        }
-        fields |= ended_fields | {"gates": [], "held": None, "waiting_for": None}
     return models.RunDetailResponse(
-        **fields,
+        **fields | ended_fields(view),
         traceback=view.traceback,
         input=limit_depth(run.input),
         params={name: limit_depth(value) for name, value in run.params.items()},
@@ -216,35 +214,62 @@ def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailRespons
     )
 
 
-def run_page_response(session: Session, row: RunRow, before: int | None) -> models.RunDetailResponse:
-    """Return a run with the steps of one page of its journal and, on the newest page, those that are open."""
+def ended_fields(view: RunView) -> dict[str, Any]:
+    """Return what differs if a run has ended: a client that saw its last event must get the final state."""
+    if view.ended_at is None:
+        return {}
+    return {
+        "state": view.state,
+        "ended_at": view.ended_at,
+        "result": limit_depth(view.result),
+        "error": view.error,
+        "error_type": view.error_type,
+        "location": view.location,
+        "continued_as": view.continued_as,
+        "gates": [],
+        "held": None,
+        "waiting_for": None,
+    }
+
+
+def run_page_response(
+    session: Session, row: RunRow, before: int | None, event_count: int
+) -> models.RunDetailResponse:
+    """Return a run with the steps of one page of its journal and, on the newest page, those that are open.
+
+    Without events, no step is listed.
+    """
     engine, store = session.engine, session.engine.store
     last = store.last_event(row.run)
     last_seq = last.seq if last is not None else 0
     end = last_seq if before is None else min(before - 1, last_seq)
-    after = max(0, end - PAGE_EVENTS)
-    rows = store.events(row.run, after, end - after)
-    builder = RunViewBuilder()
+    after = max(0, end - event_count)
+    rows = store.events(row.run, after, end - after) if event_count else []
+    builder, end_builder = RunViewBuilder(), RunViewBuilder()
     for event_row in rows:
         builder.add(read_row(event_row))
+    if last is not None and last.type in RUN_END_EVENTS:
+        end_builder.add(read_row(last))
     run, executor = engine.run_handles.get(row.run), engine.executors.get(row.run)
+    if run is None and may_have_children(row) and last_seq <= MAX_WHOLE_EVENTS:
+        run = engine.run_handle(row)
     start = read_start(store, row.run)
     origin = origin_fields(row, StoredSummary.of_row(row) or StoredSummary())
     fields = stored_run_fields(session, row) if run is None else run_fields(run) | origin
-    if before is None:
+    if before is None and event_count:
         for path in executor.call_runner.running_leaves if executor is not None else ():
             builder.add_open_step(path, "running")
         for gate in fields["gates"]:
             builder.add_open_step(gate.path.rpartition("/")[0], "waiting")
     return models.RunDetailResponse(
-        **fields,
-        traceback=engine.stored_outcome(row).trace.traceback if row.ended is not None else None,
+        **fields | ended_fields(end_builder.view),
+        traceback=end_builder.view.traceback,
         input=limit_depth(start.input),
         params={name: limit_depth(value) for name, value in start.params.items()},
         tree=tree_response(builder.view),
         last_seq=last_seq,
-        next=after + 1 if after else None,
-        left_out=["models", "usage"],
+        next=after + 1 if after and event_count else None,
+        left_out=["models", "usage"] if event_count else ["models", "tree", "usage"],
     )
 
 

@@ -231,7 +231,7 @@ def list_changed_parts(shown_hashes: str, gate: GateResponse) -> list[str]:
 
 async def find_gate(visit: Visit, run: str, gate_id: str) -> GateResponse | None:
     """Return an open gate of a run, or of a child run of it; None if it is not open."""
-    owner = await visit.client.run(run=run)
+    owner = await visit.client.run(run=run, steps=False)
     found = next((gate for gate in owner.gates if gate.gate_id == gate_id), None)
     if found is not None and found.label is None:
         found.label = owner.label

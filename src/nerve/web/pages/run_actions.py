@@ -40,8 +40,9 @@ def make_handler(action: str, pages: RunPages) -> Callable[[Visit], Awaitable[Re
         form = await visit.form()
         if not form.get("key"):
             raise ApiError("bad_request", "The form has no key", "Load the page again, and send its form.")
-        run = await visit.client.run(run=visit.argument("run"))
+        run = await visit.client.run(run=visit.argument("run"), steps=False)
         picture = await pages.load_picture(visit.client, run.run_id)
+        await picture.catch_up(visit.client)
         check_form(action, form, run, find_actions(run, picture.profile))
         changed_id = await perform(visit, action, run, form)
         if changed_id != run.run_id:  # a retry of a run that has ended is another run
@@ -51,7 +52,7 @@ def make_handler(action: str, pages: RunPages) -> Callable[[Visit], Awaitable[Re
             return visit.redirect(address)
         if not visit.is_htmx:
             return visit.redirect(f"/runs/{run.run_id}")
-        run = await visit.client.run(run=run.run_id)
+        run = await visit.client.run(run=run.run_id, steps=False)
         await picture.catch_up(visit.client)
         notice = visit.render("parts/notice.html", text=DONE_TEXTS[action], problems=[])
         forms = visit.render("parts/run_actions.html", **header_values(run, picture))
