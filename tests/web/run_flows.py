@@ -109,6 +109,14 @@ def register(session: Session) -> None:
         return count
 
     @session.workflow
+    async def many_then_gate(ctx: WorkflowContext) -> int:
+        """Run as many steps as the input says, and ask."""
+        for number in range(int(ctx.input)):
+            await ctx.run("echo", number)
+        await ctx.gate("Enough?", choices=["yes"])
+        return int(ctx.input)
+
+    @session.workflow
     async def two_turns(ctx: WorkflowContext) -> str:
         """Let an agent work twice, which may cost more than the run is allowed to."""
         await ctx.run("planner", "first")

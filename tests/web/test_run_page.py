@@ -9,6 +9,9 @@ import httpx2
 import pytest
 
 from nerve.client import Client
+from nerve.web import run_values
+from nerve.web.pages import run as run_pages
+from nerve.web.run_stream import MAX_TAIL_EVENTS
 from web.conftest import WebServer, serve_web
 from web.run_flows import ATTACK
 from web.test_markdown import find_dangers
@@ -437,7 +440,7 @@ async def test_a_step_that_streams_many_chunks_sends_only_new_text_in_few_messag
         started = time.monotonic()
         text = await live.until(lambda text: "<strong>end</strong>" in text)
         seconds = time.monotonic() - started
-        appended = re.findall(r"-text\" hx-swap=\"beforeend\"><span>([^<]*)</span>", text)
+        appended = re.findall(r"-part-\d+\" hx-swap=\"beforeend\"><span>([^<]*)</span>", text)
         assert len(appended) >= 2
         numbers = [int(number) for number in re.findall(r"word (\d+)", "".join(appended))]
         assert numbers == sorted(set(numbers))  # none twice
@@ -468,19 +471,60 @@ async def test_streams_of_the_other_tabs_follow_the_run(web: WebServer) -> None:
         await conversation.until(lambda text: "word 39" in text)
 
 
-async def test_a_stream_that_connects_again_replaces_what_the_page_has(web: WebServer) -> None:
+async def test_a_stream_that_connects_again_sends_what_the_page_does_not_have(web: WebServer) -> None:
     run = await web.start("review")
     path = f"/runs/{run.run_id}/stream"
     async with web.stream(path) as live:
         await live.until(lambda text: "#timeline-rows" in text)
         last = live.last_id
-    async with web.stream(path, last_id=last) as live:
-        text = await live.until(lambda text: "#timeline-rows" in text)
-        assert text.count("<li id=") == 2
     await web.api.answer(run=run.run_id, answer="approve")
     await ended(web, run)
-    async with web.stream(path, last_id="unknown") as live:
-        assert "state completed" in await live.until(lambda text: "event: end" in text)
+    async with web.stream(path, last_id=last) as live:
+        text = await live.until(lambda text: "event: end" in text)
+        assert "state completed" in text
+        assert text.count('hx-target="#run-head"') == 1
+    for unknown in (last, "unknown"):  # by a server that was started again
+        async with web.stream(path, last_id=unknown) as live:
+            text = await live.until(lambda text: "event: end" in text)
+            assert "state completed" in text
+            assert text.count("<li id=") == 2
+
+
+async def test_a_long_run_is_read_in_parts_while_its_page_is_open(
+    web: WebServer, browser: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (run_pages, run_values):
+        monkeypatch.setattr(module, "MAX_READ_EVENTS", 300)
+    run = await web.start("many", input=600)
+    path = f"/runs/{run.run_id}"
+    first = plain((await browser.get(path)).text)
+    assert "Reading the events of the run: 300 of 1,202." in first
+    assert "echo × 600" not in first
+    step = (await browser.get(f"{path}/steps/echo%5B500%5D")).text  # is read until it is found
+    assert "state completed" in step
+    assert "Reading the events" in step
+    async with web.stream(f"{path}/stream") as live:
+        text = await live.until(lambda text: "event: end" in text)
+        assert "echo × 600" in text
+        assert 'id="run-progress" class="muted" role="status"></div>' in text
+    assert "Reading the events" not in (await browser.get(path)).text
+    conversation = (await browser.get(f"{path}/conversation")).text
+    assert f"{path}/stream" in conversation
+
+
+async def test_a_list_of_events_keeps_the_newest_of_very_many(web: WebServer) -> None:
+    run = await web.start("many_then_gate", input=400)
+    async with web.stream(f"/runs/{run.run_id}/stream?tab=events&shown=1") as live:
+        text = await live.until(lambda text: "#event-tail" in text)
+        rows = [int(number) for number in re.findall(r'<tr id="e(\d+)"', text)]
+        last = (await client_of(web).run(run=run.run_id, steps=False)).last_seq
+        assert rows == list(range(last - MAX_TAIL_EVENTS + 1, last + 1))
+        assert f"{last - MAX_TAIL_EVENTS - 1:,} events are not shown" in text
+        await web.api.answer(run=run.run_id, answer="yes")
+        text = await live.until(lambda text: "event: end" in text)
+        removed = [int(number) for number in re.findall(r'"#e(\d+)" hx-swap="delete"', text)]
+        assert removed[0] == rows[0]
+        assert re.findall(r'<tr id="e(\d+)"', text)[-1] == str(last + 2)
 
 
 async def test_a_page_of_many_steps_costs_at_most_five_times_as_much_as_its_events_as_json(

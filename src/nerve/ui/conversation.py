@@ -21,6 +21,8 @@ class AgentTurn:
     name: str
     entries: list[TranscriptEntry]
     is_running: bool = False
+    dropped_entries: int = 0
+    """Older entries that are not kept."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,13 @@ class Conversation:
             thread.model = transcript.model or thread.model
             name = step_label(prefix + path)
             thread.turns.append(
-                AgentTurn(run_id, prefix + path, name, transcript.entries, transcript.is_running)
+                AgentTurn(
+                    run_id,
+                    prefix + path,
+                    name,
+                    transcript.entries,
+                    transcript.is_running,
+                    transcript.dropped_entries,
+                )
             )
         return list(threads.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
+from collections.abc import Sized
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 FIELD_ERRORS = (400, 403, 404, 409, 422)
 """The status of errors that are shown beside a field."""
 MAX_SHORT_CHARS = 120
+MIN_PART_CHARS = 4000
+MAX_SHOWN_ENTRIES = 500
+"""The newest entries of a transcript that a page shows when it is loaded."""
+KEY_PLACE = f"key-{secrets.token_hex(16)}".encode()
+"""Stands for the key of a form in a message to several browsers, each of which gets a key of its own."""
 RELATIVE_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -64,6 +71,8 @@ def make_environment() -> Environment:
         "diff_class": name_diff_class,
         "display": display_value,
         "short_json": format_short_json,
+        "parts": split_text,
+        "first_shown": first_shown_entry,
         "clock": format_clock_time,
         "known_cost": lambda usage: cost_of(usage) or 0,
         "known_tokens": lambda usage: tokens_of(usage) or 0,
@@ -127,6 +136,24 @@ def format_short_json(value: Any) -> str:
     """Return a value on one line, for a summary."""
     text = format_value("" if value is None else value)
     return text if len(text) <= MAX_SHORT_CHARS else f"{text[:MAX_SHORT_CHARS]} …"
+
+
+def split_text(text: str) -> list[str]:
+    """Return a text in parts of complete lines, so that a page that adds to it lays out little of it again.
+
+    The parts of the beginning of a text are those of the text, except the last one.
+    """
+    parts: list[str] = []
+    start = 0
+    while (end := text.find("\n", start + MIN_PART_CHARS) + 1) > 0:
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
+
+
+def first_shown_entry(entries: Sized) -> int:
+    """Return the index of the first entry that a page shows when it is loaded."""
+    return max(0, len(entries) - MAX_SHOWN_ENTRIES)
 
 
 def name_diff_class(line: str) -> str:

@@ -1,17 +1,18 @@
-"""The stream of an open page of a run: what changes in its header and in the tab that is shown."""
+"""The stream of the open pages of a run: what changes in its header and in the tab that is shown."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.events import WorkflowEventType
+from nerve.ui.followed_run import RunConversation
 from nerve.ui.step_transcript import TranscriptEntry
+from nerve.web.live import EventStream, LivePage, events_until_end_of
 from nerve.web.rendering import make_partial
 from nerve.web.run_values import (
-    EVENTS_PER_PAGE,
     EventQuery,
     find_run,
     graph_values,
@@ -27,8 +28,6 @@ from nerve.web.timeline_view import TimelineQuery
 from nerve.web.transcript_updates import TranscriptUpdates
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
-
     from nerve.api.models import EventResponse, RunDetailResponse
     from nerve.ui.followed_run import FollowedStep, RunPicture
     from nerve.web.pages.run import RunPages
@@ -37,37 +36,67 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 """Seconds after which the timeline of a running run is drawn again, because its bars have grown."""
 IDLE_TICK_S = 15.0
-SLOW_RENDER_S, REST_FACTOR, MAX_REST_S = 0.05, 3, 2.0
-"""A page that took long to render rests several times as long, so that it does not keep others waiting."""
+MAX_TAIL_EVENTS, DROPPED_TAIL_EVENTS = 600, 200
+"""New events that a list of events keeps; if there are more, that many of the oldest are removed."""
 OUTPUT = "output"
 STATE = "state"
 
 
 class RunStream:
-    """What one open page shows, and how it is brought up to date."""
+    """What the open pages of one address show, and how they are brought up to date."""
 
     def __init__(self, pages: RunPages, visit: Visit, run: RunDetailResponse, picture: RunPicture) -> None:
         self._pages, self._visit, self._run, self._picture = pages, visit, run, picture
         self._tab = visit.query.get("tab", "")
         self._query = TimelineQuery.of_visit(visit, visit.query.get("step", ""))
         self._step: FollowedStep | None = None
-        self._sent: dict[str, Any] = {}
-        """What the page has, by the selector of its place."""
+        self._conversation = RunConversation(run.run_id)
+        self._is_read = False
+        """Whether all recorded events were read; those of a long run are read in parts."""
+        self._sent: dict[str, str] = {}
+        """The HTML that the pages have, by the selector of its place."""
+        self._rows: dict[str, str] = {}
+        """The rows of the timeline that they have, by id."""
         self._transcripts: dict[str, TranscriptUpdates] = {}
-        self._is_first = True
+        self._turns: list[tuple[int, int]] = []
+        """The turns of the conversation that they have: numbers of threads and of turns in them."""
+        self._tail: dict[int, str] = {}
+        """The rows of the new events that they have, by number."""
+        self._left_out_events = 0
+        """New events that they do not have, because there are too many."""
         self._drawn_at = 0.0
         self._shown_events = read_number(visit.query.get("shown", ""))
         self._event_query = EventQuery.of_visit(visit)
 
     @classmethod
-    async def respond(cls, pages: RunPages, visit: Visit) -> Response:
-        """Respond with the stream of a page."""
+    async def open(cls, pages: RunPages, visit: Visit) -> LivePage:
+        """Return what keeps a page of a run up to date."""
         run = await find_run(visit)
         stream = cls(pages, visit, run, await pages.load_picture(visit.client, run.run_id))
         if not stream._tab and stream._query.selected:
             stream._step = await load_step(visit, stream._picture, stream._query.selected)
         tick_s = TICK_S if not stream._tab else None
-        return visit.stream(stream.select, stream.render, run.run_id, tick_s)
+        return LivePage(stream.select, stream.render, stream.render_page, stream.open_events, tick_s)
+
+    async def open_events(self, cursor: str) -> EventStream:
+        """Yield after each part of the recorded events that was read, then new events until the run ends."""
+        client, run_id = self._visit.client, self._run.run_id
+        while not self._is_read:
+            self._is_read = await self._read_part()
+            if not self._is_read:
+                yield cursor, None
+        async with contextlib.aclosing(events_until_end_of(client, run_id)(cursor)) as events:
+            async for item in events:
+                yield item
+
+    async def _read_part(self) -> bool:
+        """Read a part of the recorded events; return whether all were read."""
+        client, run_id = self._visit.client, self._run.run_id
+        self._picture = await self._pages.load_picture(client, run_id)
+        if self._tab != "conversation":
+            return self._picture.is_complete
+        self._conversation = await self._pages.load_conversation(client, run_id)
+        return self._picture.is_complete and self._conversation.is_complete
 
     def select(self, event: EventResponse) -> str | None:
         """Return what an event changes on the page: its state, or only the text that a step writes."""
@@ -82,20 +111,21 @@ class RunStream:
 
     async def render(self, keys: Collection[str] | None) -> str:
         """Return the fragments for what has changed."""
-        began = time.monotonic()
-        await self._picture.catch_up(self._visit.client)
-        is_first, self._is_first = self._is_first, False
+        client, is_first = self._visit.client, not self._sent
+        if self._is_read:
+            await self._picture.catch_up(client)
         has_news = keys is None or is_first or STATE in keys
         parts: list[str] = []
+        if has_news or self._tab == "events":
+            self._run = await client.run(run=self._run.run_id, steps=False)
         if has_news:
-            self._run = await self._visit.client.run(run=self._run.run_id)
             parts += self._render_header()
         match self._tab:
             case "":
                 if self._step is not None:
-                    await self._step.catch_up(self._visit.client, self._picture)
-                if has_news or self._is_tick_due(keys):
-                    self._drawn_at = began
+                    await self._step.catch_up(client, self._picture)
+                if has_news or self._is_tick_due():
+                    self._drawn_at = time.monotonic()
                     parts += self._render_timeline()
                 if has_news or keys:
                     parts += self._render_pane(has_news)
@@ -104,35 +134,41 @@ class RunStream:
             case "conversation" if has_news or keys:
                 parts += await self._render_conversation()
             case "events":
-                parts += await self._render_events()
-        taken = time.monotonic() - began
-        if taken > SLOW_RENDER_S and not is_first:  # the first time, templates may be compiled
-            await asyncio.sleep(min(REST_FACTOR * taken, MAX_REST_S))
+                parts += await self._render_events(is_first)
         return "".join(parts)
 
-    def _is_tick_due(self, keys: Collection[str] | None) -> bool:
+    async def render_page(self) -> str:
+        """Return everything that the pages have."""
+        parts = [make_fragment(target, html) for target, html in self._sent.items()]
+        if self._rows:
+            parts.append(make_partial("#timeline-rows", "".join(self._rows.values()), "innerMorph"))
+        parts += [transcript.render_sent() for transcript in self._transcripts.values()]
+        if self._tab == "events":
+            parts.append(self._render_tail())
+        return "".join(parts)
+
+    def _is_tick_due(self) -> bool:
         interval = TICK_S if self._run.state == "running" else IDLE_TICK_S
         return time.monotonic() - self._drawn_at >= interval - 0.1
 
     def _render_if_changed(self, target: str, template: str, values: dict[str, Any]) -> list[str]:
-        html = self._visit.render(template, **values)
+        return self._send_if_changed(target, self._visit.render(template, **values))
+
+    def _send_if_changed(self, target: str, html: str) -> list[str]:
         if self._sent.get(target) == html:
             return []
         self._sent[target] = html
-        return [make_partial(target, html)]
+        return [make_fragment(target, html)]
 
     # -- header ------------------------------------------------------------------------------------------
 
     def _render_header(self) -> list[str]:
         values = header_values(self._run, self._picture)
-        parts = self._render_if_changed("#run-head", "parts/run_head.html", values)
-        parts += self._render_if_changed("#run-alerts", "parts/run_alerts.html", values)
-        # Compared by what they show, because every form has a new key; a form that the user fills in stays.
-        shown = values["actions"], values["seen"], values["profile"].agents, self._run.held
-        if self._sent.get("#run-actions") != shown:
-            self._sent["#run-actions"] = shown
-            parts.append(make_partial("#run-actions", self._visit.render("parts/run_actions.html", **values)))
-        return parts
+        return [
+            part
+            for name in ("head", "alerts", "actions", "progress")
+            for part in self._render_if_changed(f"#run-{name}", f"parts/run_{name}.html", values)
+        ]
 
     # -- tabs --------------------------------------------------------------------------------------------
 
@@ -145,12 +181,11 @@ class RunStream:
             row.dom_id: visit.render("parts/timeline_row.html", row=row, run=self._run)
             for row in values["rows"]
         }
-        sent = self._sent.get("#timeline-rows", {})
-        if list(sent) == list(rows):
-            parts += [make_partial(f"#{id}", html) for id, html in rows.items() if html != sent[id]]
+        if list(self._rows) == list(rows):
+            parts += [make_partial(f"#{id}", html) for id, html in rows.items() if html != self._rows[id]]
         else:
             parts.append(make_partial("#timeline-rows", "".join(rows.values()), "innerMorph"))
-        self._sent["#timeline-rows"] = rows
+        self._rows = rows
         return parts
 
     def _render_pane(self, has_news: bool) -> list[str]:
@@ -163,55 +198,98 @@ class RunStream:
         if has_news:
             for name in ("head", "result", "more"):
                 parts += self._render_if_changed(f"#step-{name}", f"parts/step_{name}.html", values)
-        return [*parts, self._update_transcript("transcript", values["entries"])]
+        dropped = self._step.detail.transcript.dropped_entries
+        return [*parts, self._update_transcript("transcript", values["entries"], dropped)]
 
-    def _update_transcript(self, place: str, entries: list[TranscriptEntry]) -> str:
+    def _update_transcript(self, place: str, entries: list[TranscriptEntry], dropped: int) -> str:
         def render_entry(entry: TranscriptEntry, entry_id: str) -> str:
             return self._visit.render("parts/transcript_entry.html", entry=entry, entry_id=entry_id)
 
-        updates = self._transcripts.setdefault(place, TranscriptUpdates(place, render_entry))
-        return updates.render_changes(entries)
+        def render_older(count: int, older_id: str) -> str:
+            return self._visit.render("parts/older_entries.html", older=count, older_id=older_id)
+
+        updates = self._transcripts.setdefault(place, TranscriptUpdates(place, render_entry, render_older))
+        return updates.render_changes(entries, dropped)
 
     async def _render_graph(self) -> list[str]:
         values = graph_values(await load_graph(self._visit, self._run.run_id, self._picture))
         parts: list[str] = []
         for name in ("shape", "states"):
-            target, text = f"#graph-{name}", values[f"graph_{name}"]
-            if self._sent.get(target) != text:
-                self._sent[target] = text
-                script = f'<script type="application/json" id="graph-{name}">{text}</script>'
-                parts.append(make_partial(target, script, "outerHTML"))
+            text = values[f"graph_{name}"]
+            script = f'<script type="application/json" id="graph-{name}">{text}</script>'
+            parts += self._send_if_changed(f"#graph-{name}", script)
         return parts
 
     async def _render_conversation(self) -> list[str]:
-        conversation = await self._pages.load_conversation(self._visit.client, self._run.run_id)
-        threads = conversation.threads
+        if self._is_read:
+            await self._conversation.followed.catch_up(self._visit.client)
+        threads = self._conversation.threads
         turns = [
             (number, turn_number)
             for number, thread in enumerate(threads)
             for turn_number in range(len(thread.turns))
         ]
-        if self._sent.get("turns") != turns:
-            self._sent["turns"] = turns
+        parts: list[str] = []
+        if self._turns != turns or "#threads" not in self._sent:
+            self._turns = turns
             self._transcripts.clear()
             html = self._visit.render("parts/threads.html", threads=threads, run=self._run)
-            parts = [make_partial("#threads", html)]
-        else:
-            parts = []
+            parts += self._send_if_changed("#threads", html)
         for number, turn_number in turns:
-            entries = threads[number].turns[turn_number].entries
-            parts.append(self._update_transcript(f"turn-{number}-{turn_number}", entries))
+            turn = threads[number].turns[turn_number]
+            place = f"turn-{number}-{turn_number}"
+            parts.append(self._update_transcript(place, turn.entries, turn.dropped_entries))
         return parts
 
-    async def _render_events(self) -> list[str]:
+    async def _render_events(self, is_first: bool) -> list[str]:
         """Return the new events: those after the page first, since the page may have some of them already."""
-        found = await self._event_query._replace(after=self._shown_events, whole=0).find_events(
-            self._visit, self._run.run_id, 10 * EVENTS_PER_PAGE
+        rows = await self._read_new_events()
+        self._tail |= rows
+        removed: list[int] = []
+        if len(self._tail) > MAX_TAIL_EVENTS:
+            removed = list(self._tail)[: len(self._tail) - MAX_TAIL_EVENTS + DROPPED_TAIL_EVENTS]
+        for seq in removed:
+            del self._tail[seq]
+        self._left_out_events += len(removed)
+        if is_first:
+            return [self._render_tail()]
+        parts = [make_partial(f"#e{seq}", "", "delete") for seq in removed if seq not in rows]
+        if removed:
+            parts.append(make_partial("#event-gap", self._render_gap()))
+        new = "".join(html for seq, html in rows.items() if seq in self._tail)
+        return [*parts, make_partial("#event-tail", new, "beforeend")] if new else parts
+
+    async def _read_new_events(self) -> dict[int, str]:
+        """Return the rows of the events that the pages do not have; of very many, only the newest."""
+        query, newest_seq = self._event_query, self._run.last_seq - MAX_TAIL_EVENTS
+        if not query.filters and newest_seq > self._shown_events:
+            self._left_out_events += newest_seq - self._shown_events
+            self._shown_events = newest_seq
+        rows: dict[int, str] = {}
+        is_more = True
+        while is_more:
+            new = query._replace(after=self._shown_events, whole=0)
+            found = await new.find_events(self._visit, self._run.run_id, MAX_TAIL_EVENTS)
+            self._shown_events = found.next or max(found.last_seq, self._shown_events)
+            is_more = found.more
+            for view in found.events:
+                html = self._visit.render("parts/event_row.html", view=view, run=self._run)
+                rows[view.event.seq] = html
+        return rows
+
+    def _render_tail(self) -> str:
+        return make_partial("#event-tail", self._render_gap() + "".join(self._tail.values()), "innerHTML")
+
+    def _render_gap(self) -> str:
+        return self._visit.render(
+            "parts/event_gap.html",
+            left_out=self._left_out_events,
+            run=self._run,
+            after=read_number(self._visit.query.get("shown", "")),
+            filters=self._event_query.filters,
         )
-        is_first = "events" not in self._sent
-        self._sent["events"] = True
-        if not found.events and not is_first:
-            return []
-        self._shown_events = max(found.last_seq, self._shown_events)
-        rows = [self._visit.render("parts/event_row.html", view=view, run=self._run) for view in found.events]
-        return [make_partial("#event-tail", "".join(rows), "innerHTML" if is_first else "beforeend")]
+
+
+def make_fragment(target: str, html: str) -> str:
+    """Return what replaces an element; a script is not morphed, because its text would not be read again."""
+    return make_partial(target, html, "outerHTML" if html.startswith("<script") else "outerMorph")

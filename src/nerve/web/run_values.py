@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nerve.api.errors import ApiError
 from nerve.ui.display_values import display_value, json_tree, pretty_json
 from nerve.ui.event_lines import format_event_log_text, to_workflow_event
-from nerve.ui.followed_run import FollowedStep, RunPicture, RunProfile
+from nerve.ui.followed_run import FollowedStep, RunConversation, RunPicture, RunProfile
 from nerve.ui.formatting import format_cost, format_token_count
 from nerve.ui.graph_model import encode_for_script
 from nerve.ui.run_graph import build_run_graph
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from nerve.ui.time_axis import TimeAxis
     from nerve.web.site import Visit
 
+MAX_READ_EVENTS = 5000
+"""Events that are read for one request; a page reads those of a longer run while it is open."""
 EVENTS_PER_PAGE = 100
 MAX_EVENT_CHARS = 4000
 """Characters of the data of an event in a list; its own page has all."""
@@ -69,7 +71,7 @@ class EventView(NamedTuple):
 
 
 async def find_run(visit: Visit) -> RunDetailResponse:
-    return await visit.client.run(run=visit.argument("run"))
+    return await visit.client.run(run=visit.argument("run"), steps=False)
 
 
 def find_actions(run: RunDetailResponse, profile: RunProfile) -> list[str]:
@@ -104,7 +106,7 @@ def page_values(
     return {
         "tabs": TABS,
         "current_tab": tab,
-        "stream": stream_address(visit, run, tab) if stream is None else stream,
+        "stream": stream_address(visit, run, picture, tab) if stream is None else stream,
         **header_values(run, picture),
     }
 
@@ -119,6 +121,7 @@ def header_values(run: RunDetailResponse, picture: RunPicture) -> dict[str, Any]
         "actions": find_actions(run, profile),
         "seen": make_seen_token(run),
         "budgets": BUDGETS,
+        "read_events": None if picture.is_complete else picture.followed.applied_events,
     }
 
 
@@ -141,9 +144,11 @@ def format_amount(name: str, amount: float) -> str:
     return format_token_count(amount) if name == "tokens" else f"{amount:g}"
 
 
-def stream_address(visit: Visit, run: RunDetailResponse, tab: str, **query: Any) -> str:
+def stream_address(
+    visit: Visit, run: RunDetailResponse, followed: RunPicture | RunConversation, tab: str, **query: Any
+) -> str:
     """Return the address of the stream of a page; empty if nothing can change any more."""
-    if run.ended_at is not None:
+    if run.ended_at is not None and followed.is_complete:
         return ""
     return visit.site.url(f"/runs/{run.run_id}/stream", {"tab": tab.removeprefix("/"), **query})
 
@@ -194,7 +199,7 @@ def run_pane_values(run: RunDetailResponse, picture: RunPicture) -> dict[str, An
         "input": input,
         "result": result,
         "params": params,
-        "models": run.models,
+        "models": picture.timeline.tree.root.view.ledger.by_model(),
         "commands": run_commands(run),
     }
 
@@ -211,6 +216,8 @@ def run_commands(run: RunDetailResponse) -> list[tuple[str, str]]:
 
 
 async def load_step(visit: Visit, picture: RunPicture, full_path: str) -> FollowedStep:
+    while not picture.is_complete and not picture.has_step(full_path):
+        await picture.catch_up(visit.client, MAX_READ_EVENTS)
     run_id, path = picture.find_step(full_path)
     whole = visit.query.get("whole") == "1"
     step = FollowedStep(run_id, path, whole=whole)

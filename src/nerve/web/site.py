@@ -17,8 +17,8 @@ from nerve.api.permissions import ALLOWED_SCOPES, require_scope
 from nerve.client import Client
 from nerve.core.events import GATE_EVENTS
 from nerve.lazy_dataclass import dataclass
-from nerve.web.live import LiveStream, RenderChanges, SelectChange, events_of_all_runs, events_until_end_of
-from nerve.web.rendering import make_environment, make_partial
+from nerve.web.live import LivePage, LiveView, events_of_all_runs
+from nerve.web.rendering import KEY_PLACE, make_environment, make_partial
 from nerve.web.static_files import STATIC_PREFIX, serve_static_file, static_path
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class ServerPort:
 
 
 Handler = Callable[["Visit"], Awaitable[Response]]
+ViewKey = tuple[str, tuple[tuple[str, str], ...], Scope | None]
+"""What browsers with the same page have in common: the address of the stream, its query and the scope."""
 
 
 class Site:
@@ -91,6 +93,7 @@ class Site:
     def __init__(self, server: ServerPort) -> None:
         self.server = server
         self.routes: list[Route] = [Route(f"{STATIC_PREFIX}{{name:path}}", serve_static_file)]
+        self._live_views: dict[ViewKey, LiveView] = {}
 
     @cached_property
     def environment(self) -> Environment:
@@ -100,7 +103,6 @@ class Site:
             "url": self.url,
             "static": lambda name: self.url(static_path(name)),
             "navigation": NAVIGATION,
-            "new_key": lambda: secrets.token_hex(16),
         }
         return environment
 
@@ -110,12 +112,16 @@ class Site:
         return self.server.prefix + path + (f"?{urlencode(fields, doseq=True)}" if fields else "")
 
     def get(self, path: str, handler: Handler) -> None:
-        """Add a page, a fragment or a stream."""
+        """Add a page or a fragment."""
 
         async def respond(request: Request) -> Response:
             return await handler(Visit(self, request, self._require_caller(request)))
 
         self.routes.append(Route(path, respond))
+
+    def live(self, path: str, open_page: Callable[[Visit], Awaitable[LivePage]]) -> None:
+        """Add the stream of a page, which `open_page` keeps up to date."""
+        self.get(path, lambda visit: visit.stream(lambda: open_page(visit)))
 
     def post(self, path: str, handler: Handler, scope: Scope = "run") -> None:
         """Add an action that needs a scope, which is checked before its form is read."""
@@ -132,6 +138,15 @@ class Site:
         if caller is None:
             raise ApiError("unauthorized", "This browser is not signed in", "Run: nerve web")
         return caller
+
+    def find_live_view(self, key: ViewKey) -> LiveView | None:
+        """Return the view that browsers with the same page open share; those that are over are dropped."""
+        self._live_views = {each: view for each, view in self._live_views.items() if not view.is_over}
+        return self._live_views.get(key)
+
+    def add_live_view(self, key: ViewKey, view: LiveView) -> LiveView:
+        """Keep a view; return the one that another request has added in the meantime."""
+        return self._live_views.setdefault(key, view)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         return self.environment.get_template(template).render(values)
@@ -171,6 +186,8 @@ class Visit:
         self.site, self.request, self.caller = site, request, caller
         self.client = site.server.open_client(caller)
         """The API as the caller may use it."""
+        self.is_shared = False
+        """Whether several browsers get what is rendered."""
 
     # -- the request ---------------------------------------------------------------------------
 
@@ -215,7 +232,12 @@ class Visit:
 
     def render(self, template: str, **values: Any) -> str:
         """Return the text of a template."""
-        return self.site.render(template, {"visit": self, "may": self.may, **values})
+        shown = {"visit": self, "may": self.may, "new_key": self.new_key, **values}
+        return self.site.render(template, shown)
+
+    def new_key(self) -> str:
+        """Return the key of a form, by which a repeated request has one effect."""
+        return KEY_PLACE.decode() if self.is_shared else secrets.token_hex(16)
 
     def redirect(self, path: str, query: Mapping[str, Any] | None = None) -> Response:
         """Let the browser show another page after a form."""
@@ -230,48 +252,54 @@ class Visit:
         page = await self.client.gates(limit=MAX_COUNTED_GATES)
         return f"{MAX_COUNTED_GATES}+" if page.more else str(len(page.gates) or "")
 
-    def stream(
-        self,
-        select: SelectChange,
-        render: RenderChanges,
-        run: str | None = None,
-        tick_s: float | None = None,
-    ) -> Response:
+    async def stream(self, open_page: Callable[[], Awaitable[LivePage]]) -> Response:
         """Keep the page and the badge of the inbox up to date: see `nerve.web.live`.
 
-        With a `run`, the stream ends when the run does. With `tick_s`, the page is also rendered that often
-        while nothing happens, because it shows how long something takes.
+        Browsers with the same address and scope share what `open_page` returned to the first of them.
         """
-        cursor = self.request.headers.get("last-event-id", "") or self.query.get("after", "")
-        open_events = (
-            events_of_all_runs(self.client) if run is None else events_until_end_of(self.client, run)
-        )
-        selected, rendered = self._with_inbox_badge(select, render)
-        live = LiveStream(open_events, cursor, selected, rendered, tick_s)
-        return self.site.server.respond_with_stream(live.messages())
+        query = sorted((name, value) for name, value in self.request.query_params.multi_items())
+        key = self.request.scope["path"], tuple(query), self.caller.scope
+        view = self.site.find_live_view(key)
+        if view is None:
+            self.is_shared = True
+            view = self.site.add_live_view(key, self._open_view(await open_page()))
+        last_id = self.request.headers.get("last-event-id", "")
+        return self.site.server.respond_with_stream(view.messages(last_id))
 
-    def _with_inbox_badge(
-        self, select: SelectChange, render: RenderChanges
-    ) -> tuple[SelectChange, RenderChanges]:
-        gates_changed = False
+    def _open_view(self, page: LivePage) -> LiveView:
+        badge = InboxBadge(self, page)
+        shown = LivePage(badge.select, badge.render, badge.render_page, tick_s=page.tick_s)
+        return LiveView(shown, page.open_events or events_of_all_runs(self.client))
 
-        def select_with_badge(event: EventResponse) -> str | None:
-            nonlocal gates_changed
-            key = select(event)
-            if event.event_type not in GATE_EVENTS:
-                return key
-            gates_changed = True
-            return key or INBOX_KEY
 
-        async def render_with_badge(keys: Collection[str] | None) -> str:
-            nonlocal gates_changed
-            badge = ""
-            if gates_changed or keys is None:
-                gates_changed = False
-                html = self.render("parts/inbox_badge.html", inbox_count=await self.count_open_gates())
-                badge = make_partial("#inbox-badge", html)
-            others = None if keys is None else [key for key in keys if key != INBOX_KEY]
-            # Without any key, the page is rendered because time has passed.
-            return badge + (await render(others) if not keys or others else "")
+class InboxBadge:
+    """A live page with the badge of the inbox, which every page has."""
 
-        return select_with_badge, render_with_badge
+    def __init__(self, visit: Visit, page: LivePage) -> None:
+        self._visit, self._page = visit, page
+        self._has_changed = False
+
+    def select(self, event: EventResponse) -> str | None:
+        key = self._page.select(event)
+        if event.event_type not in GATE_EVENTS:
+            return key
+        self._has_changed = True
+        return key or INBOX_KEY
+
+    async def render(self, keys: Collection[str] | None) -> str:
+        badge = ""
+        if self._has_changed or keys is None:
+            self._has_changed = False
+            badge = await self._render_badge()
+        others = None if keys is None else [key for key in keys if key != INBOX_KEY]
+        # Without any key, the page is rendered because time has passed.
+        return badge + (await self._page.render(others) if not keys or others else "")
+
+    async def render_page(self) -> str:
+        render = self._page.render_page
+        html = await (render() if render is not None else self._page.render(None))
+        return await self._render_badge() + html
+
+    async def _render_badge(self) -> str:
+        count = await self._visit.count_open_gates()
+        return make_partial("#inbox-badge", self._visit.render("parts/inbox_badge.html", inbox_count=count))

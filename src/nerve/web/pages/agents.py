@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from nerve.core.events import STEP_SETTLED_EVENTS, STEP_START_EVENTS, WorkflowEventType
+from nerve.web.live import LivePage
 from nerve.web.rendering import make_partial
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ SLOT_EVENTS = frozenset(
 
 def add_pages(site: Site) -> None:
     site.get("/agents", show_agents)
-    site.get("/agents/stream", stream_agents)
+    site.live("/agents/stream", follow_agents)
 
 
 async def show_agents(visit: Visit) -> Response:
@@ -42,7 +43,7 @@ async def show_agents(visit: Visit) -> Response:
     )
 
 
-async def stream_agents(visit: Visit) -> Response:
+async def follow_agents(visit: Visit) -> LivePage:
     """Send the providers as their slots change, and the conversations as they are opened."""
     providers = {each.name: each for each in (await visit.client.agents()).providers}
 
@@ -60,7 +61,7 @@ async def stream_agents(visit: Visit) -> Response:
             html += make_partial("#threads", visit.render("parts/agent_threads.html", threads=threads))
         return html
 
-    return visit.stream(select, render)
+    return LivePage(select, render)
 
 
 async def read_slots(visit: Visit, providers: dict[str, ProviderResponse]) -> list[ProviderResponse]:

@@ -13,7 +13,7 @@ from nerve.dataspace import Record, exactly
 from nerve.dataspace.builtin_records import DEFINITION_LABEL, INSTANCE_LABEL, LOG_LABEL, STATE_LABEL
 from nerve.errors import NerveError
 from nerve.ui.formatting import count_noun
-from nerve.web.live import LiveStream
+from nerve.web.live import LivePage
 from nerve.web.rendering import describe_error, make_partial
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ NOTICES = {"asserted": "The fact is asserted.", "retracted": "The fact is retrac
 
 def add_pages(site: Site) -> None:
     site.get("/facts", show_facts)
-    site.get("/facts/stream", stream_facts)
+    site.live("/facts/stream", follow_facts)
     site.post("/facts", assert_fact)
     site.post("/facts/retract", retract_fact)
 
@@ -87,7 +87,7 @@ async def show_facts(visit: Visit, fact: str = "", error: ApiError | None = None
     return response
 
 
-async def stream_facts(visit: Visit) -> Response:
+async def follow_facts(visit: Visit) -> LivePage:
     """Send the list when it has changed; the cursor is a digest of what the page shows."""
 
     async def look(cursor: str) -> AsyncGenerator[tuple[str, EventResponse | None]]:
@@ -102,14 +102,9 @@ async def stream_facts(visit: Visit) -> Response:
 
     async def render(keys: Collection[str] | None) -> str:
         values = list_values(visit, await find_facts(visit))
-        badge = visit.render("parts/inbox_badge.html", inbox_count=await visit.count_open_gates())
-        return make_partial("#facts", visit.render("parts/facts.html", **values)) + make_partial(
-            "#inbox-badge", badge
-        )
+        return make_partial("#facts", visit.render("parts/facts.html", **values))
 
-    cursor = visit.request.headers.get("last-event-id", "")
-    live = LiveStream(look, cursor, lambda event: None, render)
-    return visit.site.server.respond_with_stream(live.messages())
+    return LivePage(lambda event: None, render, open_events=look)
 
 
 # -- actions -------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from nerve.web.gate_cards import (
     parse_edited_input,
 )
 from nerve.web.json_form import change_rows, parse_form
+from nerve.web.live import LivePage
 from nerve.web.rendering import make_partial, quote_segment
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ INBOX_EVENTS = frozenset({*GATE_EVENTS, *RUN_END_EVENTS})
 def add_pages(site: Site) -> None:
     site.get("/inbox", show_inbox)
     site.get("/inbox/badge", show_badge)
-    site.get("/inbox/stream", stream_inbox)
+    site.live("/inbox/stream", follow_inbox)
     site.post("/inbox/answers", answer_selected_gates, scope="answer")
     site.get("/inbox/{run}/{gate}", show_gate)
     site.post("/inbox/{run}/{gate}", answer_gate, scope="answer")
@@ -173,27 +174,36 @@ async def respond_with_inbox(
 # -- live ----------------------------------------------------------------------------------------------
 
 
-async def stream_inbox(visit: Visit) -> Response:
+async def follow_inbox(visit: Visit) -> LivePage:
     """Send the list when it changes; the open card only if its gate is not open any more or has changed.
 
     What the user has entered stays, because the card of an open gate is not sent again.
     """
     run, gate_id = visit.query.get("run", ""), visit.query.get("gate", "")
-    shown_hash = visit.query.get("hash", "")
+    hash = visit.query.get("hash", "")
+    has_form = bool(hash)
 
     def select(event: EventResponse) -> str | None:
         return event.run_id if event.event_type in INBOX_EVENTS else None
 
     async def render(keys: Collection[str] | None) -> str:
-        nonlocal shown_hash
+        nonlocal has_form
+        html, has_form = await render_changes(has_form)
+        return html
+
+    async def render_page() -> str:
+        return (await render_changes(bool(hash)))[0]
+
+    async def render_changes(has_form: bool) -> tuple[str, bool]:
+        """Return the fragments for a page with or without a form, and whether it then has one."""
         found = await list_gates(visit)
         html = visit.render("parts/gate_rows.html", found=found, gate_id=gate_id)
         parts = [make_partial("#gate-rows", html, "innerMorph")]
-        if not shown_hash:
+        if not has_form:
             first = found.rows[0] if found.rows else None
             html = visit.render("parts/next_gate.html", next_gate=first)
             parts.append(make_partial("#next-gate", html))
-            return "".join(parts)
+            return "".join(parts), False
         gate = await find_gate(visit, run, gate_id)
         if gate is None:
             card: Any = await find_closed_gate(visit, run, gate_id)
@@ -201,13 +211,12 @@ async def stream_inbox(visit: Visit) -> Response:
             following = next((row for row in found.rows if row.gate.gate_id != gate_id), None)
             html = visit.render("parts/gate_pane.html", next_gate=following, **values)
             parts.append(make_partial("#gate-pane", html))
-            shown_hash = ""
-        elif gate.hash != shown_hash:
+        elif gate.hash != hash:
             html = visit.render("parts/gate_changed.html", run=run, gate_id=gate_id)
             parts.append(make_partial("#gate-changed", html))
-        return "".join(parts)
+        return "".join(parts), gate is not None
 
-    return visit.stream(select, render)
+    return LivePage(select, render, render_page)
 
 
 # -- answers -------------------------------------------------------------------------------------------

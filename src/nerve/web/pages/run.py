@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.responses import HTMLResponse, Response
 
 from nerve.api.errors import ApiError
-from nerve.ui.conversation import Conversation
-from nerve.ui.followed_run import FollowedRun, RunPicture
+from nerve.ui.followed_run import RunConversation, RunPicture
+from nerve.web.live import LivePage
 from nerve.web.pages.run_actions import add_actions
 from nerve.web.rendering import make_partial
 from nerve.web.run_values import (
     EVENTS_PER_PAGE,
+    MAX_READ_EVENTS,
     EventQuery,
     find_run,
     graph_values,
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from nerve.client import Client
     from nerve.web.site import Site, Visit
 
-T = TypeVar("T")
+T = TypeVar("T", RunPicture, RunConversation)
 
-MAX_KEPT_RUNS = 24
-"""Runs whose picture is kept, so that their pages need not read all events again."""
+MAX_KEPT_RUNS, MAX_KEPT_EVENTS = 24, 500_000
+"""Runs whose picture is kept, so that their pages need not read all events again, and the events of these."""
 
 
 def add_pages(site: Site) -> None:
@@ -43,8 +44,8 @@ def add_pages(site: Site) -> None:
 
     pages = RunPages()
 
-    async def stream(visit: Visit) -> Response:
-        return await RunStream.respond(pages, visit)
+    async def follow(visit: Visit) -> LivePage:
+        return await RunStream.open(pages, visit)
 
     site.get("/runs/{run}", pages.show_timeline)
     site.get("/runs/{run}/steps/{path:path}", pages.show_timeline)
@@ -52,7 +53,7 @@ def add_pages(site: Site) -> None:
     site.get("/runs/{run}/conversation", pages.show_conversation)
     site.get("/runs/{run}/events", pages.show_events)
     site.get("/runs/{run}/definition", pages.show_definition)
-    site.get("/runs/{run}/stream", stream)
+    site.live("/runs/{run}/stream", follow)
     add_actions(site, pages)
 
 
@@ -61,19 +62,17 @@ class RunPages:
 
     def __init__(self) -> None:
         self._pictures: OrderedDict[str, RunPicture] = OrderedDict()
-        self._conversations: OrderedDict[str, tuple[FollowedRun, Conversation]] = OrderedDict()
+        self._conversations: OrderedDict[str, RunConversation] = OrderedDict()
 
     async def load_picture(self, client: Client, run_id: str) -> RunPicture:
-        """Return the current picture of a run, which all of its open pages share."""
+        """Return the picture of a run, which its open pages share; that of a long run is read in parts."""
         picture = keep_newest(self._pictures, run_id, RunPicture(run_id))
-        await picture.catch_up(client)
+        await picture.catch_up(client, MAX_READ_EVENTS)
         return picture
 
-    async def load_conversation(self, client: Client, run_id: str) -> Conversation:
-        conversation = Conversation()
-        new = FollowedRun(run_id, conversation), conversation
-        followed, conversation = keep_newest(self._conversations, run_id, new)
-        await followed.catch_up(client)
+    async def load_conversation(self, client: Client, run_id: str) -> RunConversation:
+        conversation = keep_newest(self._conversations, run_id, RunConversation(run_id))
+        await conversation.followed.catch_up(client, max_events=MAX_READ_EVENTS)
         return conversation
 
     # -- tabs --------------------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ class RunPages:
             pane = step_values(visit, run, step, selected, query)
         else:
             pane = run_pane_values(run, picture)
-        stream = stream_address(visit, run, "", step=selected, **query.address())
+        stream = stream_address(visit, run, picture, "", step=selected, **query.address())
         if visit.is_htmx:
             live = visit.render("parts/run_live.html", stream=stream)
             html = visit.render(pane["pane_template"], run=run, **pane)
@@ -117,7 +116,8 @@ class RunPages:
         run = await find_run(visit)
         picture = await self.load_picture(visit.client, run.run_id)
         conversation = await self.load_conversation(visit.client, run.run_id)
-        values = page_values(visit, run, picture, "/conversation")
+        stream = stream_address(visit, run, conversation, "/conversation")
+        values = page_values(visit, run, picture, "/conversation", stream)
         return await visit.page("run_conversation.html", **values, threads=conversation.threads)
 
     async def show_events(self, visit: Visit) -> Response:
@@ -126,8 +126,8 @@ class RunPages:
         query = EventQuery.of_visit(visit)
         page = await query.find_events(visit, run.run_id)
         is_last = not page.more
-        shown_until = max(page.last_seq, query.after)
-        stream = stream_address(visit, run, "/events", shown=shown_until, **query.filters) if is_last else ""
+        shown = {"shown": max(page.last_seq, query.after), **query.filters}
+        stream = stream_address(visit, run, picture, "/events", **shown) if is_last else ""
         return await visit.page(
             "run_events.html",
             **page_values(visit, run, picture, "/events", stream),
@@ -155,6 +155,7 @@ def keep_newest(kept: OrderedDict[str, T], key: str, new: T) -> T:
     """Return what is kept under a key, or the new value; the oldest of too many are dropped."""
     value = kept.setdefault(key, new)
     kept.move_to_end(key)
-    while len(kept) > MAX_KEPT_RUNS:
-        kept.popitem(last=False)
+    events = sum(each.followed.applied_events for each in kept.values())
+    while len(kept) > 1 and (len(kept) > MAX_KEPT_RUNS or events > MAX_KEPT_EVENTS):
+        events -= kept.popitem(last=False)[1].followed.applied_events
     return value

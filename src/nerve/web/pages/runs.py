@@ -12,6 +12,7 @@ from nerve.core.events import WorkflowEventType
 from nerve.core.workflow.state import FINAL_STATES, OPEN_STATE_VALUES, WorkflowState
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.formatting import count_noun
+from nerve.web.live import LivePage
 from nerve.web.rendering import make_partial
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ UNSHOWN_EVENTS = frozenset({WorkflowEventType.OUTPUT_CHUNK, WorkflowEventType.TO
 
 def add_pages(site: Site) -> None:
     site.get("/runs", show_runs)
-    site.get("/runs/stream", stream_runs)
+    site.live("/runs/stream", follow_runs)
     site.post("/runs/actions", change_selected_runs)
 
 
@@ -144,7 +145,7 @@ async def header_values(visit: Visit, query: RunListQuery) -> dict[str, Any]:
 # -- live ----------------------------------------------------------------------------------------------
 
 
-async def stream_runs(visit: Visit) -> Response:
+async def follow_runs(visit: Visit) -> LivePage:
     """Send the rows that changed; all of them, if runs were added or do not match any more."""
     query = RunListQuery.of_text(visit.request.url.query)
     shown: dict[str, RunResponse] = {}
@@ -154,11 +155,19 @@ async def stream_runs(visit: Visit) -> Response:
 
     async def render(keys: Collection[str] | None) -> str:
         page = await query.find_runs(visit)
-        found = {run.run_id: run for run in page.runs}
+        known = dict(shown)
+        shown.clear()
+        shown.update((run.run_id, run) for run in page.runs)
+        return await render_changes(page, known)
+
+    async def render_page() -> str:
+        return await render_changes(await query.find_runs(visit), {})
+
+    async def render_changes(page: RunPage, known: dict[str, RunResponse]) -> str:
         values = list_values(query, page) | {"inbox_count": await visit.count_open_gates()}
         values |= await header_values(visit, query)
-        if list(found) == list(shown):
-            changed = [run for run in page.runs if run != shown[run.run_id]]
+        if known and [run.run_id for run in page.runs] == list(known):
+            changed = [run for run in page.runs if run != known[run.run_id]]
             parts = [
                 make_partial(f"#run-{run.run_id}", visit.render("parts/run_row.html", run=run))
                 for run in changed
@@ -170,13 +179,11 @@ async def stream_runs(visit: Visit) -> Response:
                 make_partial("#run-rows", rows, "innerMorph"),
                 make_partial("#pages", pages, "innerMorph"),
             ]
-        shown.clear()
-        shown.update(found)
         for template, target in (("run_tabs", "#run-tabs"), ("waiting_for_me", "#waiting")):
             parts.append(make_partial(target, visit.render(f"parts/{template}.html", **values)))
         return "".join(parts)
 
-    return visit.stream(select, render)
+    return LivePage(select, render, render_page)
 
 
 # -- actions -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from nerve.ui.usage_charts import (
     rows_by_step,
     rows_by_workflow,
 )
+from nerve.web.live import LivePage
 from nerve.web.rendering import make_partial
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ DAYS_PER_LABEL = 6
 
 def add_pages(site: Site) -> None:
     site.get("/usage", show_usage)
-    site.get("/usage/stream", stream_usage)
+    site.live("/usage/stream", follow_usage)
 
 
 class BudgetMeter(NamedTuple):
@@ -191,7 +192,7 @@ def first_time_in(since: float | None, days: int) -> float | None:
     return since if since is not None and date.fromtimestamp(since) >= first_day else None
 
 
-async def stream_usage(visit: Visit) -> Response:
+async def follow_usage(visit: Visit) -> LivePage:
     """Send the meters, the totals and the charts when something was used."""
     days, measure = read_period(visit)
 
@@ -202,4 +203,4 @@ async def stream_usage(visit: Visit) -> Response:
         values = await usage_values(visit, days, measure)
         return make_partial("#usage", visit.render("parts/usage.html", **values))
 
-    return visit.stream(select, render)
+    return LivePage(select, render)

@@ -370,6 +370,13 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("htmx:sse:after:connection", (event) => watchReader(event.detail.connection));
 document.addEventListener("htmx:sse:error", () => showConnection(true));
 document.addEventListener("htmx:sse:after:connection", () => showConnection(false));
+// The SSE extension connects again only after it has been connected once: the server may end before that.
+document.addEventListener("htmx:error", ({ target }) => {
+  const address = target.getAttribute?.("hx-sse:connect");
+  if (!address) return;
+  showConnection(true);
+  setTimeout(() => { if (target.isConnected) htmx.ajax("GET", address, { source: target }); }, 1000);
+});
 document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
 document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
