@@ -61,7 +61,7 @@ class LivePage:
     """Seconds after which `render` is called without keys while nothing happens."""
 
 
-class Message(NamedTuple):
+class PageMessage(NamedTuple):
     """A message to all browsers that have the page open."""
 
     number: int
@@ -74,11 +74,11 @@ class LiveView:
     def __init__(self, page: LivePage, open_events: Callable[[str], EventStream]) -> None:
         self._page, self._open_events = page, open_events
         self._id = secrets.token_hex(4)
-        self._kept: deque[Message] = deque()
+        self._kept: deque[PageMessage] = deque()
         self._kept_bytes = 0
         self._newest = 0
         """The number of the newest message."""
-        self._whole = Message(0, b"")
+        self._whole = PageMessage(0, b"")
         """Everything that the page shows, as of the message with that number."""
         self._rendering = asyncio.Lock()
         self._changed: dict[str, None] = {}
@@ -127,13 +127,13 @@ class LiveView:
         is_known = view == self._id and number.isdecimal() and int(number) <= self._newest
         return int(number) if is_known else None
 
-    async def _render_whole(self) -> Message:
+    async def _render_whole(self) -> PageMessage:
         """Return everything that the page shows; browsers that ask at about the same time share it."""
         async with self._rendering:
             if self._whole.number != self._newest:
                 render = self._page.render_page
                 html = await (render() if render is not None else self._page.render(None))
-                self._whole = Message(self._newest, encode_message(f"{self._id}-{self._newest}", html))
+                self._whole = PageMessage(self._newest, encode_message(f"{self._id}-{self._newest}", html))
             return self._whole
 
     # -- updates -----------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class LiveView:
 
     def _add_message(self, html: str, is_whole: bool) -> None:
         self._newest += 1
-        message = Message(self._newest, encode_message(f"{self._id}-{self._newest}", html))
+        message = PageMessage(self._newest, encode_message(f"{self._id}-{self._newest}", html))
         if is_whole:
             self._whole = message
         self._kept.append(message)
