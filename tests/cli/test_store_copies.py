@@ -200,3 +200,93 @@ def test_a_full_disk_leaves_no_file(do, store: Path, open_run: str, tmp_path: Pa
     assert done.code != 0
     assert "backup.db cannot be written" in json.loads(done.out)["error"]["message"]
     assert os.listdir(folder) == []
+
+
+DATABASE_WRITER = """
+import itertools, os
+from nerve.store.postgres import PostgresStore
+from nerve.testing.store_contract import append, run_row
+store = PostgresStore(os.environ["NERVE_STORE"])
+for number in itertools.count():
+    store.append([append(f"r{number}", 0, 7, run_row(f"r{number}"))])
+    print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def database(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The database that NERVE_STORE names."""
+    monkeypatch.setenv("NERVE_STORE", postgresql_url)
+    return postgresql_url
+
+
+def test_a_backup_of_a_database_under_load_has_everything_acknowledged_before_it_began(
+    do, project: Path, database: str, tmp_path: Path
+) -> None:
+    writer = processes.start(DATABASE_WRITER)
+    try:
+        for number in range(3):
+            acknowledged = int(processes.news(writer).readline())
+            backup = tmp_path / f"{number}.db"
+            done = do("backup", str(backup))
+            assert (done.code, done.err) == (0, "")
+            with closing(SqliteStore(backup)) as copy:
+                runs = {row.run for row in copy.runs()}
+                assert {f"r{each}" for each in range(acknowledged + 1)} <= runs
+                assert all(len(copy.events(run)) == 7 for run in runs)
+            assert list(StoreInspection(backup, lambda row, first, last: []).find_damage()) == []
+            assert writer.poll() is None
+    finally:
+        processes.kill(writer)
+
+
+def test_a_run_is_restored_into_a_database_and_from_there_into_a_file(
+    do, store: Path, open_run: str, tmp_path: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first.db", tmp_path / "second.db"
+    do("backup", str(first))
+    set_store_aside(store)
+    monkeypatch.setenv("NERVE_STORE", postgresql_url)
+    done = do("restore", str(first))
+    assert (done.code, done.err) == (0, "")
+    assert "into postgresql://nerve@127.0.0.1:" in done.out
+    assert postgresql_url.split(":")[2].split("@")[0] not in done.out
+    assert "has a store already" in do("restore", str(first)).err
+    assert [run["run_id"] for run in do("runs", "--json").json] == [open_run]
+    assert do("backup", str(second)).code == 0
+    monkeypatch.delenv("NERVE_STORE")
+    assert do("restore", str(second)).code == 0
+    assert do("answer", open_run, "red").code == 0
+
+
+def test_a_project_is_moved_into_a_database_and_back(
+    do, store: Path, open_run: str, tmp_path: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, _, end = postgresql_url.partition("@")
+    user, _, password = start.rpartition(":")
+    url, back = f"{user}@{end}", tmp_path / "back.db"
+    monkeypatch.setenv("PGPASSWORD", password)
+    report = do("store", "copy", str(store), url, "--json").json
+    assert (report["runs"], report["to"]) == (1, url)
+    assert do("store", "copy", url, str(back), "--json").json == {**report, "from": url, "to": str(back)}
+    assert do("answer", open_run, "red", "--store", url).code == 0
+    assert do("answer", open_run, "red", "--store", str(back)).code == 0
+
+
+def test_a_password_in_an_argument_is_refused(do, store: Path, open_run: str) -> None:
+    done = do("store", "copy", str(store), "postgresql://me:secret@127.0.0.1:9/db")
+    assert done.code == 2
+    assert "must not have a password" in done.err
+    assert "secret" not in done.err
+
+
+def test_runs_from_elsewhere_need_trust_before_they_are_in_a_database(
+    do, store: Path, open_run: str, tmp_path: Path, database: str
+) -> None:
+    foreign = tmp_path / "foreign.db"
+    shutil.copy(store, foreign)
+    done = do("restore", str(foreign))
+    assert done.code != 0
+    assert f"nerve trust {foreign}" in done.err
+    assert do("trust", str(foreign)).code == 0
+    assert do("restore", str(foreign)).code == 0

@@ -10,6 +10,7 @@ import pytest
 
 from cli.conftest import Said
 from nerve.store.postgres import PostgresStore
+from nerve.testing.store_contract import append, run_row
 
 Do = Callable[..., Said]
 
@@ -81,8 +82,38 @@ def test_doctor_reports_the_database(do: Do, store_variable: str) -> None:
         assert db.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'nerve'").fetchall() == []
     PostgresStore(store_variable).close()
     found, _ = find_stores()
-    assert "version 1 of 1" in str(found)
+    assert "version 1 of 1, PostgreSQL 1" in str(found)
+    assert "synchronous_commit is on" in str(found)
     assert password_of(store_variable) not in str(find_stores())
+
+
+def test_doctor_names_the_owner_of_each_session(do: Do, store_variable: str) -> None:
+    with closing(PostgresStore(store_variable)):
+        assert "✓ store owner: session 'default' by process " in do("doctor").out
+    assert "○ store owner: no process owns a session" in do("doctor").out
+
+
+def test_doctor_checks_every_journal_of_the_database(do: Do, store_variable: str) -> None:
+    with closing(PostgresStore(store_variable)) as store:
+        store.append([append(f"r{number}", 0, 3, run_row(f"r{number}")) for number in range(5)])
+    assert "✓ store (deep check): 5 runs with 15 events are intact" in do("doctor", "--deep").out
+    with psycopg.connect(store_variable) as db:
+        db.execute("UPDATE nerve.events SET data = '[]' WHERE run IN ('r1', 'r3') AND seq = 2")
+        db.execute("DELETE FROM nerve.events WHERE run = 'r4'")
+    checked = do("doctor", "--deep", "--quiet")
+    assert checked.code == 1
+    damaged = [line for line in checked.out.splitlines() if line.startswith("✗ run")]
+    assert [line.partition(" is not")[0] for line in damaged] == [
+        "✗ run r1: event 2",
+        "✗ run r3: event 2",
+        "✗ run r4: event 1",
+    ]
+
+
+def test_doctor_reports_that_the_database_is_encrypted(do: Do, store_variable: str) -> None:
+    with closing(PostgresStore(store_variable)) as store:
+        store.write_property("codecs", '{"aes:2026": "abc"}')
+    assert "the store is encrypted (aes:2026)" in do("doctor").out
 
 
 def test_a_server_that_cannot_be_reached_is_reported_without_the_password(

@@ -27,8 +27,8 @@ def fill_store(store: Store, random: Random) -> None:
     """Fill a store with up to a dozen runs of two sessions, and what surrounds them."""
     ends: dict[str, int] = {}
     settled: dict[str, set[str]] = {}
-    for _ in range(random.randrange(1, 30)):
-        batch = [random_part(random, ends, settled) for _ in range(random.randrange(1, 4))]
+    for _ in range(random.randrange(1, 12)):
+        batch = [random_part(random, ends, settled) for _ in range(random.randrange(1, 8))]
         assert store.append(batch) == [None] * len(batch)
     for run, count in ends.items():
         chunks = [row.seq for row in store.events(run) if row.type == "output_chunk"]

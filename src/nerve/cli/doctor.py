@@ -154,7 +154,7 @@ def diagnose_trust() -> Iterator[DoctorFinding]:
 def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
     try:
         if (url := find_store_url(None)) is not None:
-            yield from diagnose_postgres(url)
+            yield from diagnose_postgres(url, deep)
             return
         store_exists = project_store_file().is_file()
     except UsageError as error:
@@ -195,7 +195,7 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
             yield from check_store_in_depth()
 
 
-def diagnose_postgres(url: str) -> Iterator[DoctorFinding]:
+def diagnose_postgres(url: str, deep: bool) -> Iterator[DoctorFinding]:
     """Check the database that NERVE_STORE names. Nothing is written to it."""
     try:
         from nerve.store.postgres_inspection import inspect_server
@@ -209,11 +209,31 @@ def diagnose_postgres(url: str) -> Iterator[DoctorFinding]:
             "store", "missing", f"{server.address}: no runs yet", "The first run creates the store."
         )
     else:
-        message = f"{server.address}, version {server.version} of {server.newest_version}"
+        message = f"{server.address}, version {server.version} of {server.newest_version}, {server.server}"
         yield DoctorFinding("store", "ok", message)
+        owners = ", ".join(f"session '{session}' by {owner}" for session, owner in server.owners)
+        yield ok_or_missing("store owner", owners, "no process owns a session", "nerve serve")
+        if deep and server.version == server.newest_version:
+            yield from check_postgres_in_depth(url)
     if server.unsafe_settings:
         message = f"{server.address} can lose committed runs: {', '.join(server.unsafe_settings)}"
         yield DoctorFinding("store", "wrong", message, "Change the settings of the server.")
+
+
+def check_postgres_in_depth(url: str) -> Iterator[DoctorFinding]:
+    """Check the hash chain of every journal in one snapshot. A server may be running at the same time."""
+    from nerve.store.postgres_rows import read_database
+
+    is_damaged = False
+    with read_database(url, while_owned=True) as rows:
+        for error in rows.find_broken_journals():
+            is_damaged = True
+            message = f"event {error.seq} is not what was written"
+            yield DoctorFinding(f"run {error.run}", "wrong", message, "Restore the database from a backup.")
+        if not is_damaged:
+            runs, events = rows.count()
+            message = f"{runs} runs with {events} events are intact"
+            yield DoctorFinding("store (deep check)", "ok", message)
 
 
 def find_store_losses() -> Iterator[DoctorFinding]:
@@ -287,6 +307,13 @@ def open_codec() -> AesGcmCodec | None:
 
 def read_stored_key_names() -> list[str]:
     """Return the names under which the store has encrypted data; none if it cannot be read."""
+    try:
+        if (url := find_store_url(None)) is not None:
+            from nerve.store.postgres_inspection import inspect_server
+
+            return list(json_text.loads(inspect_server(url).codecs or "{}"))
+    except (UsageError, StoreError):
+        return []  # reported with the store
     import apsw
 
     from nerve.store.encoded_store import CODECS_PROPERTY

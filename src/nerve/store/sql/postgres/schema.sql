@@ -279,3 +279,9 @@ SELECT count(*) FROM pg_tables WHERE schemaname = current_schema();
 
 -- name: select_unsafe_settings
 SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off';
+
+-- name: select_server
+SELECT format(
+    'PostgreSQL %s, synchronous_commit is %s', split_part(current_setting('server_version'), ' ', 1),
+    current_setting('synchronous_commit')
+);
