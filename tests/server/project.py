@@ -15,4 +15,4 @@ def ready(serving: RunningServer) -> None:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     uvicorn_server.SHUTDOWN_GRACE_S = 1  # that requests may end is tested in a second as well as in five
-    sys.exit(serve(folder, port=0, ready=ready))
+    sys.exit(serve(folder, port=0, ready=ready, log_json=sys.argv[2:] == ["--log-json"]))

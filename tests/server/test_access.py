@@ -62,6 +62,7 @@ READ = {
     ("GET", "/api/definitions"),
     ("GET", "/api/sessions"),
     ("GET", "/api/health"),
+    ("GET", "/metrics"),
     ("GET", "/api/runs/{run}/fork-preview"),
     ("GET", "/api/usage/history"),
     ("GET", "/api/runs/{run}/artifacts"),

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -143,3 +144,7 @@ async def test_a_collector_that_is_down_neither_stops_runs_nor_fills_the_memory(
             closes_at = time.monotonic()
         assert time.monotonic() - closes_at < 5
     assert "Queue full, dropping Span" in caplog.text
+    # The thread that still waits for the collector would log into other tests.
+    async with asyncio.timeout(30):
+        while any(thread.name == "nerve-telemetry" for thread in threading.enumerate()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)

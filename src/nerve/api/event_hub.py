@@ -30,6 +30,7 @@ from nerve.journal.events import data_length
 
 if TYPE_CHECKING:
     from nerve.session import Session
+    from nerve.telemetry.metrics import Metric
 
 T = TypeVar("T")
 MAX_QUEUED_EVENTS = 1000
@@ -165,6 +166,13 @@ class EventHub:
         self._last_number = 0
         self._recent: deque[tuple[int, str, int]] = deque(maxlen=MAX_REPLAYABLE_EVENTS)
         """Recent events: the number in this hub, the run, and the number in the run."""
+
+    def collect(self) -> list[Metric]:
+        """Return the metrics of the streams."""
+        from nerve.telemetry.metrics import make_value
+
+        help = "Streams of events that clients have open."
+        return [make_value("nerve.streams", "{stream}", help, len(self._subscriptions))]
 
     def _attach(self) -> None:
         engine = self._session.engine

@@ -43,6 +43,7 @@ def serve_command(
     prefix: str = "",
     idle: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None,
     store: str | None = None,
+    log_json: Flag = False,
     modules: FileList = (),
     json: Flag = False,
     quiet: Flag = False,
@@ -67,6 +68,8 @@ def serve_command(
         Exit after this many seconds without connections and active runs. Waiting runs are parked.
     store
         The URL of a database in PostgreSQL. Default: NERVE_STORE, or the file .nerve/nerve.db.
+    log_json
+        Write the log as JSON lines, with the run and the step of each record.
     modules
         A Python file that defines register(session), or a workflow file. Repeatable.
     json
@@ -106,6 +109,7 @@ def serve_command(
             prefix=prefix,
             idle=idle,
             store=url,
+            log_json=log_json,
             modules=modules,
             prepare=prepare,
             ready=ready,

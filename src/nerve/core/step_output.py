@@ -49,7 +49,7 @@ class StepOutput:
 
     def __init__(self, context: ExecutionContext) -> None:
         # Little: this is created for every step, and few of them print something.
-        self._context, self._loop = context, asyncio.get_running_loop()
+        self.context, self._loop = context, asyncio.get_running_loop()
 
     @cached_property
     def _pending(self) -> list[tuple[str, dict[str, Any]]]:
@@ -121,7 +121,7 @@ class StepOutput:
         with _LOCK:
             pending, self._pending, self._timer = self._pending, [], None
         for type, data in pending:
-            self._context.emit(type, data)
+            self.context.emit(type, data)
 
 
 CURRENT_OUTPUT: ContextVar[StepOutput | None] = ContextVar("CURRENT_OUTPUT", default=None)

@@ -45,6 +45,9 @@ class StepTracing(Protocol):
     def open_step(self, context: ExecutionContext) -> AbstractContextManager[None]:
         """Make the span of the step current in a block, so that spans of its code are below it."""
 
+    def find_span(self, run_id: str, path: str) -> TraceParent | None:
+        """Return the span of a step, or of a run with an empty path."""
+
     def environment_of(self, context: ExecutionContext) -> dict[str, str]:
         """Return the variables that tell a program which span it belongs to."""
 

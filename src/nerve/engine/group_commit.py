@@ -65,6 +65,11 @@ class GroupCommitter:
         return 0.0 if self._commit_started_at is None else time.monotonic() - self._commit_started_at
 
     @property
+    def average_sync_wait_s(self) -> float:
+        """Seconds for which commits wait for the disk, as a moving average."""
+        return self._sync_wait_s
+
+    @property
     def queued_count(self) -> int:
         """Number of journals with pending writes."""
         return len(self._dirty_sources)

@@ -43,7 +43,7 @@ STOPPING_ERROR = ApiError(
     "busy", "The server is shutting down. Runs resume when it restarts", "Retry when the server is back."
 )
 CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
-PROGRAM_PATHS = ("/api/", "/events", "/test/", "/healthz", WEBSOCKET_PATH)
+PROGRAM_PATHS = ("/api/", "/events", "/test/", "/healthz", "/metrics", WEBSOCKET_PATH)
 """Paths whose errors are JSON, whatever a client accepts."""
 
 

@@ -37,6 +37,16 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
     async def alive(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
+    async def metrics(request: Request) -> Response:
+        require_scope(caller_of_request(request.scope), "read")
+        # Imported here: few servers are asked for metrics.
+        from nerve.telemetry.prometheus_text import CONTENT_TYPE, format_metrics
+
+        measured = api.session.metrics
+        if api.hub.collect not in measured.sources:
+            measured.sources.append(api.hub.collect)
+        return Response(format_metrics(measured.collect()), headers={"content-type": CONTENT_TYPE})
+
     async def launch_code(request: Request) -> Response:
         require_scope(caller_of_request(request.scope), "admin")
         await read_body(request)
@@ -56,6 +66,7 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
 
     return [
         Route("/healthz", alive),
+        Route("/metrics", metrics),
         Route("/api/sign-in", sign_in, methods=["POST"]),
         Route("/api/launch-codes", launch_code, methods=["POST"]),
         Route("/api/openapi.json", openapi),

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ from nerve.server.uvicorn_server import run_server
 from nerve.session import Session
 from nerve.session.project_store import open_plain_store
 from nerve.store.port import Store
+from nerve.telemetry.json_log import log_as_json
 
 log = logging.getLogger("nerve")
 
@@ -81,21 +83,24 @@ def serve(
     prefix: str = "",
     idle: float | None = None,
     store: str | None = None,
+    log_json: bool = False,
     modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
     ready: Callable[[RunningServer], None] | None = None,
 ) -> int:
     """Serve a project until SIGTERM or Ctrl-C. Raises UnsafeServerSetup if it cannot start.
 
-    `hosts` are additional host names with port that clients may use. `wide` allows other machines. `prefix`
-    is the path under which a proxy serves the web page. `idle` is the number of seconds without connections
-    and active runs after which the server exits. `store` is the URL of a database in PostgreSQL. If another
-    process owns its session, the server waits and takes over when that process has ended. `prepare` registers
-    the Python code of `modules`. `ready` is called when the server listens.
+    `hosts` are additional host names with port that clients may use. `wide` allows other machines.
+    `prefix` is the path under which a proxy serves the web page. `idle` is the number of seconds without
+    connections and active runs after which the server exits. `log_json` writes the log as JSON lines.
+    `store` is the URL of a database in PostgreSQL. If another process owns its session, the server waits
+    and takes over when that process has ended. `prepare` registers the Python code of `modules`. `ready`
+    is called when the server listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
     options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix, store)
-    with capture_standard_streams():
+    # To the stream itself: the captured one drops what handlers of logging print in steps.
+    with log_as_json(sys.stderr) if log_json else contextlib.nullcontext(), capture_standard_streams():
         asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
     return 0
 

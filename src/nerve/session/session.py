@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from nerve.session.dataspace import SessionDataspace
     from nerve.spec.defined_workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
+    from nerve.telemetry.metrics import SessionMetrics
     from nerve.telemetry.telemetry import Telemetry
 
 P = ParamSpec("P")
@@ -178,6 +179,7 @@ class Session:
         self._telemetry_setting = telemetry
         self.tracing: Telemetry | None = None
         """The telemetry of the session; None if it is off."""
+        self._metrics: SessionMetrics | None = None
         for queue in queues:
             self.add_queue(queue)
 
@@ -405,8 +407,19 @@ class Session:
 
         if not is_sdk_disabled():
             settings = TelemetrySettings() if setting is True else setting
-            self.tracing = Telemetry(engine, self.name, settings, is_encoded=self._codec is not None)
+            self.tracing = Telemetry(
+                engine, self.name, settings, lambda: self.metrics, is_encoded=self._codec is not None
+            )
             engine.watchers.append(self.tracing.on_events)
+
+    @property
+    def metrics(self) -> SessionMetrics:
+        """The metrics of the session; its events are counted from the first access on."""
+        if self._metrics is None:
+            from nerve.telemetry.metrics import SessionMetrics
+
+            self._metrics = SessionMetrics(self.engine, self.name, lambda: self.provider_slots.snapshot())
+        return self._metrics
 
     @property
     def codec(self) -> Codec | None:
@@ -452,7 +465,7 @@ class Session:
         """Park the open runs and close the store."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
-            tracing, self.tracing = self.tracing, None
+            tracing, self.tracing, self._metrics = self.tracing, None, None
             if tracing is not None:
                 await tracing.flush()
             await engine.close()

@@ -10,27 +10,32 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nerve.agents.redaction import Redactor
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.step_output import StepOutput
 from nerve.core.trace_context import TRACEPARENT_VARIABLE, TraceParent
-from nerve.errors import JournalBroken
+from nerve.engine.task_tracking import spawn_detached
+from nerve.errors import JournalBroken, NerveError
 from nerve.journal.events import PathReset, RunStarted
 from nerve.journal.index import read_start
 from nerve.journal.paths import ROOT_PATH
 from nerve.store.port import EventRow
 from nerve.telemetry import span_exporter
+from nerve.telemetry.metric_exporter import MetricExport, metric_interval_s
+from nerve.telemetry.metrics import Metric, Sample
 from nerve.telemetry.run_spans import ContentPolicy, RunSpans
 from nerve.telemetry.run_trace import RunTraces
-from nerve.telemetry.span_exporter import SpanExport, attach_span, check_installation
+from nerve.telemetry.span_exporter import SpanExport, attach_span, check_installation, exporter_name
 from nerve.telemetry.span_ids import span_id_of_call
 
 if TYPE_CHECKING:
     from nerve.core.workflow.run import WorkflowRun
     from nerve.engine.local_engine import LocalEngine
     from nerve.project.config import TelemetrySettings
+    from nerve.telemetry.metrics import SessionMetrics
 
 log = logging.getLogger("nerve")
 
@@ -57,16 +62,24 @@ class Telemetry:
     """
 
     def __init__(
-        self, engine: LocalEngine, session: str, settings: TelemetrySettings, is_encoded: bool
+        self,
+        engine: LocalEngine,
+        session: str,
+        settings: TelemetrySettings,
+        get_metrics: Callable[[], SessionMetrics],
+        is_encoded: bool,
     ) -> None:
         check_installation()
-        self._engine, self._session = engine, session
+        self._engine, self._session, self._get_metrics = engine, session, get_metrics
         self._policy = ContentPolicy(
             Redactor(os.environ).redact_text, settings.content and not is_encoded, is_encoded
         )
         self._runs: OrderedDict[str, RunSpans] = OrderedDict()
         self._run_spans: OrderedDict[str, TraceParent] = OrderedDict()
         self._export: SpanExport | None = None
+        self._metric_export: MetricExport | None = None
+        self._metrics: SessionMetrics | None = None
+        self._metric_task: asyncio.Task[None] | None = None
         self._traces: RunTraces | None = None
         self.sent_spans = 0
         self.failed_spans = 0
@@ -87,6 +100,11 @@ class Telemetry:
             self._previous_mark = self._read_mark()
             if self._previous_mark is None:
                 self._write_mark(self._opened_at)
+            if exporter_name("METRICS") != "none":
+                self._metric_export = MetricExport(self._opened_at)
+                self._metrics = self._get_metrics()
+                self._metrics.sources.append(self.collect)
+                self._metric_task = spawn_detached(self._send_metrics_regularly())
         return self._export
 
     @property
@@ -145,6 +163,31 @@ class Telemetry:
         spans.skip(store.events(run_id))
         return spans.resets.call_key(path)
 
+    # -- metrics -------------------------------------------------------------------------------------
+
+    def collect(self) -> list[Metric]:
+        """Return the metrics of the telemetry itself."""
+        values = (("sent", self.sent_spans), ("failed", self.failed_spans))
+        samples = [Sample((("result", result),), number) for result, number in values]
+        help = "Spans that the collector has accepted, or not."
+        return [Metric("nerve.telemetry.spans", "counter", "{span}", help, samples)]
+
+    async def _send_metrics_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(metric_interval_s())
+            await self._send_metrics()
+
+    async def _send_metrics(self) -> None:
+        """Read the metrics here, on the event loop, and send them in a thread."""
+        if (export := self._metric_export) is None or self._metrics is None:
+            return
+        try:
+            metrics, now = self._metrics.collect(), self._engine.clock.time()
+        except NerveError as error:
+            log.warning("could not read metrics: %s", error)
+        else:
+            await run_in_daemon_thread(partial(export.send, metrics, now))
+
     # -- steps ---------------------------------------------------------------------------------------
 
     def span_of_run(self, run_id: str) -> TraceParent:
@@ -154,6 +197,13 @@ class Telemetry:
             if len(self._run_spans) > MAX_CACHED_SPANS:
                 self._run_spans.popitem(last=False)
         return span
+
+    def find_span(self, run_id: str, path: str) -> TraceParent | None:
+        """Return the span of a step, or of a run with an empty path."""
+        span = self.span_of_run(run_id)
+        if not path:
+            return span
+        return span._replace(span_id=span_id_of_call(run_id, self._call_key(run_id, path)))
 
     def span_of_step(self, context: ExecutionContext) -> TraceParent | None:
         """Return the span of the recorded step that a context belongs to; None outside of runs."""
@@ -241,6 +291,9 @@ class Telemetry:
         """Send what is queued, and note that nothing is missing; gives up after some seconds."""
         if self._export is None:
             return
+        if self._metric_task is not None:
+            self._metric_task.cancel()
+        await self._send_metrics()
         self._has_failed_since_mark = False
         if await run_in_daemon_thread(self._export.flush) and not self._has_failed_since_mark:
             self._write_mark(0)
@@ -250,7 +303,13 @@ class Telemetry:
         with self._mark_lock:
             self._is_open = False
         if self._export is not None:
-            await run_in_daemon_thread(self._export.close)
+            await run_in_daemon_thread(self._close_exporters)
+
+    def _close_exporters(self) -> None:
+        if self._metric_export is not None:
+            self._metric_export.close()
+        if self._export is not None:
+            self._export.close()
 
 
 async def run_in_daemon_thread(function: Callable[[], None]) -> bool:
