@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from nerve import FunctionNode, Session, WorkflowContext
+from nerve import BashNode, FunctionNode, Session, WorkflowContext
 from nerve.core.events import WorkflowEventType
 
 COUNT_LINES = "i=0; while [ $i -lt {count} ]; do echo line $i; i=$((i+1)); sleep {pause}; done"
@@ -21,6 +21,7 @@ async def speak(context: Any) -> str:
 
 def register(session: Session) -> None:
     FunctionNode("speak", session, speak)
+    BashNode("bash", session)
 
     @session.workflow
     async def stream(ctx: WorkflowContext) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Any
 
-from nerve import FunctionNode, Retry, Session, WorkflowContext
+from nerve import BashNode, FunctionNode, Retry, Session, WorkflowContext
 from nerve.agents import AgentNode
 from nerve.agents.provider import AssistantText, Reasoning, ToolCall, ToolUpdate
 from nerve.testing import ScriptedProvider
@@ -107,6 +107,28 @@ def register(session: Session) -> None:
         for number in range(count):
             await ctx.run("echo", number)
         return count
+
+    BashNode("printer", session, 'for i in $(seq "$NERVE_INPUT"); do echo "line $i"; sleep 0.004; done')
+
+    @session.workflow
+    async def print_lines(ctx: WorkflowContext) -> Any:
+        """Let a command print as many lines as the input says, about 200 a second."""
+        return (await ctx.run("printer", str(ctx.input)))["success"]
+
+    async def chat(context: Any) -> Any:
+        for number in range(8):
+            context.emit("output_chunk", {"stream": "stdout", "text": f"line {number}\n"})
+        return context.input
+
+    FunctionNode("chat", session, chat)
+
+    @session.workflow
+    async def noisy(ctx: WorkflowContext) -> int:
+        """Run as many steps as the input says, each with eight events of output; then ask."""
+        for number in range(int(ctx.input)):
+            await ctx.run("chat", number)
+        await ctx.gate("Enough?", choices=["yes"])
+        return int(ctx.input)
 
     @session.workflow
     async def many_then_gate(ctx: WorkflowContext) -> int:
