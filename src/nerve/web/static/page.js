@@ -377,7 +377,12 @@ document.addEventListener("htmx:error", ({ target }) => {
   showConnection(true);
   setTimeout(() => { if (target.isConnected) htmx.ajax("GET", address, { source: target }); }, 1000);
 });
-document.addEventListener("htmx:after:swap", () => { updateTimes(); focusScrollableSoon(); updateSelection(); noticeGates(); followNewest(); showScripted(); });
+// Once for all changes before the page is drawn again, since some of it measures the layout.
+let refreshing = 0;
+document.addEventListener("htmx:after:swap", () => {
+  noticeGates();  // also of a page in the background, which is not drawn
+  refreshing ||= requestAnimationFrame(() => { refreshing = 0; updateTimes(); focusScrollableSoon(); updateSelection(); followNewest(); showScripted(); });
+});
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
 document.addEventListener("click", (event) => findAll("details.menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 document.addEventListener("DOMContentLoaded", () => {
