@@ -3,6 +3,7 @@
 import html
 import re
 import time
+from html import unescape
 from typing import Any
 
 import httpx2
@@ -250,6 +251,23 @@ async def test_a_stale_form_says_what_changed(web: WebServer, browser: httpx2.As
         reply = await browser.post(f"{path}/{action}", data=fields)
         assert reply.status_code == 409
         assert "Nothing was changed: the run is completed now" in plain(reply.text)
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "stop", "skip", "send", "steer", "retry"])
+async def test_no_form_of_a_run_that_has_ended_in_the_meantime_does_anything(
+    web: WebServer, browser: httpx2.AsyncClient, action: str
+) -> None:
+    run = await web.start("review")
+    await web.api.answer(run=run.run_id, answer="approve")
+    await ended(web, run)
+    before = (await client_of(web).run(run=run.run_id)).last_seq
+    fields = {"key": action, "channel": "chat", "text": "Faster", "output": "1", "agent": f"{run.run_id} /x"}
+    reply = await browser.post(f"/runs/{run.run_id}/{action}", data=fields, headers=HTMX)
+    assert reply.status_code == 409
+    assert f"Nothing was changed: the run is completed now, which does not permit '{action}'" in unescape(
+        reply.text
+    )
+    assert (await client_of(web).run(run=run.run_id)).last_seq == before
 
 
 async def test_a_retry_of_an_ended_run_leads_to_the_new_run(

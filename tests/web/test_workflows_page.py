@@ -199,3 +199,21 @@ async def test_links_of_the_workflows_have_the_prefix_of_the_proxy(tmp_path: Pat
         sent = fill((await browser.get("/workflows/hello")).text, "/nerve/workflows/hello")
         reply = await browser.post("/workflows/hello", data=sent)
         assert reply.headers["location"].startswith("/nerve/runs/")
+
+
+async def test_a_start_form_of_a_changed_definition_says_so_instead_of_starting(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    source = "name: said\nbody: {{kind: transform, id: say, expression: {}}}\n"
+    await web.api.define(source=source.format('"1"'), notation="yaml")
+    page = (await browser.get("/workflows/said")).text
+    fields = dict(re.findall(r'<input type="hidden" name="(key|hash)" value="([^"]*)"', page))
+    await web.api.define(source=source.format('"2"'), notation="yaml")
+    reply = await browser.post("/workflows/said", data=fields | {"input": "kept"})
+    assert reply.status_code == 409
+    assert "The definition of the workflow has changed since this form was shown" in reply.text
+    assert "kept" in reply.text
+    assert (await web.api.runs(workflow="said")).runs == []
+    fields = dict(re.findall(r'<input type="hidden" name="(key|hash)" value="([^"]*)"', reply.text))
+    started = await browser.post("/workflows/said", data=fields | {"input": "kept"})
+    assert started.status_code == 303

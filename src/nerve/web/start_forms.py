@@ -89,6 +89,8 @@ def read_start_form(workflow: WorkflowResponse, form: FormFields) -> tuple[Start
     params, field_errors = parse_form(schema, FORM_NAME, texts) if workflow.inputs else ({}, {})
     request: dict[str, Any] = {"params": params}
     errors: dict[str, str] = {}
+    if (shown_hash := form.get("hash")) and shown_hash != workflow.hash:
+        errors[""] = "The definition of the workflow has changed since this form was shown. Check the inputs."
     has_input = workflow.input_schema is None
     if has_input and values["input"].strip():
         request["input"] = values["input"]

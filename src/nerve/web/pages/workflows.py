@@ -122,4 +122,5 @@ async def start_workflow(visit: Visit) -> Response:
     if run is not None:
         return visit.redirect(f"/runs/{quote_segment(run.run_id)}")
     changes_rows = bool(form.get("add") or form.get("remove"))
-    return await respond_with_workflow(visit, shown, 200 if changes_rows else 422)
+    is_stale = form.get("hash") not in ("", workflow.hash)
+    return await respond_with_workflow(visit, shown, 200 if changes_rows else 409 if is_stale else 422)
