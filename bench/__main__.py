@@ -28,6 +28,7 @@ from bench import (
     size,
     start,
     store,
+    telemetry,
     typed,
     w1_sequence,
     w2_crowd,
@@ -60,6 +61,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "watch": watchers.measure,
     "page": page.measure,
     "tui": commander.measure,
+    "telemetry": telemetry.measure,
 }
 PEERS = "peers"
 """Not part of a run of all workloads, because it installs other libraries."""

@@ -49,8 +49,8 @@ COMMIT_SLACK_S = 2.0
 """Seconds by which commits may differ from the order of times in them."""
 MAX_RESENT_EVENTS = 10_000
 """The last events of the store, whose spans are sent again after a crash."""
-FLUSH_TIMEOUT_S = 5.0
-"""Seconds for which closing a session waits for the collector, twice."""
+FLUSH_TIMEOUT_S = 3.0
+"""Seconds for which closing a session waits for the collector three times: for metrics, spans, the rest."""
 
 
 class Telemetry:
