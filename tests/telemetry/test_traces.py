@@ -357,22 +357,6 @@ async def test_a_fork_does_not_export_its_copied_steps_again(collector: Collecto
     assert len(collector.named("step two")) == 2
 
 
-async def test_a_reset_step_has_another_span(collector: Collector) -> None:
-    async with Session(telemetry=True) as session:
-
-        @session.step
-        async def steady() -> int:
-            return 1
-
-        @session.workflow
-        async def work(ctx: Any) -> int:
-            return await steady()
-
-        run = await session.start("work")
-        await run.wait()
-    assert len({span.span_id for span in collector.spans}) == len(collector.spans) == 2
-
-
 async def test_telemetry_that_is_not_installed_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
