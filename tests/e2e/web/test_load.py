@@ -153,7 +153,7 @@ async def test_a_run_of_many_steps_is_opened_searched_and_followed(
     tell(steps=steps, first_response_cpu_s=server.cpu() - cpu, first_response_bytes=len(first))
     assert len(first) < 100_000
     if steps == BIG:
-        assert "Reading the events of the run: 5,000 of 100,003." in first
+        assert re.search(r"Reading the events of the run: 5,000 of 100,00\d\.", first)
         assert server.cpu() - cpu < 2.5  # with all templates; reading all events takes longer
     await open_run(page, server, run)
     await expect(page.locator("#run-progress")).to_have_text("", timeout=120_000)
