@@ -24,6 +24,7 @@ from bench import (
     growth,
     http,
     page,
+    postgres,
     replay,
     size,
     start,
@@ -60,6 +61,7 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "http": http.measure,
     "watch": watchers.measure,
     "page": page.measure,
+    "postgres": postgres.measure,
     "tui": commander.measure,
     "telemetry": telemetry.measure,
 }

@@ -40,6 +40,21 @@ def test_killing_the_process_at_every_commit_neither_loses_nor_repeats_work(scen
     assert report["deaths"] >= 2 * len(MOMENTS)  # one acknowledges the start of the run, one an answer
 
 
+def test_killing_the_process_at_every_commit_to_postgresql_neither_loses_nor_repeats_work(
+    postgresql_url: str,
+) -> None:
+    report = kill_everywhere(postgresql_url, "line:during", "line:acknowledged")
+    assert report["wrong"] == []
+    assert report["deaths"] >= 2 * 2
+
+
+@pytest.mark.full
+def test_killing_the_process_at_every_commit_to_postgresql_in_all_scenes(postgresql_url: str) -> None:
+    report = kill_everywhere(postgresql_url, *SCENES)
+    assert report["wrong"] == []
+    assert report["deaths"] >= len(SCENES) * 2 * len(MOMENTS)
+
+
 @pytest.mark.full
 def test_killing_the_process_at_every_commit_five_times_over() -> None:
     report = kill_everywhere(*SCENES * 5)
