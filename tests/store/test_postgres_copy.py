@@ -119,6 +119,24 @@ def test_a_database_with_rows_or_with_an_owner_is_no_target(
     assert rows_of_database(empty) == rows_of(file)
 
 
+def test_no_table_is_left_out(filled_database: str) -> None:
+    with psycopg.connect(filled_database) as db:
+        rows = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'nerve'").fetchall()
+    computed = {"owners", "leases", "store_version", "run_counts", "deletions"}
+    assert {name for (name,) in rows} - computed == {table.name for table in TABLES}
+
+
+@pytest.mark.parametrize("version", [0, 99])
+def test_tables_of_another_version_are_not_changed_by_a_backup(
+    filled_database: str, tmp_path: Path, version: int
+) -> None:
+    with psycopg.connect(filled_database) as db:
+        db.execute(f"UPDATE nerve.store_version SET version = {version}")
+    with pytest.raises(StoreError, match=f"has version {version}, but this Nerve reads version 1"):
+        copy_store(filled_database, str(tmp_path / "copy.db"), while_owned=True)
+    assert not files_beside(tmp_path / "copy.db")
+
+
 def test_no_process_can_own_a_database_while_it_is_moved(filled_database: str) -> None:
     with read_database(filled_database, while_owned=False), psycopg.connect(filled_database) as other:
         other.execute("SET lock_timeout = 50; SET search_path = nerve")

@@ -88,6 +88,15 @@ def test_rows_that_are_copied_there_and_back_are_equal(
         with_copy.close()
 
 
+def test_no_table_is_left_out(file: Path) -> None:
+    SqliteStore(file).close()
+    db = apsw.Connection(str(file))
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    db.close()
+    computed = {"journals", "event_types", "blobs", "run_counts", "deletions"}
+    assert tables - computed == {table.name for table in TABLES}
+
+
 def test_a_copy_is_one_private_file_that_this_user_owns(file: Path, tmp_path: Path) -> None:
     fill_file(file, 1)
     target = tmp_path / "copy.db"

@@ -22,7 +22,7 @@ from nerve.store.postgres_connection import (
     parse_address,
     translate_postgres_errors,
 )
-from nerve.store.postgres_migrations import migrate
+from nerve.store.postgres_migrations import MIGRATIONS, migrate
 from nerve.store.postgres_ownership import LEASE_S
 from nerve.store.postgres_writer import fact_label
 
@@ -114,7 +114,7 @@ def read_database(url: str, *, while_owned: bool) -> Iterator[PostgresRows]:
 
     Unless `while_owned`, no process owns a session of it, nor can one write to it meanwhile.
     """
-    with _open_transaction(url) as (db, address):
+    with _open_transaction(url, migrates=not while_owned) as (db, address):
         if not while_owned:
             _lock_owners(db, address)
         yield PostgresRows(db, address)
@@ -123,7 +123,7 @@ def read_database(url: str, *, while_owned: bool) -> Iterator[PostgresRows]:
 @contextmanager
 def write_database(url: str) -> Iterator[PostgresRows]:
     """Yield the rows of empty tables; they are committed at the end if nothing failed."""
-    with _open_transaction(url, creates=True) as (db, address):
+    with _open_transaction(url, creates=True, migrates=True) as (db, address):
         _lock_owners(db, address)
         if db.execute(POSTGRES_SQL["has_rows"]).fetchone() != (False,):
             raise StoreError(f"{address} has a store already. Use another schema: ?schema=NAME")
@@ -131,7 +131,9 @@ def write_database(url: str) -> Iterator[PostgresRows]:
 
 
 @contextmanager
-def _open_transaction(url: str, creates: bool = False) -> Iterator[tuple[Connection, PostgresAddress]]:
+def _open_transaction(
+    url: str, *, migrates: bool, creates: bool = False
+) -> Iterator[tuple[Connection, PostgresAddress]]:
     address = parse_address(url)
     with _translate_copy_errors(address):
         db = connect(address)
@@ -139,7 +141,10 @@ def _open_transaction(url: str, creates: bool = False) -> Iterator[tuple[Connect
             has_tables = db.execute(POSTGRES_SQL["select_version_table"]).fetchone() == (True,)
             if not (has_tables or creates):
                 raise StoreError(f"{address} has no store. Check the URL.")
-            migrate(db, address)
+            if migrates:
+                migrate(db, address)
+            else:
+                _check_version(db, address)
             # The server would end the transaction while the other store is read or verified.
             db.execute("SET idle_in_transaction_session_timeout = 0")
             db.execute("SET lock_timeout = '30s'")
@@ -148,6 +153,16 @@ def _open_transaction(url: str, creates: bool = False) -> Iterator[tuple[Connect
                 yield db, address
         finally:
             close_connection(db)
+
+
+def _check_version(db: Connection, address: PostgresAddress) -> None:
+    """Raise StoreError for tables of another version, which the process that owns them may still need."""
+    [version] = db.execute(POSTGRES_SQL["select_version"]).fetchone() or (0,)
+    if version != len(MIGRATIONS):
+        raise StoreError(
+            f"{address} has version {version}, but this Nerve reads version {len(MIGRATIONS)}. Use the Nerve"
+            " of its server, or start a server with this one."
+        )
 
 
 @contextmanager
