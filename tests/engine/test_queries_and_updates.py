@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -331,3 +332,32 @@ async def test_a_repeated_update_of_an_ended_run_must_have_the_same_value(file: 
     async with Session(store=file) as session:
         register(session)
         await check(session.get_workflow_run(run.run_id))
+
+
+async def wait_in_parallel(ctx: WorkflowContext) -> None:
+    await asyncio.gather(ask(ctx, "first"), ask(ctx, "second"))
+
+
+async def ask(ctx: WorkflowContext, question: str) -> Any:
+    return await ctx.gate(question)
+
+
+async def test_the_stack_shows_where_the_code_of_a_run_waits(file: Path) -> None:
+    async with Session(store=file) as session:
+        session.workflow(wait_in_parallel)
+        run = await session.start("wait_in_parallel")
+        await until(lambda: run.state is WorkflowState.WAITING)
+        stack = await run.query("~stack")
+        main, *asking = stack.split("\n\n")
+        assert re.search(r"line \d+, in wait_in_parallel\n    await asyncio.gather\(ask", main)
+        assert len(asking) == 2
+        for part in asking:
+            assert re.fullmatch(r'  File ".*", line \d+, in ask\n    return await ctx.gate\(question\)', part)
+        last = run.run_id
+    # A run that is parked on disk is loaded for it, and nothing is recorded.
+    async with Session(store=file) as session:
+        session.workflow(wait_in_parallel)
+        before = session.engine.store.last_event(last)
+        run = session.get_workflow_run(last)
+        assert await run.query("~stack") == stack
+        assert session.engine.store.last_event(last) == before

@@ -165,6 +165,19 @@ async def test_the_steps_of_a_child_run_are_hidden_and_shown_again(
     assert "closed=%2Fverify" in html.unescape(hidden).partition("/stream?")[2].partition('"')[0]
 
 
+async def test_an_open_run_shows_where_its_code_waits(web: WebServer, browser: httpx2.AsyncClient) -> None:
+    run = await web.start("review")
+    address = f"/runs/{run.run_id}"
+    assert f'href="{address}/stack"' in (await browser.get(address)).text
+    shown = (await browser.get(f"{address}/stack")).text
+    assert "in review" in shown
+    assert "ctx.gate(&#34;Merge the change into main?&#34;" in shown
+    await web.api.answer(run=run.run_id, answer="approve")
+    await web.api.session.get_workflow_run(run.run_id).wait()
+    assert f'href="{address}/stack"' not in (await browser.get(address)).text
+    assert "is completed" in (await browser.get(f"{address}/stack")).text
+
+
 async def test_a_part_of_the_time_of_a_run_is_shown(web: WebServer, browser: httpx2.AsyncClient) -> None:
     run = await web.start("broken")
     address = f"/runs/{run.run_id}"

@@ -22,6 +22,7 @@ from nerve.core.workflow.state import (
     GateInfo,
     WorkflowState,
 )
+from nerve.engine.body_stack import STACK_QUERY, format_stack
 from nerve.engine.open_waits import gate_closed_error, signal_received
 from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_executor import RunExecutor
@@ -417,11 +418,14 @@ class RunCommands:
             await executor.journal.wait_durable(seq)
 
     async def query(self, run: WorkflowRun, name: str) -> Any:
-        """Return the answer of the body to a query."""
-        executor, handlers = await self._wait_for_handlers(run, "a query", lambda it: it.has_query(name))
+        """Return the answer of the body to a query, or its stack."""
+        is_stack = name == STACK_QUERY
+        executor, handlers = await self._wait_for_handlers(
+            run, "a query", lambda it: not is_stack and it.has_query(name)
+        )
         # A run that was loaded for the query writes nothing, and would stay in memory.
         executor.allow_eviction()
-        return handlers.run_query(name)
+        return format_stack(executor.dispatcher.tasks) if is_stack else handlers.run_query(name)
 
     async def update(self, run: WorkflowRun, name: str, value: Any, key: str | None, by: str) -> Any:
         """Let the body handle an update; return the reply when it is on disk."""

@@ -23,7 +23,7 @@ from nerve.ui.formatting import (
     format_value,
     short_id,
 )
-from nerve.ui.sanitize import sanitize_text
+from nerve.ui.sanitize import markdown_first_line, sanitize_text
 from nerve.ui.usage_charts import cost_of, tokens_of
 from nerve.web.markdown import render_markdown
 
@@ -61,6 +61,7 @@ def make_environment() -> Environment:
         "iso": format_iso_time,
         "exact": format_exact_time,
         "first_line": first_line,
+        "question": markdown_first_line,
         "short_id": short_id,
         "caller": format_caller,
         "from_seconds": from_seconds,

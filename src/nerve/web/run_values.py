@@ -51,6 +51,10 @@ TABS = (
 )
 
 
+STACK_TAB = RunTab("Stack", "/stack")
+"""Of a run that is open."""
+
+
 class Meter(NamedTuple):
     """What a run has used of a budget."""
 
@@ -104,7 +108,7 @@ def page_values(
 ) -> dict[str, Any]:
     """Return what every tab of a run shows."""
     return {
-        "tabs": TABS,
+        "tabs": TABS if run.ended_at is not None else (*TABS, STACK_TAB),
         "current_tab": tab,
         "stream": stream_address(visit, run, picture, tab) if stream is None else stream,
         **header_values(run, picture),

@@ -1,4 +1,4 @@
-"""Checks that hold for every page in a browser, and screenshots to look at."""
+"""Checks that hold for every page in a browser."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 AXE = Path(sys.prefix) / "browser" / "axe.min.js"
-SCREENSHOTS = Path(__file__).parents[3] / ".screenshots"
-"""Not kept by git: the pictures of the last run of the tests."""
 IGNORED = {("label-content-name-mismatch", "run-graph")}
 """Rules and elements: the nodes of the graph draw their names abbreviated, and are labelled in full."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
@@ -46,11 +44,3 @@ async def find_layout_problems(page: Page) -> list[str]:
             .slice(0, 5).map(name).concat(`${document.documentElement.scrollWidth} > ${width}`);
     }"""
     return list(await page.evaluate(script))
-
-
-async def take_screenshot(page: Page, name: str) -> Path:
-    """Store a picture of the whole page, and return its path."""
-    SCREENSHOTS.mkdir(exist_ok=True)
-    path = SCREENSHOTS / f"{name}.png"
-    await page.screenshot(path=path, full_page=True, animations="disabled")
-    return path

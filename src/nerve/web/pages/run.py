@@ -11,10 +11,11 @@ from nerve.api.errors import ApiError
 from nerve.ui.followed_run import RunConversation, RunPicture
 from nerve.web.live import LivePage
 from nerve.web.pages.run_actions import add_actions
-from nerve.web.rendering import make_partial
+from nerve.web.rendering import describe_error, make_partial
 from nerve.web.run_values import (
     EVENTS_PER_PAGE,
     MAX_READ_EVENTS,
+    STACK_TAB,
     EventQuery,
     find_run,
     graph_values,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", RunPicture, RunConversation)
 
+STACK_QUERY = "~stack"
+"""The query that every run with code answers: where its code waits."""
 MAX_KEPT_RUNS, MAX_KEPT_EVENTS = 24, 500_000
 """Runs whose picture is kept, so that their pages need not read all events again, and the events of these."""
 
@@ -53,6 +56,7 @@ def add_pages(site: Site) -> None:
     site.get("/runs/{run}/conversation", pages.show_conversation)
     site.get("/runs/{run}/events", pages.show_events)
     site.get("/runs/{run}/definition", pages.show_definition)
+    site.get("/runs/{run}/stack", pages.show_stack)
     site.live("/runs/{run}/stream", follow)
     add_actions(site, pages)
 
@@ -149,6 +153,18 @@ class RunPages:
             problem = error.message
         values = page_values(visit, run, picture, "/definition")
         return await visit.page("run_definition.html", **values, definition=definition, problem=problem)
+
+    async def show_stack(self, visit: Visit) -> Response:
+        """Show where the code of an open run waits; a run that is parked on disk is loaded for it."""
+        run = await find_run(visit)
+        picture = await self.load_picture(visit.client, run.run_id)
+        stack = problem = ""
+        try:
+            stack = (await visit.client.query(run=run.run_id, query=STACK_QUERY)).result
+        except ApiError as error:
+            problem = describe_error(error)
+        values = page_values(visit, run, picture, STACK_TAB.path)
+        return await visit.page("run_stack.html", **values, stack=stack, problem=problem)
 
 
 def keep_newest(kept: OrderedDict[str, T], key: str, new: T) -> T:
