@@ -86,8 +86,31 @@ def register(session: Session) -> None:
         logging.getLogger(ATTACK).warning(ATTACK)
         ctx.emit(ATTACK[:40], {ATTACK: ATTACK})
         await ctx.run("work", {ATTACK: [ATTACK, {"path": ATTACK}]})
+        await ctx.run("print_attack", ATTACK)
         await ctx.gate(ATTACK, choices=[ATTACK, "b"])
         raise RuntimeError(ATTACK)
+
+    async def print_attack(context: Any) -> Any:
+        print(ATTACK)  # noqa: T201 - the output of a step is captured
+        return {"path": ATTACK, "html": ATTACK}
+
+    FunctionNode("print_attack", session, print_attack)
+
+    @session.workflow
+    async def hostile_form(ctx: WorkflowContext) -> Any:
+        """Ask with a form whose every text would be executed if it were not escaped."""
+        field = {"title": ATTACK, "description": ATTACK}
+        properties = {
+            ATTACK: {**field, "enum": [ATTACK, "b"]},
+            "text": {**field, "type": "string", "default": ATTACK},
+            "many": {**field, "type": "array", "uniqueItems": True, "items": {"enum": [ATTACK, "b"]}},
+        }
+        return await ctx.gate(ATTACK, form={**field, "type": "object", "properties": properties})
+
+    @session.workflow
+    async def hostile_wait(ctx: WorkflowContext) -> Any:
+        """Wait for a message of a channel whose name would be executed if it were not escaped."""
+        return await ctx.receive(ATTACK)
 
     def answer_attacker(call: Any) -> list[Any]:
         return [

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import subprocess
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -17,6 +18,7 @@ INLINE = re.compile(
 )
 """What the policy of the server forbids: inline scripts, styles and handlers."""
 UNESCAPED = re.compile(r"\|\s*safe\b|autoescape\s+false", re.IGNORECASE)
+ACTION = re.compile(r'<[^>]*(?:method="post"|hx-post|formaction|name="run"|name="gate")')
 OPEN_PAGES = 200
 EXAMPLE_ATTACK = '"><script>alert(1)</script>'
 
@@ -65,6 +67,39 @@ async def test_no_page_has_inline_script_or_style_or_an_unescaped_value(web: Web
                     tag for tag in tags if INLINE.search(re.sub(r'="(?!application/json)[^"]*"', '=""', tag))
                 ]
                 assert not found, (path, found[:3])
+
+
+async def test_a_read_caller_sees_no_action_on_any_page(web: WebServer) -> None:
+    failed, paid = await web.start("broken"), await web.start("paid")
+    asked, steady = await web.start("publish", input="make"), await web.start("steady")
+    await web.api.assert_fact(fact=["note", {"text": "x"}])
+    home = f"/runs/{failed.run_id}"
+    pages = [
+        "/runs", "/runs?sort=cost", "/workflows", "/workflows/review", "/ask", "/agents", "/facts",
+        "/facts?all=1", "/usage", "/inbox", f"/inbox/{asked.run_id}/{asked.gates[0].gate_id}",
+        f"{home}/rerun", f"{home}/rerun?from=failed", f"/compare?a={failed.run_id}&b={paid.run_id}",
+        *(f"{home}{tab}" for tab in ("", "/steps/fail", "/graph", "/conversation", "/events", "/definition")),
+        f"/runs/{steady.run_id}", f"/runs/{steady.run_id}/stack", f"/runs/{asked.run_id}",
+    ]  # fmt: skip
+    async with web.browser("read") as reader, web.browser() as admin:
+        found = False
+        for path in pages:
+            page = await reader.get(path)
+            assert page.status_code == 200, path
+            assert not ACTION.search(page.text), path
+            found = found or 'method="post"' in (await admin.get(path)).text
+        assert found
+
+
+def test_no_file_of_the_page_is_left_out_of_the_package() -> None:
+    """The wheel has the files of the package `nerve` that git does not ignore."""
+    folder = Path(nerve.web.__file__).parent
+    own = [str(file) for part in ("templates", "static") for file in (folder / part).rglob("*")]
+    assert len(own) > 50
+    ignored = subprocess.run(
+        ["git", "check-ignore", "--no-index", *own], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (ignored.returncode, ignored.stdout) == (1, "")
 
 
 async def open_pages(web: WebServer, count: int) -> None:

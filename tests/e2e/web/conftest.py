@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -81,3 +82,13 @@ async def sign_in(context: BrowserContext, server: World, scope: str = "admin") 
 async def start(server: World, workflow: str, **given: Any) -> dict[str, Any]:
     async with server.client() as client:
         return await client.start(workflow, **given)
+
+
+async def start_until(server: World, workflow: str, state: str, **given: Any) -> dict[str, Any]:
+    """Start a run, and return it when it is in a state."""
+    run = await start(server, workflow, **given)
+    async with server.client() as client, asyncio.timeout(30):
+        while run["state"] != state:
+            await asyncio.sleep(0.02)
+            run = await client.run(run)
+    return run

@@ -20,7 +20,7 @@ SNAPSHOTS = Path(__file__).with_name("snapshots")
 MAX_PICTURE_HEIGHT = 1600
 REPLACEMENTS = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "ID"),
-    (r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,64}\b", "ID"),
+    (r"\b[0-9a-f]{6,64}\b", "ID"),
     (r"flows\.py:\d+", "flows.py:LINE"),
     (r"line \d+", "line LINE"),
     (r"/\S+/tests/web", "/tests/web"),
@@ -30,6 +30,7 @@ REPLACEMENTS = [
     (r"\d\d:\d\d:\d\d(?:\.\d+)?", "CLOCK"),
     (r"\b(?:now|\d+[smhd] ago|in \d+[smhd])\b", "AGO"),
     (r"\b\d+h \d\dm|\b\d+m \d\ds|\b\d+(?:\.\d+)?\s?(?:ms|s)\b", "DURATION"),
+    (r"[−+]?DURATION \([−+-]?\d+%\)", "DIFFERENCE"),
     (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\w*,? ", ""),
     (r"\b\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w*", "DAY"),
     (r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w* \d{1,2}\b", "DAY"),

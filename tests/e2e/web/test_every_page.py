@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from e2e.web.conftest import PHONE, WIDE, sign_in, start
+from e2e.web.conftest import PHONE, WIDE, sign_in, start_until
 from e2e.web.page_checks import find_accessibility_problems, find_layout_problems
 from e2e.web.page_snapshots import SNAPSHOTS, PageSnapshots
 from e2e.world import World
@@ -21,12 +21,7 @@ SIGNED_OUT_PAGE = "sign-in"
 
 async def start_run(server: World, workflow: str, **given: Any) -> dict[str, Any]:
     """Start a run, and return it when its page does not change any more."""
-    run = await start(server, workflow, **given)
-    async with server.client() as client, asyncio.timeout(30):
-        while run["state"] != STATES.get(workflow, "waiting"):
-            await asyncio.sleep(0.02)
-            run = await client.run(run)
-    return run
+    return await start_until(server, workflow, STATES.get(workflow, "waiting"), **given)
 
 
 async def fill_project(server: World) -> dict[str, str]:
@@ -50,7 +45,7 @@ async def fill_project(server: World) -> dict[str, str]:
         "run": home,
         "run-step": f"{home}/steps/fail",
         "run-release": release,
-        "run-part": f"{release}?from=0.05&to=5",
+        "run-part": f"{release}?to=100000",
         "run-agent": f"{release}/steps/planner",
         "run-table": f"{release}/steps/flaky",
         "run-graph": f"{home}/graph",
@@ -132,6 +127,25 @@ async def test_a_question_mark_shows_the_keys_and_escape_closes_them(page: Page,
         await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+async def test_j_and_k_move_through_every_list_and_enter_opens_the_row(page: Page, server: World) -> None:
+    run = await start_until(server, "review", "waiting")
+    async with server.client() as client:
+        await client.post("/api/facts", fact="(note :text x)")
+    home = f"/runs/{run['run_id']}"
+    lists = ("/runs", "/inbox", "/workflows", "/facts", home, f"{home}/events")
+    for path in lists:
+        await open_page(page, server, path)
+        rows = page.locator("[data-row]")
+        await page.keyboard.press("j")
+        await expect(rows.first, path).to_have_class(re.compile(r"\bcurrent\b"))
+        if await rows.count() > 1:
+            await page.keyboard.press("j")
+            await expect(rows.nth(1), path).to_have_class(re.compile(r"\bcurrent\b"))
+            await page.keyboard.press("k")
+        if path != "/facts":  # a fact has no page of its own
+            assert await page.evaluate("document.activeElement.matches('[data-open]')"), path
 
 
 async def test_g_and_a_letter_open_a_page(page: Page, server: World) -> None:
