@@ -17,7 +17,7 @@ from nerve.store.encoded_store import EncodedStore
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, UsageRow
 from nerve.store.postgres import PostgresStore
-from nerve.store.postgres_connection import parse_address
+from nerve.store.postgres_connection import connect, parse_address
 from nerve.store.postgres_writer import MAX_CACHED_ENDS, PostgresWriter
 from nerve.testing.store_contract import StoreContract, append, event, fact_row, output, run_row
 from nerve.testing.store_contract import append_facts as facts_of
@@ -102,20 +102,17 @@ def test_amounts_keep_their_type(store: PostgresStore) -> None:
     assert repr(row.amounts) == "{'cost': 0.2, 'time': 2.0, 'tokens': 6}"
 
 
-def test_an_append_commits_synchronously(store: PostgresStore) -> None:
-    with store._writer.transaction() as db:
-        assert db.execute("SHOW synchronous_commit").fetchone() == ("on",)
-
-
-def test_a_stricter_setting_of_the_administrator_stays(postgresql_url: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "used"), [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")]
+)
+def test_a_commit_is_synchronous_and_a_stricter_setting_of_the_administrator_stays(
+    postgresql_url: str, setting: str, used: str
+) -> None:
     with psycopg.connect(postgresql_url, autocommit=True) as db:
         [name] = db.execute("SELECT current_database()").fetchone() or ("",)
-        db.execute(f"ALTER DATABASE {name} SET synchronous_commit = remote_apply")
-    with (
-        closing(PostgresStore(postgresql_url)) as store,
-        store._writer.transaction() as connection,
-    ):
-        assert connection.execute("SHOW synchronous_commit").fetchone() == ("remote_apply",)
+        db.execute(f"ALTER DATABASE {name} SET synchronous_commit = {setting}")
+    with closing(connect(parse_address(postgresql_url))) as db:
+        assert db.execute("SHOW synchronous_commit").fetchone() == (used,)
 
 
 def test_a_batch_takes_one_round_trip(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
