@@ -31,11 +31,19 @@ REPLACEMENTS = [
     (r"\b(?:now|\d+[smhd] ago|in \d+[smhd])\b", "AGO"),
     (r"\b\d+h \d\dm|\b\d+m \d\ds|\b\d+(?:\.\d+)?\s?(?:ms|s)\b", "DURATION"),
     (r"[−+]?DURATION \([−+-]?\d+%\)", "DIFFERENCE"),
+    # Two runs can take equally long.
+    (r"(DURATION(?:\n *- cell)?(?: Difference)?) –", r"\1 DIFFERENCE"),
     (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\w*,? ", ""),
     (r"\b\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w*", "DAY"),
     (r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w* \d{1,2}\b", "DAY"),
 ]
 """What differs from run to run, and what stands for it in a snapshot."""
+# A style, because an update of the page would bring removed elements back.
+HIDE_PROVIDERS = """() => {
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync("#providers > * { display: none }");
+    document.adoptedStyleSheets.push(sheet);
+}"""
 TO_WEBP = """async ([picture, scale]) => {
     const image = new Image();
     image.src = `data:image/png;base64,${picture}`;
@@ -60,7 +68,7 @@ class PageSnapshots:
     async def take(self, page: Page, name: str) -> None:
         """Add a page; its own texts are kept, and what depends on the machine is left out."""
         if name == "agents":  # lists the programs that the machine has
-            await page.evaluate("document.querySelectorAll('#providers *').forEach((part) => part.remove())")
+            await page.evaluate(HIDE_PROVIDERS)
         # Whether a text is quoted depends on what it looks like, such as an id with digits only.
         text = (await page.locator("body").aria_snapshot()).replace('"', "")
         for pattern, stands_for in REPLACEMENTS:
