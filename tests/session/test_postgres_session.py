@@ -119,25 +119,24 @@ async def test_no_answer_is_lost_or_given_twice_while_the_server_restarts(restar
     with PostgresqlServer() as server:
         async with Session(store=server.create_database()) as session:
             register(session)
-            is_finished = False
+            count, is_finished = 0, False
 
-            async def answer_runs() -> int:
-                count = 0
+            async def answer_runs() -> None:
+                nonlocal count
                 while not is_finished or count < 10:
                     run = await session.start("ask", key=f"run-{count}")
                     await run.next_gate()
                     await run.answer(str(count))
                     assert await run.wait() == [0, 1, 2, str(count)]
                     count += 1
-                return count
 
             answering = asyncio.create_task(answer_runs())
             for number in range(restarts):
-                await asyncio.sleep(0.2)  # some runs complete between two restarts
+                await wait_until(lambda before=count: count > before)
                 server.kill() if number % 2 else server.stop()
                 server.start()
             is_finished = True
-            count = await answering
+            await answering
             assert session.engine.store.count_runs("default") == {"completed": count}
             for row in session.engine.store.runs():
                 answers = [e for e in session.engine.store.events(row.run) if e.type == "gate_answered"]
