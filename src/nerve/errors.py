@@ -163,11 +163,11 @@ class StoreInUse(StoreError):
         """`owner` names the process if its id is not one of this machine."""
         if pid is not None and pid == os.getpid():
             message = (
-                f"{file} is in use by this process. Close the session that opened it, or use another file."
+                f"{file} is in use by this process. Close the session that opened it, or use another store."
             )
         else:
             owner = owner or (f"process {pid}" if pid else "another process")
-            message = f"{file} is in use by {owner}. Stop it, or use another file."
+            message = f"{file} is in use by {owner}. Stop it, or use another store."
         super().__init__(message)
         self.file, self.pid = file, pid
 
