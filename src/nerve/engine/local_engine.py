@@ -76,7 +76,7 @@ from nerve.journal.events import (
     decode_event,
     make_event,
 )
-from nerve.journal.index import JournalIndex, StoredJournal, read_start
+from nerve.journal.index import JournalIndex, StoredJournal, read_limits, read_start
 from nerve.journal.run_view import read_view
 from nerve.journal.waiting import describe_waits
 from nerve.store.port import EventRow, ReplyRow, RunRow, Store, WaitRow
@@ -724,6 +724,7 @@ class LocalEngine:
                 about=start.metadata,
             )
             run.continued_from = start.previous_run
+            run.run_state.limits = read_limits(start, rows)
             restore_run(run, row, rows)
             self.attach_sinks(run, rows)
             self.run_handles[row.run] = run

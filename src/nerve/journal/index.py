@@ -86,6 +86,15 @@ def read_events(rows: Iterable[JournalRow | RecordedEvent]) -> list[RecordedEven
     return [row if isinstance(row, RecordedEvent) else read_row(row) for row in rows]
 
 
+def read_limits(start: RunStarted, rows: Iterable[JournalRow]) -> Limits:
+    """Return the limits of a run, including raised ones, without reading its other events."""
+    limits = Limits.from_recorded(start.limits)
+    for row in rows:
+        if row.type == RunResumed.type and isinstance(event := decode_event(row), RunResumed):
+            limits = limits.with_raised(split_step_limits(event.limits or {})[0])
+    return limits
+
+
 def read_start(store: Store, run_id: str) -> RunStarted:
     """Return the start of a run; without values if it has no journal."""
     for row in store.events(run_id, 0, 1):
