@@ -37,6 +37,9 @@ def _make_encoder(sort_keys: bool) -> Callable[[Any, int], Iterable[str]]:
     return chunks
 
 
+_encode_text = json.encoder.encode_basestring
+MAX_ESCAPED_CHARS = 6
+"""The maximum length of a character that JSON escapes."""
 _encode_plain, _encode_sorted = _make_encoder(sort_keys=False), _make_encoder(sort_keys=True)
 _raw_decode = json.JSONDecoder().raw_decode
 _JSON_WORDS: dict[type, dict[Any, str]] = {bool: {True: "true", False: "false"}, type(None): {None: "null"}}
@@ -81,6 +84,10 @@ def encode_json(
         return str(value)
     if kind in _JSON_WORDS:
         return _JSON_WORDS[kind][value]
+    if kind is str and value.isascii() and MAX_ESCAPED_CHARS * len(value) < max_bytes:
+        return _encode_text(value)
+    if kind is float and value - value == 0:
+        return repr(value)
     try:
         text = "".join((_encode_sorted if canonical else _encode_plain)(value, 0))
     except (TypeError, ValueError, RecursionError):

@@ -215,22 +215,19 @@ class RunStarted(KnownEvent):
     traceparent: str | None = None
     """The span of a distributed trace that started the run, as in the W3C header of this name."""
 
-    def to_data(self) -> dict[str, Any]:
-        is_plain = self.seed is not None and self.limits is not None and not self.extra
-        if not is_plain or read_rare_fields(self) != NO_RARE_FIELDS:
-            return KnownEvent.to_data(self)
-        # By hand: most runs are started with these values only.
-        return {
-            "run_id": self.run_id,
-            "workflow_id": self.workflow_id,
-            "steps": self.steps,
-            "input": self.input,
-            "params": self.params,
-            "session": self.session,
-            "definition": self.definition,
-            "seed": self.seed,
-            "limits": self.limits,
-        }
+    def encode(self) -> str:
+        is_plain = not self.params and not self.extra and read_rare_fields(self) == NO_RARE_FIELDS
+        if not is_plain or self.seed is None or self.limits is None:
+            return KnownEvent.encode(self)
+        try:
+            input_json = encode_json(self.input, max_depth=MAX_EVENT_DEPTH - 1)
+        except NotJson:
+            return KnownEvent.encode(self)  # its error names the position
+        # By hand: most runs are started with these values only, and many with the same.
+        text = cached_start_json(self.workflow_id, (*self.steps,), self.session, self.definition)
+        limits = cached_limits_json((*self.limits,), *self.limits.values())
+        head = f'{{"run_id":{encode_json(self.run_id)},{text[0]},"input":{input_json},"params":{{}}'
+        return f'{head},{text[1]},"seed":{encode_json(self.seed)},"limits":{limits}}}'
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -283,6 +280,23 @@ class RunStarted(KnownEvent):
         """The ids of the runs a fork derives from, oldest first, and its own; empty if not a fork."""
         previous_ids: list[str] = (self.forked_from or {}).get("origins", [])
         return [*previous_ids, self.run_id] if previous_ids else []
+
+
+@lru_cache(1000)
+def cached_start_json(
+    workflow_id: str, steps: tuple[str, ...], session: str, definition: str
+) -> tuple[str, str]:
+    """Return the JSON of what the starts of a workflow have in common: before and after the input."""
+    before, after = (
+        {"workflow_id": workflow_id, "steps": steps},
+        {"session": session, "definition": definition},
+    )
+    return encode_json(before)[1:-1], encode_json(after)[1:-1]
+
+
+@lru_cache(1000, typed=True)
+def cached_limits_json(names: tuple[str, ...], *values: Any) -> str:
+    return encode_json(dict(zip(names, values, strict=True)))
 
 
 read_rare_fields = attrgetter(*list(RunStarted.__slots__)[9:])
@@ -338,7 +352,7 @@ class RunCompleted(RunEnd):
 
     def encode(self) -> str:
         head = f'{{"run_id":{encode_json(self.run_id)},"result":'
-        text = f'{head}{self.result_json},"duration_s":{encode_json(self.duration_s)}}}'
+        text = f'{head}{self.result_json},"duration_s":{self.duration_s!r}}}'
         return put_before(self.extra, text)
 
 
@@ -529,10 +543,11 @@ class CallStarted(NamedTuple):
         return data
 
     def encode(self) -> str:
-        # Built by hand, from an unpacked tuple: this runs for every step.
-        node_id, hash, input_json, step_id, is_control, is_once, child, extra = self
-        if step_id is child is None and not (is_control or is_once or extra):
+        # Built by hand: this runs for every step.
+        if self[3:] == DEFAULTS_OF_START:
+            node_id, hash, input_json = self[:3]
             return f'{{"node_id":{cached_json(node_id)},"hash":"{hash}","input":{input_json}}}'
+        node_id, hash, input_json, step_id, is_control, is_once, child, extra = self
         control = '{"control":true,"node_id":' if is_control else '{"node_id":'
         marks = f',"step_id":{cached_json(step_id)}' if step_id is not None else ""
         if is_once:
@@ -541,6 +556,10 @@ class CallStarted(NamedTuple):
             marks += f',"child":{encode_json(child)}'
         text = f'{control}{cached_json(node_id)}{marks},"hash":"{hash}","input":{input_json}}}'
         return put_before(extra, text) if extra else text
+
+
+DEFAULTS_OF_START = CallStarted()[3:]
+"""The last fields of the start of a leaf; most leaves are started with these."""
 
 
 def put_before(extra: Mapping[str, Any], text: str) -> str:
@@ -617,7 +636,7 @@ class CallSettled(NamedTuple):
     @property
     def usage(self) -> Any:
         """The usage that the result reports; None if it reports none."""
-        return self.attribute("usage")
+        return self.attributes.get("usage") if '"usage"' in self.result_json else None
 
     @classmethod
     def decode(cls, text: str) -> Self:
@@ -649,13 +668,14 @@ class CallSettled(NamedTuple):
         return data
 
     def encode(self) -> str:
-        # Built by hand, from an unpacked tuple: this runs for every step.
-        node_id, success, result, duration, step_id, error, error_type, timeout, decided, *trace, extra = self
-        if success and step_id is None and decided is None and duration is not None and not extra:
+        # Built by hand: this runs for every step.
+        if self[4:] == DEFAULTS_OF_END and self.success and self.duration_ms is not None:
+            node_id, _, result, duration = self[:4]
             return (
                 f'{{"node_id":{cached_json(node_id)},"success":true,"duration_ms":{duration:.3f}'
                 f',"result":{result}}}'
             )
+        node_id, success, result, duration, step_id, error, error_type, timeout, decided, *trace, extra = self
         details = f',"duration_ms":{duration:.3f}' if duration is not None else ""
         if step_id is not None:
             details += f',"step_id":{cached_json(step_id)}'
@@ -673,6 +693,10 @@ class CallSettled(NamedTuple):
         outcome = "true" if success else "false"
         text = f'{{"node_id":{cached_json(node_id)},"success":{outcome}{details},"result":{result}{end}'
         return put_before(extra, text) if extra else text
+
+
+DEFAULTS_OF_END = CallSettled()[4:]
+"""The last fields of the end of a call that has succeeded."""
 
 
 def restore_result(value: dict[str, Any], text: str) -> Result:
@@ -1373,14 +1397,14 @@ def settle_call(call: NodeCall, result: Result, seconds: float) -> tuple[CallSet
     # A result that cannot be stored fails the step: replay could not return it.
     except NotJson as error:
         text, stored_result = encode_result(Result.from_exception(error))
-    settlement, is_success = stored_result.settlement, stored_result.get("success")
-    event_class = _EVENT_BY_SETTLEMENT[settlement]
-    step_id = None
+    is_success, settlement = stored_result.get("success"), stored_result.settlement
+    event_class, step_id = _EVENT_BY_SETTLEMENT[settlement], None
     if call.is_graph_step:
         event_class = StepCompleted if is_success else StepFailed
         step_id = call.path.rsplit("/", 1)[-1]
     if is_success:
-        return event_class(call.node_id, True, text, seconds * 1000, step_id), stored_result
+        first_fields = call.node_id, True, text, seconds * 1000, step_id
+        return tuple.__new__(event_class, first_fields + DEFAULTS_OF_END[1:]), stored_result
     timeout = stored_result.timeout_seconds if settlement == "timeout" else None
     why = stored_result.error, stored_result.error_type, timeout
     trace = FailureTrace.of_result(stored_result)

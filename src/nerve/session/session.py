@@ -548,7 +548,9 @@ class Session:
             )
         params = loader.check_start_params(self, workflow, params)
         input = workflow.encode_input(input)
-        check_safe_integers([input, params])
+        check_safe_integers(input)
+        if params:
+            check_safe_integers(params)
         identity = {"label": label, "branch": branch, "conversation": conversation}
         about: dict[str, Any] = {
             name: require_name(f"a {name}", value) for name, value in identity.items() if value is not None
