@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.nodes.attempt import AttemptTimer, pause_timers, reset_idle_timers, timers_around
-from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeHome
+from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeHome, RuntimeOrigin
 from nerve.core.runtime import GateWait, NodeCall
 from nerve.engine.budget import ExhaustedBudget
 from nerve.engine.open_waits import OpenWaits
@@ -17,11 +17,9 @@ from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.journal.events import EmittedEvent
-from nerve.lazy_dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class LeafEnvironment:
+class LeafEnvironment(NamedTuple):
     """What the leaves of one run share."""
 
     home: RuntimeHome
@@ -41,18 +39,22 @@ class LeafRuntime(InMemoryRuntime):
     _wait_count = 0
 
     def __init__(self, call: NodeCall, environment: LeafEnvironment, is_restarted: bool) -> None:
-        context = call.context  # little is set here: most leaves use nothing of it
+        # Little is set here: most leaves use nothing of it.
+        self._call, self.path, self._environment = call, call.path, environment
+        if is_restarted:
+            self.is_restarted = True
+
+    @property
+    def _origin(self) -> RuntimeOrigin:
+        context, environment = self._call.context, self._environment
         assert context is not None
-        super().__init__(
+        return RuntimeOrigin(
             context.event_sink,
             context.workflow_id,
             context.run_id,
             environment.home,
             environment.timers.clock,
         )
-        self._call, self.path, self._environment = call, call.path, environment
-        if is_restarted:
-            self.is_restarted = True
 
     def derive_run_id(self) -> str:
         return self._environment.journal.child_id(self.path)
@@ -79,7 +81,7 @@ class LeafRuntime(InMemoryRuntime):
         self._timers[self.path] = timer
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        if threading.get_ident() != self._home[0]:
+        if threading.get_ident() != self._environment.home[0]:
             # Encoded here so that the emitting thread gets the error, not the event loop.
             EmittedEvent(type, data).encode()
         super().emit(path, type, data)

@@ -41,7 +41,7 @@ class SessionBudgets:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store, self._session_name, self._clock = store, session_name, clock
-        self._daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
+        self.daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
         self.day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
         self._day_ends_at = 0.0
         self._runs: dict[str, Budget] = {}
@@ -184,7 +184,7 @@ class SessionBudgets:
 
     def update_day(self) -> Budget:
         """Return the daily budget; a new day begins at midnight, local time."""
-        limits = self._daily_limits()
+        limits = self.daily_limits()
         self.day.limits = limits or UNLIMITED
         if limits is not None and self._is_day_over:
             begins, self._day_ends_at = day_bounds(self._clock.time())
@@ -228,6 +228,10 @@ class SessionBudgets:
 class RunBudget:
     """The budget of an active run and of its steps."""
 
+    _unlimited: Limits | None = None
+    """The limits of the run, if they do not limit it and it is not part of another run."""
+    _is_closed = False
+
     def __init__(
         self,
         run_id: str,
@@ -243,22 +247,20 @@ class RunBudget:
         self._raised_step_limits = dict(index.step_limits)
         self._budget = budgets.activate_run(run_id, state.limits, start, index)
         self.usage = self._budget.usage
-        self._unlimited: tuple[Limits, Limits] | None = None
-        """The limits of the run and of the day, if none of them limits it."""
-        self._is_closed = False
         self.wait_for_change, self.watch_for_midnight = budgets.wait_for_change, budgets.watch_for_midnight
 
     @property
     def is_limited(self) -> bool:
         """Whether any limit applies, so that other runs skip the checks."""
-        limits, day = self._state.limits, self._budgets.update_day()
+        limits, budgets = self._state.limits, self._budgets
         # Limits are immutable, and read before every step. Only runs around this one can get others unseen.
-        if self._unlimited == (limits, day.limits) and self._budget.parent is day:
+        if self._unlimited is limits and budgets.daily_limits() is None:
             return False
+        day = budgets.update_day()
         is_limited = limits.has_counted_limits or any(
             budget.limits.has_budgets for budget in self._budget.chain()
         )
-        self._unlimited = None if is_limited else (limits, day.limits)
+        self._unlimited = limits if not is_limited and self._budget.parent is day else None
         return is_limited
 
     def find_exhausted(self) -> ExhaustedBudget | None:

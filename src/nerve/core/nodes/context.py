@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from nerve.core.events import Sink, emitted_event_name, times_to_iso
 from nerve.core.json_codec import short_sha256
 from nerve.core.nodes.base import Node, NodeRegistry, effective_policy
-from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, random_uuid
+from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeOrigin, current_home, random_uuid
 from nerve.core.nodes.inline import run_inline
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, is_final_rejection, result_output
@@ -56,7 +56,8 @@ class ExecutionContext:
     def runtime(self) -> Runtime:
         """Executes children, waits and events; in memory without a run."""
         if self._runtime is None:
-            self._runtime = InMemoryRuntime(self.event_sink, self.workflow_id, self.run_id)
+            origin = RuntimeOrigin(self.event_sink, self.workflow_id, self.run_id, current_home())
+            self._runtime = InMemoryRuntime(origin)
         return self._runtime
 
     @property
@@ -199,9 +200,9 @@ def plain_event_data(data: dict[str, Any] | None) -> dict[str, Any]:
 
 def next_child_path(parent: str, counts: dict[str, int], name: str) -> str:
     """Return the path of the next `name` below `parent`: `/name`, then `/name[2]`, `/name[3]` …"""
-    count = counts[name] = counts.get(name, 0) + 1
-    path = f"{parent}/{escape_path_part(name)}"
-    return path if count == 1 else numbered_path(path, count)
+    counts[name] = count = counts.get(name, 0) + 1
+    number = "" if count == 1 else f"[{count}]"
+    return f"{parent}/{escape_path_part(name)}{number}"
 
 
 def numbered_path(path: str, count: int) -> str:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
 from random import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout, sleep_on_clock, utc_now
@@ -39,6 +39,17 @@ if TYPE_CHECKING:
 RuntimeHome = tuple[int, asyncio.AbstractEventLoop | None]
 """The thread and the event loop that a runtime belongs to."""
 
+
+class RuntimeOrigin(NamedTuple):
+    """Where the events of a runtime come from, and where they are delivered."""
+
+    sink: Sink | None
+    workflow_id: str
+    run_id: str
+    home: RuntimeHome
+    clock: Clock = SYSTEM_CLOCK
+
+
 END_TYPES_BY_SETTLEMENT = {
     "error": WorkflowEventType.NODE_ERROR,
     "timeout": WorkflowEventType.NODE_TIMEOUT,
@@ -53,16 +64,12 @@ class InMemoryRuntime:
     steering: SteeringQueue | None = None
     _last_delivery: asyncio.Future[None] | None = None
 
-    def __init__(
-        self,
-        sink: Sink | None,
-        workflow_id: str = "",
-        run_id: str = "",
-        home: RuntimeHome | None = None,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._sink, self._workflow_id, self._run_id, self._clock = sink, workflow_id, run_id, clock
-        self._home = home or current_home()
+    def __init__(self, origin: RuntimeOrigin) -> None:
+        self._given_origin = origin
+
+    @property
+    def _origin(self) -> RuntimeOrigin:
+        return self._given_origin
 
     @cached_property
     def _timers(self) -> dict[str, AttemptTimer]:
@@ -130,7 +137,7 @@ class InMemoryRuntime:
         while True:
             number += 1
             try:
-                result = await run_attempt(call.node, context, call.policy, add_timer, self._clock)
+                result = await run_attempt(call.node, context, call.policy, add_timer, self._origin.clock)
             except asyncio.CancelledError:
                 self._note_interrupted(call)
                 raise
@@ -149,7 +156,7 @@ class InMemoryRuntime:
                 WorkflowEventType.NODE_RETRYING,
                 retry_event_data(call.node_id, number, retry, pause, result),
             )
-            await sleep_on_clock(self._clock, pause)
+            await sleep_on_clock(self._origin.clock, pause)
 
     def _note_interrupted(self, call: NodeCall) -> None:
         if call.policy.effect == "once" and node_role(call.node) == "leaf":
@@ -166,13 +173,13 @@ class InMemoryRuntime:
 
     async def wait(self, wait: Wait) -> Any:
         if isinstance(wait, TimerWait):
-            return await sleep_on_clock(self._clock, wait.seconds)
+            return await sleep_on_clock(self._origin.clock, wait.seconds)
         if isinstance(wait, SignalWait | MessageWait):
             raise RuntimeError("Waiting for a signal or a message requires a run")
         return await self._wait_for_gate(wait)
 
     async def _wait_for_gate(self, gate: GateWait) -> str:
-        gate_data = {"gate_id": gate_id(self._run_id, gate.path), "node_id": gate.node_id}
+        gate_data = {"gate_id": gate_id(self._origin.run_id, gate.path), "node_id": gate.node_id}
         self._deliver(
             gate.path,
             WorkflowEventType.GATE_WAITING,
@@ -184,7 +191,7 @@ class InMemoryRuntime:
         elif gate.receivers is not None:
             gate.receivers.append(future)
         try:
-            async with ClockTimeout(self._clock, gate.timeout):
+            async with ClockTimeout(self._origin.clock, gate.timeout):
                 answer = await future
         except TimeoutError:
             self._deliver(gate.path, WorkflowEventType.GATE_TIMEOUT, {**gate_data, "timeout": gate.timeout})
@@ -198,7 +205,7 @@ class InMemoryRuntime:
         return answer
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        thread, loop = self._home
+        thread, loop = self._origin.home
         if loop is None or threading.get_ident() == thread:
             self._emit_snapshot(path, type, data)
             return
@@ -213,10 +220,10 @@ class InMemoryRuntime:
     def _deliver(self, path: str, type: str, data: dict[str, Any]) -> None:
         """Pass an event to the sink only; an enclosing run does not receive the events of these children."""
         reset_idle_timers(self._timers, path)
-        if self._sink is None:
+        if self._origin.sink is None:
             return
-        event = WorkflowEvent(self._run_id, self._workflow_id, type, data, path=path)
-        if (answer := deliver_event(self._sink, event)) is not None:
+        event = WorkflowEvent(self._origin.run_id, self._origin.workflow_id, type, data, path=path)
+        if (answer := deliver_event(self._origin.sink, event)) is not None:
             self._last_delivery = asyncio.ensure_future(await_in_order(self._last_delivery, answer))
 
     async def flush_sinks(self) -> None:
@@ -225,7 +232,7 @@ class InMemoryRuntime:
             await asyncio.wait([self._last_delivery])
 
     def now(self, path: str) -> datetime:
-        return utc_now(self._clock)
+        return utc_now(self._origin.clock)
 
     def random(self, path: str) -> float:
         return random()
