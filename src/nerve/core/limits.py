@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from nerve.core.notation_table import LIMIT_FORMS
@@ -96,7 +97,11 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the limits that are set, as plain data."""
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
+        values = zip(self.__slots__, read_limits(self), strict=True)
+        return {name: value for name, value in values if value is not None}
+
+
+read_limits = attrgetter(*Limits.__slots__)
 
 
 def require_limits(limits: Any) -> None:
@@ -155,9 +160,9 @@ class RunUsage:
     agents: int = 0
 
     @classmethod
-    def of(cls, usage: Any) -> RunUsage:
-        """Return the `usage` of one result."""
-        counted = cls()
+    def of(cls, usage: Any, before: RunUsage | None = None) -> RunUsage:
+        """Return the `usage` of one result, added to what was used before."""
+        counted = cls() if before is None else before
         counted.spend(usage)
         return counted
 

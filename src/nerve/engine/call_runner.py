@@ -61,6 +61,8 @@ class PendingDecision(NamedTuple):
 class CallRunner:
     """The calls of one run."""
 
+    _next_yield_at = 0.0
+
     def __init__(
         self,
         state: RunState,
@@ -105,7 +107,6 @@ class CallRunner:
             weak_callback(self._wait_for_budget),
             lambda: state.recorded_status not in FINAL_STATES and not barrier.is_shutting_down(),
         )
-        self._next_yield_at = 0.0
 
     async def call(self, call: NodeCall) -> Result:
         path, history = call.path, self._history
@@ -115,7 +116,7 @@ class CallRunner:
         text, input_error = encode_call_input(call.input)
         input_hash, role = short_sha256(text), node_role(call.node)
         is_once = call.policy.effect == "once" and role == "leaf"
-        recorded = history.lookup(path, input_hash, text) if self._dispatcher.has_history else None
+        recorded = history.lookup(path, input_hash, text) if self._dispatcher.history is not None else None
         is_started, is_settled = recorded is not None, False
         # A reset removed the record of this step, but it may have run before. The start is recorded again
         # so that the hold, and the decision that ends it, have a call to refer to.
@@ -224,7 +225,7 @@ class CallRunner:
     def _count_and_reserve(self, path: str, role: Role) -> Awaitable[None] | None:
         """Count a new call; return what to await if a limit or budget applies."""
         budget = self._budget
-        if self._dispatcher.has_history:
+        if self._dispatcher.history is not None:
             self._history.invalidate_later_answers()
         if role != "control":
             budget.usage.steps += 1

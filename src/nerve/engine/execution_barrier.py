@@ -28,6 +28,21 @@ class ExecutionBarrier:
     outcome is delivered; work that runs is finished and recorded.
     """
 
+    is_detached = False
+    """Whether the executor has let go of the body; nothing the body does from then on affects the run."""
+    is_stopping = False
+    """Whether the run is being stopped: nothing that the body does from then on is its outcome."""
+    is_unwinding = False
+    """Whether the engine has cancelled the body; only work in a cleanup block starts from then on."""
+    is_stop_recorded = False
+    """Whether the journal says that the body was cancelled."""
+    is_cleanup_aborted = False
+    forced_error: Exception | None = None
+    """The error that the run fails with, even if the body catches it."""
+    _cleanup_errors_left = MAX_CLEANUP_ERRORS
+    _resumed: asyncio.Future[None] | None = None
+    """Completes when the run is resumed; None unless it is paused or held."""
+
     def __init__(
         self,
         state: RunState,
@@ -38,22 +53,8 @@ class ExecutionBarrier:
     ) -> None:
         self._state, self._journal, self._dispatcher, self._timers = state, journal, dispatcher, timers
         self.is_shutting_down = is_shutting_down
-        self.is_detached = False
-        """Whether the executor has let go of the body; nothing the body does from then on affects the run."""
-        self.is_stopping = False
-        """Whether the run is being stopped: nothing that the body does from then on is its outcome."""
-        self.is_unwinding = False
-        """Whether the engine has cancelled the body; only work in a cleanup block starts from then on."""
-        self.is_stop_recorded = False
-        """Whether the journal says that the body was cancelled."""
-        self.is_cleanup_aborted = False
-        self.forced_error: Exception | None = None
-        """The error that the run fails with, even if the body catches it."""
         self.on_pause: Callable[[], None] = ignore_pause
         """Called when no new work may start."""
-        self._cleanup_errors_left = MAX_CLEANUP_ERRORS
-        self._resumed: asyncio.Future[None] | None = None
-        """Completes when the run is resumed; None unless it is paused or held."""
 
     # -- is the body still part of the run? ----------------------------------------------------
 
@@ -88,6 +89,8 @@ class ExecutionBarrier:
 
     def check_request(self, path: str) -> None:
         """Raise if the body was released, or is stopped and not in a cleanup block."""
+        if not (self.is_detached or self.is_unwinding or self.is_shutting_down()):
+            return  # as before most requests
         if not self.is_cancelled_by_engine():
             return
         # A body that catches the error and tries again must end, too.

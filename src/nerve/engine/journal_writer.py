@@ -23,6 +23,15 @@ _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = 
 class JournalWriter:
     """The end of a run's journal. A failed write closes it: nothing is appended after a gap."""
 
+    _is_flush_requested = False
+    """Whether the committer will drain this journal without being asked again."""
+    _is_flush_urgent = False
+    """Whether it will do so at the end of this turn, or when the commit in progress has ended."""
+    _is_row_dirty = False
+    _definition: Definition | None = None
+    _write_error: NerveError | None = None
+    _is_closed = False
+
     def __init__(
         self,
         run_id: str,
@@ -41,15 +50,9 @@ class JournalWriter:
         self._on_rows_written, self._on_error = on_rows_written, on_error
         self._buffer: list[EventRow] = []
         self._in_flight: list[EventRow] = []
-        self._is_flush_requested = False
-        """Whether the committer will drain this journal without being asked again."""
-        self._is_row_dirty = False
-        self._definition: Definition | None = None
         self._replies: list[ReplyRow] = []
         self._attached_waits: list[WaitRow] = []
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._write_error: NerveError | None = None
-        self._is_closed = False
 
     def close(self) -> None:
         """Accept no more events; pending ones are still written, and a failure to do so is not reported."""
@@ -68,7 +71,7 @@ class JournalWriter:
         self.summary.add(seq, at, path, settles, event)
         if urgent:
             self.flush_soon()
-        elif not self._is_flush_requested and self._write_error is None:
+        elif not self._is_flush_requested:
             self._is_flush_requested = True
             self._writer.flush_lazily(self)
         return seq
@@ -85,14 +88,13 @@ class JournalWriter:
 
     def flush_soon(self) -> None:
         """Commit at the end of this turn of the loop."""
-        # After a failed write the store may lack rows, and more of them would leave a gap in the sequence.
-        if self._write_error is None:
+        if not self._is_flush_urgent:
+            self._is_flush_requested = self._is_flush_urgent = True
             self._writer.flush_soon(self)
 
     def flush_now(self) -> int:
         """Commit now if nothing else shares the commit; return the last durable sequence number."""
-        if self._write_error is None:
-            self._writer.flush_now(self)
+        self._writer.flush_now(self)
         return self.committed_seq
 
     def attach_definition(self, definition: Definition) -> None:
@@ -123,11 +125,13 @@ class JournalWriter:
             future.set_result(None)
         else:
             self._waiters.append((seq, future))
-            self._writer.flush_soon(self)
+            self.flush_soon()
         return future
 
     def drain(self) -> Append | None:
-        rows, self._is_flush_requested = self._buffer, False
+        rows = self._buffer
+        self._is_flush_requested = self._is_flush_urgent = False
+        # After a failed write the store may lack rows, and more of them would leave a gap in the sequence.
         if not rows or self._write_error is not None:
             return None
         # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.

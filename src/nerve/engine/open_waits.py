@@ -93,6 +93,9 @@ class OpenWait:
 class OpenWaits:
     """The open waits of one run."""
 
+    _blocking_count = 0
+    """The number of open waits that make the run a waiting one."""
+
     def __init__(
         self,
         run: WorkflowRun,
@@ -108,9 +111,8 @@ class OpenWaits:
         self._run, self._state, self._journal, self._dispatcher = run, run.run_state, journal, dispatcher
         self._barrier, self._history, self._timers, self._wall_clock = barrier, history, timers, wall_clock
         self._running_leaves, self._get_dataspace = running_leaves, get_dataspace
-        self._open_waits: dict[str, OpenWait] = {}
-        self._blocking_count = 0
-        """The number of open waits that make the run a waiting one."""
+        self.by_path: dict[str, OpenWait] = {}
+        """The open waits."""
         self._gate_ids: set[str] = set()
         """The ids of the gates among the open waits, shown or not."""
         self._unshown_gates: deque[tuple[int, OpenWait]] = deque()
@@ -151,7 +153,7 @@ class OpenWaits:
     def _is_settled(self, path: str, recorded: RecordedCall | None, open_wait: OpenWait | None) -> bool:
         """Whether an abandoned wait was already settled, just not delivered yet."""
         if open_wait is not None:
-            return path not in self._open_waits
+            return path not in self.by_path
         is_early = self._history.early_outcomes.pop(path, None) is not None
         return is_early or (recorded is not None and recorded.outcome is not None)
 
@@ -164,7 +166,7 @@ class OpenWaits:
         try:
             return await open_wait.future
         except asyncio.CancelledError:
-            if gate.path in self._open_waits and not self._barrier.is_detached:
+            if gate.path in self.by_path and not self._barrier.is_detached:
                 self._close_wait(gate.path)
                 self._record_gate_cancelled(gate.path)
             raise
@@ -195,7 +197,7 @@ class OpenWaits:
         if wait.path in self._history.early_outcomes:
             self._deliver_early_outcome(wait.path, open_wait)
             return open_wait
-        self._open_waits[wait.path] = open_wait
+        self.by_path[wait.path] = open_wait
         self._blocking_count += open_wait.is_blocking
         if isinstance(event, GateWaiting):
             opened_at = recorded.request.row.at if recorded is not None else self._timers.clock.time()
@@ -223,7 +225,7 @@ class OpenWaits:
 
     def add_queue_wait(self, path: str, future: asyncio.Future[Any]) -> None:
         """Count the run as waiting for a slot; `future` completes when it has one."""
-        self._open_waits[path] = OpenWait(QueueWait(path), future)
+        self.by_path[path] = OpenWait(QueueWait(path), future)
         self._blocking_count += 1
         self.update_run_state()
         self._journal.mark_row_dirty()
@@ -244,7 +246,7 @@ class OpenWaits:
         self.update_run_state()
 
     def _is_open(self, open_wait: OpenWait) -> bool:
-        return self._open_waits.get(open_wait.wait.path) is open_wait
+        return self.by_path.get(open_wait.wait.path) is open_wait
 
     def _unused_gate_id(self, path: str) -> str:
         """Return the shortest id for a new gate that no open gate has."""
@@ -297,14 +299,14 @@ class OpenWaits:
 
     def _find_receiver(self, channel: str) -> str | None:
         """Return the oldest open wait for messages of a channel."""
-        for path, open_wait in self._open_waits.items():
+        for path, open_wait in self.by_path.items():
             if isinstance(open_wait.wait, MessageWait) and open_wait.wait.channel == channel:
                 return path
         return None
 
     def request_at(self, path: str) -> SignalWaiting | None:
         """Return the wait for a signal or a fact that is open at a path."""
-        open_wait = self._open_waits.get(path)
+        open_wait = self.by_path.get(path)
         if open_wait is not None and isinstance(open_wait.wait, SignalWait):
             return signal_waiting(open_wait.wait)
         index = self._journal.index
@@ -331,7 +333,7 @@ class OpenWaits:
 
     def settle(self, path: str, event: WaitSettled) -> int | None:
         """Settle a wait that is open, or that replay has not reached; None if it was settled before."""
-        if path not in self._open_waits and not self._journal.index.is_open_wait(path):
+        if path not in self.by_path and not self._journal.index.is_open_wait(path):
             return None
         # The body is cancelled and gets no more outcomes; one before the event that says so would be
         # delivered on replay.
@@ -356,11 +358,11 @@ class OpenWaits:
         return seq
 
     def _on_timeout(self, wait: Wait) -> None:
-        if wait.path not in self._open_waits:
+        if wait.path not in self.by_path:
             return
         if isinstance(wait, TimerWait):
             self.settle(wait.path, TimerFired())
-        elif (gate := self._open_waits[wait.path].gate) is not None:
+        elif (gate := self.by_path[wait.path].gate) is not None:
             self.settle(wait.path, GateTimeout(gate.gate_id, gate.node_id or None, wait.timeout))
         elif isinstance(wait, MessageWait):
             self.settle(wait.path, MessageTimeout(wait.channel, wait.timeout))
@@ -368,7 +370,7 @@ class OpenWaits:
             self.settle(wait.path, SignalTimeout(wait.timeout))
 
     def _close_wait(self, path: str) -> OpenWait | None:
-        open_wait = self._open_waits.pop(path, None)
+        open_wait = self.by_path.pop(path, None)
         self._state.gates.pop(path, None)
         if open_wait is not None:
             self._blocking_count -= open_wait.is_blocking
@@ -407,7 +409,7 @@ class OpenWaits:
         """Whether the run waits for a person, a fact or a message, not just for a timer or the disk."""
         return not self._unshown_gates and any(
             not isinstance(open_wait.wait, TimerWait | QueueWait) and open_wait.is_blocking
-            for open_wait in self._open_waits.values()
+            for open_wait in self.by_path.values()
         )
 
     @property
@@ -415,7 +417,7 @@ class OpenWaits:
         """When an inactive run has to be woken: now, unless it only waits."""
         dispatcher = self._dispatcher
         # One open wait per task means that the body does nothing else; otherwise its work has to continue.
-        is_blocked = len(self._open_waits) == len(dispatcher.tasks) == dispatcher.blocked_count
+        is_blocked = len(self.by_path) == len(dispatcher.tasks) == dispatcher.blocked_count
         # A leaf that asks a person has to run again, because only it knows the question.
         return (
             self._timers.next_deadline
@@ -426,9 +428,7 @@ class OpenWaits:
     @property
     def is_single_wait(self) -> bool:
         """Whether the body is a single task, besides those for updates, that waits for an external event."""
-        open_waits, dispatcher = self._open_waits, self._dispatcher
-        if not open_waits:  # as after most commits
-            return False
+        open_waits, dispatcher = self.by_path, self._dispatcher
         if not len(open_waits) == len(dispatcher.tasks) == dispatcher.blocked_count:
             return False
         own_waits = [open_wait for open_wait in open_waits.values() if not open_wait.is_background]
@@ -444,13 +444,13 @@ class OpenWaits:
 
     def cancel_timers(self) -> None:
         """Let no wait time out any more."""
-        for open_wait in self._open_waits.values():
+        for open_wait in self.by_path.values():
             if open_wait.timer is not None:
                 open_wait.timer.cancel()
 
     def suspend(self) -> None:
         """Raise Suspended in every task of the body that waits."""
-        for open_wait in self._open_waits.values():
+        for open_wait in self.by_path.values():
             if not open_wait.future.done():
                 open_wait.future.set_exception(Suspended())
 

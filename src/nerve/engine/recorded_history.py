@@ -57,13 +57,9 @@ class RecordedHistory:
         self.newly_requested_paths: list[str] = []
         """Paths that the body requests during replay and that are not in the journal."""
 
-    @property
-    def _source(self) -> Replay | None:
-        return self._dispatcher.replay or self._dispatcher.optional_replay
-
     def lookup(self, path: str, request_hash: str, request_text: str) -> RecordedCall | None:
         """Return what the journal has for a request of the body."""
-        source = self._source
+        source = self._dispatcher.history
         if source is None:
             return None
         try:
@@ -87,12 +83,12 @@ class RecordedHistory:
 
     def lookup_emit(self, path: str, type: str, number: int) -> ReplayEntry | None:
         """Return the record of the n-th emit of a type, or of a clock reading, at a path."""
-        source = self._source
+        source = self._dispatcher.history
         return source.lookup_emit((path, type, number)) if source is not None else None
 
     def was_delivered(self, path: str) -> bool:
         """Whether the outcome at a path was delivered to the body in the recorded run."""
-        source = self._source
+        source = self._dispatcher.history
         return source is not None and source.is_settled(path)
 
     async def await_outcome(self, recorded: RecordedCall) -> Any:
@@ -163,7 +159,7 @@ class RecordedHistory:
 
         A person answered for what was shown then. Answers not yet delivered are requested again.
         """
-        source = self._source
+        source = self._dispatcher.history
         if source is not None:
             paths = source.undelivered_answers(after, self._has_asked_person)
             self._invalidate(source, paths, "a step before it runs again, so the answer may not apply")
@@ -242,7 +238,7 @@ class RecordedHistory:
         """Return what the body requests instead of the record that is next."""
         if self.newly_requested_paths:
             return f"the code now requests {', '.join(self.newly_requested_paths)}"
-        source, path = self._source, self._last_requested_path
+        source, path = self._dispatcher.history, self._last_requested_path
         is_later = source is not None and path and source.recorded_call(path).request.seq > obstacle.seq
         return f"the code now requests {path} before it" if is_later else "the code no longer requests it"
 

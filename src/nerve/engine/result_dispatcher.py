@@ -32,6 +32,23 @@ QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome]
 class ResultDispatcher:
     """The tasks of one body, the futures they wait for, and the outcomes queued for them."""
 
+    optional_replay: Replay | None = None
+    is_sequential = True
+    """Whether the body has never had a second task: it is idle whenever it waits here."""
+    blocked_count = 0
+    is_released = False
+    is_cancelled = False
+    """Whether the engine has cancelled the tasks of the body; how they end then is of no interest."""
+    is_held_back = False
+    """Whether the body has yet to start, because the run waits for a slot of a queue."""
+    is_paused = False
+    """Whether the run is paused or held: new outcomes are kept and delivered on resume."""
+    _is_checking_idle = False
+    _is_idle = False
+    """Whether the body was idle in this turn of the loop; stale after the next delivery."""
+    _busy_turns = 0
+    _mismatch_timer: asyncio.TimerHandle | None = None
+
     def __init__(
         self,
         run_id: str,
@@ -41,34 +58,20 @@ class ResultDispatcher:
         on_stop: Callable[[Event], None],
     ) -> None:
         self._run_id, self.replay = run_id, replay
-        self.optional_replay: Replay | None = None
+        self.replay_timeout = REPLAY_TIMEOUT_S
+        self.history = replay
+        """The records that the body may request: those that are replayed, or the optional ones after that."""
         self.tasks: dict[asyncio.Future[Any], bool] = {}
         """The tasks of the body in the order of their start; True for those in a cleanup block."""
-        self.is_sequential = True
-        """Whether the body has never had a second task: it is idle whenever it waits here."""
-        self.blocked_count = 0
-        self.committed_seq = 0
-        self.replay_timeout = REPLAY_TIMEOUT_S
-        self.is_released = False
-        self.is_cancelled = False
-        """Whether the engine has cancelled the tasks of the body; how they end then is of no interest."""
-        self.is_held_back = False
-        """Whether the body has yet to start, because the run waits for a slot of a queue."""
-        self.is_paused = False
-        """Whether the run is paused or held: new outcomes are kept and delivered on resume."""
         self._loop = asyncio.get_running_loop()
         self._on_mismatch, self._on_live, self._on_stop = on_mismatch, on_live, on_stop
         self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
         self._queue: deque[QueueEntry] = deque()
-        self._leaf_queue: list[QueueEntry] = []
+        self.leaf_queue: list[QueueEntry] = []
+        """New outcomes for running leaves, which are not on disk yet."""
         self._waiting_for_live: list[asyncio.Future[Any]] = []
         self._on_idle: list[Callable[[], None]] = []
         self._quiescence_monitor = quiescence_monitor_of(self._loop)
-        self._is_checking_idle = False
-        self._is_idle = False
-        """Whether the body was idle in this turn of the loop; stale after the next delivery."""
-        self._busy_turns = 0
-        self._mismatch_timer: asyncio.TimerHandle | None = None
 
     @property
     def can_deliver_inline(self) -> bool:
@@ -79,11 +82,6 @@ class ResultDispatcher:
     def is_polling(self) -> bool:
         """Whether the body does not come to rest although an outcome is due."""
         return self._busy_turns >= BUSY_TURNS_BEFORE_WARNING
-
-    @property
-    def has_history(self) -> bool:
-        """Whether records exist that the body may request."""
-        return self.replay is not None or self.optional_replay is not None
 
     def track_task(self, task: asyncio.Future[Any]) -> None:
         self.is_sequential = not self.tasks and self.is_sequential
@@ -167,7 +165,7 @@ class ResultDispatcher:
     def enqueue_for_leaf(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         """Queue a new outcome for a running leaf, delivered once it is on disk whatever the body does."""
         # A leaf acts on an answer at once, so a crash must not lose the answer.
-        self._leaf_queue.append((seq, future, outcome))
+        self.leaf_queue.append((seq, future, outcome))
 
     def deliver_at_rest(self, future: asyncio.Future[Any]) -> None:
         """Complete a future for which a task of the body waits without seeing an outcome.
@@ -212,10 +210,10 @@ class ResultDispatcher:
         """Release the body; its waiting tasks receive `error`."""
         self.is_released = True
         waiting = [future for future, _ in self._recorded_outcomes.values()]
-        waiting += [entry[1] for entry in (*self._queue, *self._leaf_queue)] + self._waiting_for_live
+        waiting += [entry[1] for entry in (*self._queue, *self.leaf_queue)] + self._waiting_for_live
         self._recorded_outcomes.clear()
         self._queue.clear()
-        self._leaf_queue.clear()
+        self.leaf_queue.clear()
         self._waiting_for_live.clear()
         if self._mismatch_timer is not None:
             self._mismatch_timer.cancel()
@@ -226,8 +224,6 @@ class ResultDispatcher:
 
     def dispatch(self) -> None:
         """Deliver what can be delivered now."""
-        if self._leaf_queue:
-            self._dispatch_to_leaves()
         if self._is_checking_idle:
             return
         while (self._queue or self.replay is not None) and self._has_next():
@@ -248,9 +244,10 @@ class ResultDispatcher:
         """Whether the body does nothing until it receives an outcome."""
         return self._is_idle or (self.is_sequential and self.blocked_count == 1)
 
-    def _dispatch_to_leaves(self) -> None:
-        ready = [entry for entry in self._leaf_queue if entry[0] <= self.committed_seq]
-        self._leaf_queue = [entry for entry in self._leaf_queue if entry[0] > self.committed_seq]
+    def deliver_to_leaves(self, committed_seq: int) -> None:
+        """Deliver the outcomes for leaves that are on disk now."""
+        ready = [entry for entry in self.leaf_queue if entry[0] <= committed_seq]
+        self.leaf_queue = [entry for entry in self.leaf_queue if entry[0] > committed_seq]
         for _, future, outcome in ready:
             self._deliver(future, outcome)
 
@@ -375,7 +372,7 @@ class ResultDispatcher:
     def _go_live(self) -> None:
         if not self._on_live():
             return
-        self.replay = None
+        self.replay, self.history = None, self.optional_replay
         waiting, self._waiting_for_live = self._waiting_for_live, []
         for future in waiting:
             if not future.done():

@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
@@ -131,6 +131,15 @@ class RunExecutor:
     An executor without a body applies commands to a run whose code must not, or cannot, run now.
     """
 
+    main_task: asyncio.Task[None] | None = None
+    _handlers: BodyHandlers | None = None
+    _forced_stop = NO_STOP
+    """Why the body is cancelled when the run fails, whatever the body does."""
+    _next_run: WorkflowRun | None = None
+    """The next run of the chain, if the body continues as new."""
+    _cleanup_error: str | None = None
+    """What the body raised while it was being stopped."""
+
     def __init__(
         self,
         services: ExecutorServices,
@@ -147,17 +156,10 @@ class RunExecutor:
         self.state.recorded_status = None
         if stored is not None:
             self.state.limits, self.state.children, self.state.tags = index.limits, {}, dict(index.tags)
-        self.main_task: asyncio.Task[None] | None = None
-        self._forced_stop = NO_STOP
-        """Why the body is cancelled when the run fails, whatever the body does."""
-        self._next_run: WorkflowRun | None = None
-        """The next run of the chain, if the body continues as new."""
         self._undelivered_messages: set[int] = set()
         """The messages that settled waits of a body which continues as new before it gets them."""
         self._is_stop_in_journal = index.stopping is not None
         """Whether the body was cancelled before a restart, and cleans up."""
-        self._cleanup_error: str | None = None
-        """What the body raised while it was being stopped."""
         self._loop = asyncio.get_running_loop()
         # The body and its tasks share one copied context, so TASK_OWNER marks exactly the tasks of this
         # body and never leaks into the task that called start().
@@ -183,8 +185,6 @@ class RunExecutor:
             on_write_failed,
             services.clock.time,
         )
-        # Every event the journal was loaded with is on disk; only newer outcomes have to wait for a commit.
-        self.dispatcher.committed_seq = self.journal.seq
         timers = RunTimers(services.clock)
         self._wall_clock = WallClock(run, index.clock.seconds, weak_callback(self.fail_run), services.clock)
         self.barrier = ExecutionBarrier(
@@ -234,9 +234,6 @@ class RunExecutor:
             weak_callback(self._count_iteration),
             services.clock,
         )
-        self.cancellation = BodyCancellation(
-            self.state, self.journal, self.dispatcher, self.barrier, self._side_effects
-        )
         self._children = ChildRunner(
             run,
             start,
@@ -284,6 +281,11 @@ class RunExecutor:
             services.find_fake,
             weak_callback(self._copy_facts),
         )
+
+    @cached_property
+    def cancellation(self) -> BodyCancellation:
+        """Cancels the body; few runs need it."""
+        return BodyCancellation(self.state, self.journal, self.dispatcher, self.barrier, self._side_effects)
 
     @property
     def has_optional_history(self) -> bool:
@@ -366,7 +368,7 @@ class RunExecutor:
             params=state.params,
             _runtime=self,
         )
-        state.handlers = BodyHandlers(execution, self._reply_to_update)
+        state.handlers = self._handlers = BodyHandlers(execution, self._reply_to_update)
         context = WorkflowContext(session, state.input, state.params, {}, run, execution)
         self._body_context.run(TASK_OWNER.set, self.dispatcher)
         # A run that is started in the cleanup of another one does not clean up itself.
@@ -374,14 +376,7 @@ class RunExecutor:
         self.main_task = self._body_context.run(
             self._loop.create_task, self._run_body(context), context=self._body_context
         )
-        self.main_task.add_done_callback(partial(self._forget_handlers, state.handlers))
         self._wall_clock.update()
-
-    def _forget_handlers(self, handlers: BodyHandlers, _: object) -> None:
-        # They lead to the body and this executor, and the handle of a run outlives both: a program may keep
-        # the handles of thousands of parked runs.
-        if self.barrier.is_detached and self.state.handlers is handlers:
-            self.state.handlers = None
 
     def use_definition(self, definition: Definition) -> None:
         """Continue the run with a definition; record it, if it is another than before."""
@@ -649,6 +644,11 @@ class RunExecutor:
         """Stop executing the run; pending writes still complete."""
         self.detach()
         self.dispatcher.stop()
+        # They lead to the body and this executor, and the handle of a run outlives both: a program may keep
+        # the handles of thousands of parked runs.
+        if self.state.handlers is self._handlers:
+            self.state.handlers = None
+        self._handlers = None
         self.journal.close()
         self.budget.close()
         self._services.on_released(self)
@@ -763,11 +763,12 @@ class RunExecutor:
         self._side_effects.flush_deferred()
 
     def _on_commit(self, rows: list[EventRow]) -> None:
-        self.dispatcher.committed_seq = self.journal.committed_seq
-        self.dispatcher.dispatch()
+        if self.dispatcher.leaf_queue:
+            self.dispatcher.deliver_to_leaves(self.journal.committed_seq)
         self.open_waits.show_recorded_gates()
         self._services.publish(self.run, rows)
-        self.allow_eviction()
+        if self.open_waits.by_path:
+            self.allow_eviction()
 
     def allow_eviction(self) -> None:
         """Let the engine evict the run from memory, if it only waits."""

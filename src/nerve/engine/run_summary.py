@@ -6,6 +6,7 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from nerve.core.events import WorkflowEventType
@@ -32,7 +33,6 @@ from nerve.journal.events import (
     TagsChanged,
     UsageReported,
     WaitOpened,
-    cached_json,
     decode_event,
     event_from_data,
 )
@@ -88,8 +88,11 @@ EMITTED_TYPES = frozenset(
 
 
 SETTLED_CALLS = (CallSettled, RequestAbandoned)
-INTERNAL_PREFIXES = ("//", "/~", "/[", "/_")
-"""How the paths of steps begin that users do not name."""
+is_named_step = re.compile(r"/[^/~\[_]").match
+"""Returns a match for the path of a step that users name; the paths of others begin with a mark."""
+
+
+split_step_name = re.compile(r"[/~[]").split
 
 
 class RunPosition:
@@ -104,14 +107,12 @@ class RunPosition:
 
     @property
     def step(self) -> str | None:
-        return self._name if not self._path else re.split(r"[/~[]", self._path[1:], maxsplit=1)[0]
+        return self._name if not self._path else split_step_name(self._path[1:], 1)[0]
 
     def on_step_started(self, path: str) -> None:
         """Note a step that starts at a path."""
         # Steps inside a machine are details of its state; the state is what users watch.
-        if self.machine is not None and is_within_step(path, self.machine):
-            return
-        if path.startswith("/") and not path.startswith(INTERNAL_PREFIXES) and path != "/":
+        if is_named_step(path) and (self.machine is None or not is_within_step(path, self.machine)):
             self.machine, self._path = None, path
 
     def on_state_entered(self, machine: str, state: str) -> None:
@@ -153,37 +154,41 @@ class StoredSummary:
 class RunSummary:
     """The summary of a run, and the changes of waits and usage that are not stored yet."""
 
+    running_leaves: Container[str] = ()
+    """The paths of the leaves that run now."""
+    _parent_path: str | None = None
+    _hold: dict[str, Any] | None = None
+    _copied_until = 0
+    _steps_with_usage: frozenset[str] = frozenset()
+    """The steps, and the whole run, that are counted among those that used something."""
+    _used_at = 0.0
+    _usage: RunUsage | None = None
+    _spent: RunUsage | None = None
+    """What was used since the last write; like the usage, None until something was used."""
+    _chain: str | None = None
+    _continued_from: str | None = None
+    _continued_as: str | None = None
+    _starter: tuple[str | None, str | None] = None, None
+
     def __init__(self, run_id: str, events: Iterable[RecordedEvent] = ()) -> None:
         self.run_id = run_id
-        self.running_leaves: Container[str] = ()
-        """The paths of the leaves that run now."""
         self._position = RunPosition()
-        self._parent_path: str | None = None
-        self._hold: dict[str, Any] | None = None
-        self._usage = RunUsage()
+        self._ledger = UsageLedger()
         self._open_waits: dict[str, RecordedEvent] = {}
         self._changed_paths: dict[str, None] = {}
+        self._stored_paths: set[str] = set()
         self._control_paths: set[str] = set()
-        self._copied_until = 0
-        self._ledger = UsageLedger()
-        self._steps_with_usage: frozenset[str] = frozenset()
-        """The steps, and the whole run, that are counted among those that used something."""
-        self._spent = RunUsage()
-        self._used_at = 0.0
         self._tags: dict[str, str] = {}
-        self._chain: str | None = None
-        self._continued_from: str | None = None
-        self._continued_as: str | None = None
-        self._starter: tuple[str | None, str | None] = None, None
         self._changed_tags: dict[tuple[str, str], TagRow] = {}
         self._provider_changes: list[tuple[str, float, ProviderLimited | None]] = []
-        for recorded in events:
-            self.add(*recorded)
-        # What the journal has was stored with its events.
-        self._stored_paths = set(self._open_waits)
-        self.take_waits("")
-        self.take_usage("", "")
-        self.take_tags()
+        if events:
+            for recorded in events:
+                self.add(*recorded)
+            # What the journal has was stored with its events.
+            self._stored_paths = set(self._open_waits)
+            self.take_waits("")
+            self.take_usage("", "")
+            self.take_tags()
 
     def add(self, seq: int, at: float, path: str, settles: str | None, event: Event) -> None:
         """Take the next event of the journal into account."""
@@ -234,7 +239,7 @@ class RunSummary:
                 self._used_at = at
                 self._ledger.add_turn(path, event.extra)
             case ChildStopped() if seq > self._copied_until:
-                self._usage.spend(event.usage)
+                self._usage = RunUsage.of(event.usage, self._usage)
             case ProviderLimited(provider=str() as provider):
                 self._provider_changes.append((provider, at, event))
             case ProviderOpen(provider=str() as provider, over=True):
@@ -260,13 +265,13 @@ class RunSummary:
             self._changed_tags[TAG_KIND, name] = TagRow(TAG_KIND, name, value, at)
 
     def _spend(self, at: float, path: str, event: CallSettled | RequestAbandoned, used: Any) -> None:
-        self._usage.spend(used)
+        self._usage = RunUsage.of(used, self._usage)
         # The usage of a child run is in the child's own journal.
         if event.attribute("run_id") is None:
             self._used_at = at
             model = event.attribute("model") if isinstance(event, CallSettled) else None
             self._ledger.settle_step(path, {"usage": used, "model": model})
-            self._spent.spend(used)
+            self._spent = RunUsage.of(used, self._spent)
 
     def _close(self, path: str) -> None:
         del self._open_waits[path]
@@ -317,13 +322,13 @@ class RunSummary:
         """Return the amounts used since the last call: by model and in total, and by step and model."""
         if not self._ledger.entries:
             return [], []
-        amounts_by_model = {**self._ledger.by_model(), ALL_MODELS: self._spent.to_dict()}
+        amounts_by_model = {**self._ledger.by_model(), ALL_MODELS: RunUsage.of(None, self._spent).to_dict()}
         # Rows that are written together are of one day, or nearly.
         day = local_day(self._used_at)
         usage = [UsageRow(session, day, model, amounts) for model, amounts in amounts_by_model.items()]
         step_usage = [StepUsageRow(session, day, workflow, *used) for used in self._use_of_steps()]
         self._ledger.entries.clear()
-        self._spent = RunUsage()
+        self._spent = None
         return usage, step_usage
 
     def _use_of_steps(self) -> Iterator[tuple[str, str, dict[str, float]]]:
@@ -346,18 +351,11 @@ class RunSummary:
 
     def encode(self) -> str:
         """Return the JSON for the row of the run."""
-        position, used = self._position, self._usage.to_dict()
+        position, used = self._position, self._usage.to_dict() if self._usage is not None else {}
         is_short = self._hold is None and self._parent_path is None and not used and not self._tags
         is_alone = self._chain is None and self._continued_as is None
         if is_short and is_alone and position.machine is None:
-            # By hand: this is written twice for every run.
-            names = (
-                ("step", position.step),
-                ("started_by", self._starter[0]),
-                ("started_via", self._starter[1]),
-            )
-            parts = [f'"{name}":{cached_json(value)}' for name, value in names if value is not None]
-            return f"{{{','.join(parts)}}}"
+            return cached_short_summary(position.step, *self._starter)
         fields = {
             "step": position.step,
             "machine": position.machine,
@@ -372,6 +370,13 @@ class RunSummary:
             "started_via": self._starter[1],
         }
         return encode_json({name: value for name, value in fields.items() if value}, max_depth=None)
+
+
+@lru_cache(1000)
+def cached_short_summary(step: str | None, started_by: str | None, started_via: str | None) -> str:
+    """Return the summary of a run with nothing else, cached because names repeat."""
+    fields = {"step": step, "started_by": started_by, "started_via": started_via}
+    return encode_json({name: value for name, value in fields.items() if value is not None})
 
 
 def summarize_journal(row: RunRow, rows: list[EventRow], begins: float) -> Append:

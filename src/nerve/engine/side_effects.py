@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from random import Random
@@ -55,11 +54,9 @@ class SideEffects:
         self._patches = dict(index.patches)
         self._tags_of_body = dict(start.tags or {})
         """The tags as the body has set them so far; on replay, the run may have later ones already."""
-        self._recorded_changes: Counter[str] = Counter()
-        self._copied_changes: Counter[str] = Counter()
-        for seq, change in index.tag_changes:
-            changes = self._recorded_changes if seq > index.optional_until else self._copied_changes
-            changes[change.encode()] += 1
+        recorded = [(seq > index.optional_until, change.encode()) for seq, change in index.tag_changes]
+        self._recorded_changes = [change for is_own, change in recorded if is_own]
+        self._copied_changes = [change for is_own, change in recorded if not is_own]
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
         if self._barrier.is_inactive:
@@ -114,8 +111,8 @@ class SideEffects:
         # the tags of all of its source, so in its new part the body sets them again.
         is_replaying = self._dispatcher.replay is not None
         for changes in (self._recorded_changes, *((self._copied_changes,) if is_replaying else ())):
-            if changes[change]:
-                changes[change] -= 1
+            if change in changes:
+                changes.remove(change)
                 return True
         return False
 

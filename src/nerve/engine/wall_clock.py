@@ -14,14 +14,15 @@ from nerve.errors import LimitReached
 class WallClock:
     """Measures the active time of one run against its limit."""
 
+    _timer: ClockTimer | None = None
+    _active_since: float | None = None
+    _is_closed = False
+
     def __init__(
         self, run: WorkflowRun, active_s: float, fail_run: Callable[[Exception], None], clock: Clock
     ) -> None:
         self._run, self._fail_run, self._clock = run, fail_run, clock
-        self._timer: ClockTimer | None = None
         self._active_s = active_s
-        self._active_since: float | None = None
-        self._is_closed = False
 
     def update(self) -> None:
         """Run the clock while the run is running and not just waiting for children that wait."""

@@ -129,7 +129,9 @@ class ReplayCheck(RunExecutor):
         dispatcher.replay_timeout = timeout
         if dispatcher.replay is None:
             # Also at the end of the journal: without a replay the body would be live.
-            dispatcher.replay = Replay(stored.events[1:], stored.index.optional_until, self.start.origin_ids)
+            dispatcher.replay = dispatcher.history = Replay(
+                stored.events[1:], stored.index.optional_until, self.start.origin_ids
+            )
 
     async def find_difference(self) -> str | None:
         """Return where the code differs from the journal; None if it does not."""

@@ -75,6 +75,29 @@ class RunState:
     The executor of the run changes it, or the engine while the run has no executor; a WorkflowRun reads it.
     """
 
+    status = WorkflowState.PENDING
+    """The state of the run itself, whatever its child runs do."""
+    # While a stop is in progress the store keeps the state from before it. A crash in the middle then
+    # recovers a run that can still be resumed or stopped.
+    recorded_status: WorkflowState | None = None
+    """What the store gets instead: the state before a stop, or the final one until it is on disk."""
+    hold: dict[str, Any] | None = None
+    """Why the run needs a decision: reason, message and path."""
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    end_timestamp: float | None = None
+    """The time of its end, as recorded in the journal."""
+    result: Any = None
+    error: str | None = None
+    error_type = ""
+    trace = NO_TRACE
+    """Where the run failed."""
+    exception: BaseException | None = None
+    continued_as: str | None = None
+    """The next run of its chain, if it continued as new."""
+    handlers: BodyHandlers | None = None
+    """The queries and updates of the body that runs last; None before the first."""
+
     def __init__(
         self,
         input: Any,
@@ -84,32 +107,10 @@ class RunState:
         read_gates: Callable[[], OpenGates],
     ) -> None:
         self.input, self.params, self.limits, self.tags = input, params, limits, dict(tags)
-        self.status = WorkflowState.PENDING
-        """The state of the run itself, whatever its child runs do."""
-        # While a stop is in progress the store keeps the state from before it. A crash in the middle then
-        # recovers a run that can still be resumed or stopped.
-        self.recorded_status: WorkflowState | None = None
-        """What the store gets instead: the state before a stop, or the final one until it is on disk."""
-        self.hold: dict[str, Any] | None = None
-        """Why the run needs a decision: reason, message and path."""
-        self.started_at: datetime | None = None
-        self.completed_at: datetime | None = None
-        self.end_timestamp: float | None = None
-        """The time of its end, as recorded in the journal."""
-        self.result: Any = None
-        self.error: str | None = None
-        self.error_type = ""
-        self.trace = NO_TRACE
-        """Where the run failed."""
-        self.exception: BaseException | None = None
-        self.continued_as: str | None = None
-        """The next run of its chain, if it continued as new."""
         self.children: dict[str, WorkflowRun] = {}
         """The child runs it waits for, by the paths of their calls."""
         self.known_gates: OpenGates | None = OpenGates()
         """Its own open gates; None if they have to be read from the journal."""
-        self.handlers: BodyHandlers | None = None
-        """The queries and updates of the body that runs last; None before the first."""
         self._watchers: list[asyncio.Future[None]] = []
         self._read_gates = read_gates
 
@@ -639,6 +640,8 @@ def require_key(key: str | None) -> str | None:
 
 TICKS_PER_MS = 4096
 """The time in an id of a run has the precision of the clock, about a quarter of a microsecond."""
+VARIANT = 2 << 62
+"""The variant of a UUID, in its last 64 bits."""
 _last_tick = 0
 
 
@@ -647,10 +650,8 @@ def new_run_id() -> str:
     global _last_tick
     # Runs that start at the same time are listed by their ids.
     _last_tick = tick = max(int(time.time() * 1000 * TICKS_PER_MS), _last_tick + 1)
-    ms, fraction = divmod(tick, TICKS_PER_MS)
-    time_, chance = f"{ms:012x}", os.urandom(8).hex()
-    variant = "89ab"[int(chance[0], 16) % 4]
-    return f"{time_[:8]}-{time_[8:]}-7{fraction:03x}-{variant}{chance[1:4]}-{chance[4:]}"
+    ticks, chance = f"{tick:015x}", f"{VARIANT | int.from_bytes(os.urandom(8)) >> 2:016x}"
+    return f"{ticks[:8]}-{ticks[8:12]}-7{ticks[12:]}-{chance[:4]}-{chance[4:]}"
 
 
 class OwnedGate(NamedTuple):
