@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,13 @@ import pytest
 
 from nerve import Session
 from nerve.agents.provider import Unavailable
-from nerve.agents.registry import UnknownProvider, create_provider, installed_provider_names
+from nerve.agents.registry import (
+    BUILT_IN_PROVIDERS,
+    ENTRY_POINT_GROUP,
+    UnknownProvider,
+    create_provider,
+    installed_provider_names,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = """
@@ -137,3 +144,8 @@ def test_a_missing_program_of_a_provider_is_reported_before_anything_runs(
     for name in ("claude", "codex"):
         with pytest.raises(Unavailable, match="is not installed: pip install"):
             Session(project=tmp_path).provider(name)
+
+
+def test_the_built_in_providers_are_those_that_the_package_declares() -> None:
+    declared = distribution("nerve").entry_points.select(group=ENTRY_POINT_GROUP)
+    assert {point.name for point in declared} == BUILT_IN_PROVIDERS

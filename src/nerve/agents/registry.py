@@ -17,6 +17,8 @@ ENTRY_POINT_GROUP = "nerve.providers"
 """The entry point group of providers: name = "module:factory"."""
 PROVIDER_ALIASES = {"claude-code": "claude"}
 """Accepted aliases of providers."""
+BUILT_IN_PROVIDERS = frozenset({"acp", "claude", "codex", "command", "llm", "scripted"})
+"""The providers that Nerve itself offers; finding those of other packages reads their metadata."""
 EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
 """The providers that an extra of the package installs."""
 

@@ -7,7 +7,12 @@ from dataclasses import field, replace
 from functools import cache, cached_property
 from typing import Any
 
-from nerve.agents.registry import EXTRA_PROVIDERS, PROVIDER_ALIASES, installed_provider_names
+from nerve.agents.registry import (
+    BUILT_IN_PROVIDERS,
+    EXTRA_PROVIDERS,
+    PROVIDER_ALIASES,
+    installed_provider_names,
+)
 from nerve.cli.completion import WorkflowName
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import Flag
@@ -130,6 +135,8 @@ class ProjectChecker:
         """Yield configured providers whose kind no installed package provides."""
         for name, settings in self.project.config.providers.items():
             kind = settings.get("kind", name)
+            if kind in BUILT_IN_PROVIDERS:
+                continue
             installed = list_installed_providers()
             if kind not in installed:
                 position = (
