@@ -7,7 +7,7 @@ data of a step is stored without the phrases that all steps share.
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nerve.store.port import EMPTIABLE_TYPE
 
@@ -15,23 +15,11 @@ StoredType: TypeAlias = str | int
 StoredPath: TypeAlias = str | int | None
 """A settled path."""
 StoredData: TypeAlias = str | bytes
-StoredEvent: TypeAlias = tuple[float, StoredType, str, StoredPath, StoredData]
 StoredRow: TypeAlias = tuple[
-    int,
-    float,
-    StoredType,
-    str,
-    StoredPath,
-    StoredData,
-    bytes,
-    float | None,
-    StoredType | None,
-    str | None,
-    StoredPath,
-    str | None,
+    int, float, StoredType, str, StoredPath, StoredData, bytes, *tuple[Any, Any, Any, Any, Any]
 ]
 """Number of the last event, its time, type, path, settled path, data and hash; time, type, path, settled path
-and data of the first of two events."""
+and data of the first of two events, which are None if the row has one event."""
 
 TYPE_NAMES = (
     "node_started",
@@ -48,6 +36,7 @@ TYPE_NAMES = (
 )
 """The types that are stored as numbers, from 1: the content of the table `event_types`, fixed for ever."""
 TYPE_CODES: dict[str, int] = {name: code for code, name in enumerate(TYPE_NAMES, 1)}
+NAMES_BY_CODE: dict[StoredType, str] = dict(enumerate(TYPE_NAMES, 1))
 
 JOINED_TYPES = frozenset(TYPE_NAMES) - {"workflow_started", EMPTIABLE_TYPE}
 """The types of events that can share a row: lists read only the start of a run, and output may be emptied."""
@@ -94,19 +83,19 @@ def abbreviate_data(type: str, data: str) -> str:
 
 
 def restore_data(data: str) -> str:
-    """Return the data of a row as it was appended; ValueError if it cannot be what was stored."""
-    if not data.startswith(MARKS):
+    """Return the data of a row as it was appended."""
+    template = TEMPLATES.get(data[:1])
+    if template is None:
         return data
-    start, second, third, end = TEMPLATES[data[0]]
-    name, rest = data[1:].split(FIRST_SEPARATOR)
-    value, last = rest.split(SECOND_SEPARATOR)
-    return f"{start}{name}{second}{value}{third}{last}{end}"
+    start, second, third, end = template
+    # Each separator is there once; in a damaged row it is not, and the text has another hash.
+    values = data[1:].replace(FIRST_SEPARATOR, second).replace(SECOND_SEPARATOR, third)
+    return start + values + end
 
 
 def type_name(stored: StoredType) -> str:
     """Return the type of an event from its stored form; ValueError for a number without a type."""
-    if isinstance(stored, str):
-        return stored
-    if not 0 < stored <= len(TYPE_NAMES):
+    name = NAMES_BY_CODE.get(stored, stored)
+    if not isinstance(name, str):
         raise ValueError(f"No event type has the number {stored}")
-    return TYPE_NAMES[stored - 1]
+    return name
