@@ -12,6 +12,9 @@ from nerve.errors import PayloadUnreadable
 ENCODED_START, ENCODED_END = '{"nerve:encoded":"', '"}'
 """Around the name of the codec and the encoded data: valid JSON, because SQL reads the data of events."""
 
+CODECS_PROPERTY = "codecs"
+"""The property of a store with the names under which its data is stored, and a short encoded text of each."""
+
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9._:-]{1,100}")
 
 

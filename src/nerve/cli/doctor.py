@@ -316,7 +316,7 @@ def read_stored_key_names() -> list[str]:
         return []  # reported with the store
     import apsw
 
-    from nerve.store.encoded_store import CODECS_PROPERTY
+    from nerve.codec import CODECS_PROPERTY
     from nerve.store.statements import SQL
 
     try:

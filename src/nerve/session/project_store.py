@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nerve.codec import Codec
+from nerve.codec import CODECS_PROPERTY, Codec
 from nerve.project.store_url import is_store_url
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def open_store(
 
     In PostgreSQL, the store owns the `session`; without one, it only reads.
     """
-    from nerve.store.encoded_store import EncodedStore, refuse_encoded
-
     opened = open_plain_store(store, session)
     try:
-        if codec is not None:
-            return EncodedStore(opened, codec)
-        refuse_encoded(opened)
+        if codec is not None or opened.read_property(CODECS_PROPERTY) is not None:
+            from nerve.store.encoded_store import EncodedStore, refuse_encoded
+
+            if codec is not None:
+                return EncodedStore(opened, codec)
+            refuse_encoded(opened)
     except BaseException:
         opened.close()
         raise

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Unpack
 
-from nerve.codec import ENCODED_START, Codec, check_codec, decode_data, decode_text, encode_text
+from nerve.codec import (
+    CODECS_PROPERTY,
+    ENCODED_START,
+    Codec,
+    check_codec,
+    decode_data,
+    decode_text,
+    encode_text,
+)
 from nerve.errors import JournalUnreadable, KeyMissing, PayloadUnreadable, StoreError
 from nerve.store import refusal_messages
 from nerve.store.input_search import input_contains
@@ -30,9 +38,6 @@ from nerve.store.port import (
 )
 
 _log = logging.getLogger(__name__)
-
-CODECS_PROPERTY = "codecs"
-"""The property with the names under which data is stored, and a short encoded text of each."""
 
 CHECK_TEXT, CHECK_PLACE = b"nerve", b"check"
 MAX_PENDING_COMMANDS = 1000

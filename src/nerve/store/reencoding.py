@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from nerve.codec import ENCODED_START, Codec, decode_text, encode_text, is_encoded_with
+from nerve.codec import CODECS_PROPERTY, ENCODED_START, Codec, decode_text, encode_text, is_encoded_with
 from nerve.errors import JournalUnreadable, PayloadUnreadable
 from nerve.store import hash_chain
 from nerve.store.encoded_store import (
-    CODECS_PROPERTY,
     fact_place,
     message_place,
     stored_codecs,
