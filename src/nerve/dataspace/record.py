@@ -16,12 +16,16 @@ from nerve.lazy_dataclass import dataclass
 # -- canonical JSON: equal values have equal text ------------------------------------------------
 
 Json = Any
+ARRAYS = (list, tuple)
 MAX_DEPTH = 64
 """The maximum nesting depth of a value."""
 
 
 def normalize_json(value: Json, depth: int = 0) -> Json:
     """Return a copy of plain JSON types, with `1.0` as `1` and unpaired surrogates replaced."""
+    # The exact type first: the first look at facts copies thousands of texts.
+    if type(value) is str and value.isascii():
+        return value
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -35,7 +39,7 @@ def normalize_json(value: Json, depth: int = 0) -> Json:
         return int(value) if value.is_integer() and abs(value) <= MAX_EXACT_INT else float(value)
     if depth >= MAX_DEPTH:
         raise NotJson(f"The value is nested more than {MAX_DEPTH} levels deep; make it flatter")
-    if isinstance(value, list | tuple):
+    if isinstance(value, ARRAYS):
         return [normalize_json(item, depth + 1) for item in value]
     if isinstance(value, Mapping):
         return {normalize_key(key): normalize_json(item, depth + 1) for key, item in value.items()}
@@ -50,6 +54,8 @@ def replace_lone_surrogates(text: str) -> str:
 
 
 def normalize_key(key: Any) -> str:
+    if type(key) is str and key.isascii():
+        return key
     if not isinstance(key, str):
         raise NotJson(f"Object keys must be strings, got {key!r}")
     return replace_lone_surrogates(key)
@@ -224,10 +230,9 @@ def join_record(label: Json, fields: Sequence[Json], named_fields: Mapping[str, 
 
 def named_field_key(label: str, name: str, value: Json) -> tuple[str, ...] | None:
     """Return the index key of a named field; None for a value that is not indexed."""
-    if isinstance(value, int | float):
-        return label, "named", name, encode_canonical(value)
-    is_short_text = isinstance(value, str) and len(value) <= MAX_INDEXED_CHARS
-    return (label, "named", name, value) if is_short_text else None
+    if isinstance(value, str):
+        return (label, "named", name, value) if len(value) <= MAX_INDEXED_CHARS else None
+    return (label, "named", name, encode_canonical(value)) if isinstance(value, int | float) else None
 
 
 def hash_identity(identity: list[Json]) -> str:
