@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nerve")
 
-MAX_IDLE_RUNS = 256
+MAX_IDLE_RUNS = 128
 """Maximum number of waiting runs in memory; older ones are evicted and rebuilt when needed."""
 
 CHILDLESS_STATES = frozenset({WorkflowState.PENDING, WorkflowState.WAITING})

@@ -102,7 +102,7 @@ class SideEffects:
         if self._take_recorded_change(TagsChanged(changed).encode()):
             return
         if not changed.items() <= self._state.tags.items():
-            self._state.tags = self._state.tags | changed
+            self._state.tags = {**self._state.tags, **changed}
             self._write_or_defer(TagsChanged(changed), "")
 
     def _take_recorded_change(self, change: str) -> bool:

@@ -45,7 +45,7 @@ Execute = Callable[..., apsw.Cursor]
 DELETED = -1
 """The last event of a run that is being deleted: nothing can follow it."""
 
-MAX_CACHED_ENDS = 8192
+MAX_CACHED_ENDS = 2048
 """Number of journals whose end is cached; others are looked up."""
 
 CHECKPOINT_PAGES = 1000

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from nerve.core.events import JournalRow, Sink, WorkflowEvent, validate_sink
@@ -69,6 +70,10 @@ class RunOperations:
     flush_sinks: Callable[[WorkflowRun], Awaitable[None]]
 
 
+NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
+"""The tags and details of most runs; shared, because ten thousand runs may wait."""
+
+
 class RunState:
     """The mutable state of one run in memory.
 
@@ -97,6 +102,7 @@ class RunState:
     """The next run of its chain, if it continued as new."""
     handlers: BodyHandlers | None = None
     """The queries and updates of the body that runs last; None before the first."""
+    _watchers: list[asyncio.Future[None]] | None = None
 
     def __init__(
         self,
@@ -104,21 +110,22 @@ class RunState:
         params: dict[str, Any],
         limits: Limits,
         tags: Mapping[str, str],
-        read_gates: Callable[[], OpenGates],
+        run_id: str,
+        read_gates: Callable[[str], OpenGates],
     ) -> None:
-        self.input, self.params, self.limits, self.tags = input, params, limits, dict(tags)
+        self.input, self.params, self.limits, self.tags = input, params, limits, tags
         self.children: dict[str, WorkflowRun] = {}
         """The child runs it waits for, by the paths of their calls."""
         self.known_gates: OpenGates | None = OpenGates()
         """Its own open gates; None if they have to be read from the journal."""
-        self._watchers: list[asyncio.Future[None]] = []
-        self._read_gates = read_gates
+        # Not the run itself: two objects that refer to each other would be left to the collector.
+        self._run_id, self._read_gates = run_id, read_gates
 
     @property
     def gates(self) -> OpenGates:
         """Its own open gates."""
         if self.known_gates is None:
-            self.known_gates = self._read_gates()
+            self.known_gates = self._read_gates(self._run_id)
         return self.known_gates
 
     def close_gate(self, path: str) -> None:
@@ -160,19 +167,19 @@ class RunState:
 
     def notify_watchers(self) -> None:
         """Wake all callers that wait for a change."""
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
+        watchers, self._watchers = self._watchers, None
+        for watcher in watchers or ():
             if not watcher.done():
                 watcher.set_result(None)
 
     async def wait_for_change(self) -> None:
         """Return at the next call of `notify_watchers`."""
         watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
+        self._watchers = [*(self._watchers or ()), watcher]
         try:
             await watcher
         finally:
-            if watcher in self._watchers:
+            if self._watchers is not None and watcher in self._watchers:
                 self._watchers.remove(watcher)
 
 
@@ -207,9 +214,9 @@ class WorkflowRun(Generic[R]):
         event_sink = event_sink if event_sink is not None else event_bus
         operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
         self._operations = operations
-        self._run_id = own_id = run_id or new_run_id()
+        self._run_id = run_id or new_run_id()
         self._workflow = workflow
-        self.about = dict(about or {})
+        self.about: Mapping[str, Any] = dict(about) if about else NO_DETAILS
         """What its start records about it: label, branch, conversation, modules, tags, queue, caller."""
         self.continued_from: str | None = None
         """The previous run of its chain."""
@@ -218,9 +225,9 @@ class WorkflowRun(Generic[R]):
             input,
             dict(params or {}),
             workflow.limits if limits is None else Limits.of(limits),
-            self.about.get("tags", {}),
-            # Without `self`: a run and its state that refer to each other would be left to the collector.
-            lambda: operations.open_gates(own_id),
+            self.about.get("tags", NO_DETAILS),
+            self._run_id,
+            operations.open_gates,
         )
 
     @property
