@@ -67,9 +67,9 @@ def verify_rows(
                     raise JournalBroken(run, expected)
                 first = None
                 if type_1 is not None:
-                    first, digest = restore_event(expected, at_1, type_1, path_1, settles_1, data_1, blob)
+                    first, digest = restore_event(expected, blob, at_1, type_1, path_1, settles_1, data_1)
                     previous = hash_row(previous, run, first, digest)
-                event, digest = restore_event(seq, at, type, path, settles, data, blob)
+                event, digest = restore_event(seq, blob, at, type, path, settles, data)
                 if hash_row(previous, run, event, digest) != hash:
                     raise JournalBroken(run, expected)
                 if first is not None and expected > after:
@@ -84,12 +84,12 @@ def verify_rows(
 
 def restore_event(
     seq: int,
+    blob: Callable[[bytes], bytes | None],
     at: float,
     stored_type: StoredType,
     path: str,
     settles: StoredPath,
     stored_data: StoredData,
-    blob: Callable[[bytes], bytes | None],
 ) -> tuple[EventRow, bytes]:
     """Return an event from its stored form and the digest of its data; ValueError if the data is missing."""
     type = type_name(stored_type)

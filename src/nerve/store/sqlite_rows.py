@@ -42,10 +42,10 @@ class SqliteRows:
             last, first = columns[:5], columns[5:]
             try:
                 if first[1] is not None:
-                    event, digest = restore_event(seq - 1, *first, blob=self._read_blob)
+                    event, digest = restore_event(seq - 1, self._read_blob, *first)
                     first_hash = hash_row(previous or FIRST_HASH, run, event, digest)
                     yield run, seq - 1, first_hash, *event[1:], None
-                event, digest = restore_event(seq, *last, blob=self._read_blob)
+                event, digest = restore_event(seq, self._read_blob, *last)
             except (UnicodeDecodeError, TypeError, ValueError, struct.error):
                 raise JournalBroken(run, seq) from None
             is_emptied = isinstance(last[4], bytes) and len(last[4]) == len(EMPTIED_MARK + FIRST_HASH)
