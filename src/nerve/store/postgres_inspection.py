@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import NamedTuple
 
-from nerve.store.encoded_store import CODECS_PROPERTY
+from nerve.codec import CODECS_PROPERTY
 from nerve.store.postgres_connection import POSTGRES_SQL, connect, parse_address, translate_postgres_errors
 from nerve.store.postgres_migrations import MIGRATIONS
 from nerve.store.postgres_ownership import LEASE_S
