@@ -41,13 +41,12 @@ def hash_row(previous: bytes, run: str, row: EventRow, data: bytes) -> bytes:
     make the encoding unambiguous: no two different rows give the same bytes.
     """
     seq, at, type, path, settles, _ = row
-    if settles is None:
-        settles, settles_length = "", -1
-    else:
-        settles_length = len(settles)
     # Adding 0.0 turns -0.0 into 0.0, which is what SQLite gives back for it.
-    head = _frame(previous, seq, at + 0.0, len(run), len(type), len(path), settles_length)
-    return sha256(head + f"{run}{type}{path}{settles}".encode() + data).digest()
+    if settles is None:
+        head = _frame(previous, seq, at + 0.0, len(run), len(type), len(path), -1)
+        return sha256(head + (run + type + path).encode() + data).digest()
+    head = _frame(previous, seq, at + 0.0, len(run), len(type), len(path), len(settles))
+    return sha256(head + (run + type + path + settles).encode() + data).digest()
 
 
 def verify_rows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from itertools import chain
 from typing import cast
 
@@ -34,6 +35,8 @@ from nerve.store.stored_rows import (
     MARKS,
     OWN_PATH,
     TYPE_CODES,
+    StoredData,
+    StoredPath,
     abbreviate_data,
     restore_data,
     type_name,
@@ -61,6 +64,8 @@ NO_FIRST_EVENT = (None, None, None, None, None)
 """The last columns of a row with one event."""
 
 _LARGEST_CHUNK = 256
+_FIRST_VALUES, _AFTER_VALUES = Append._fields.index("definition"), Append._fields.index("tags")
+"""Where a part has what is not in its journal."""
 _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
@@ -117,8 +122,8 @@ class SqliteWriter:
         except apsw.Error as error:
             self._after_error(error)
             raise
-        except ValueError:
-            self._ends.clear()  # paths of the refused batch may be noted as settled
+        except BaseException:
+            self._ends.clear()  # they may have moved, although nothing is written
             raise
         self._after_commit(db)
         return outcomes
@@ -242,21 +247,14 @@ class SqliteWriter:
 
     def _append_together(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
         outcomes: list[StoreError | None] = []
-        new_ends: dict[str, _JournalEnd] = {}
         refused: set[str] = set()
         group = _AppendGroup()
         with self._group_transaction as execute:
             for part in batch:
-                end = new_ends.get(part.run) or self._cached_end(db, part)
-                new_end = self._add_part(db, group, part, end, refused)
-                if isinstance(new_end, Conflict):
-                    outcomes.append(new_end)
-                    continue
-                if new_end is not None:
-                    new_ends[part.run] = new_end
-                outcomes.append(None)
+                end = group.ends.get(part.run) or self._cached_end(db, part)
+                outcomes.append(self._add_part(db, group, part, end, refused))
             group.write(execute)
-        self._remember(new_ends)
+        self._remember(group.ends)
         return outcomes
 
     def _append_one_by_one(self, db: apsw.Connection, batch: Sequence[Append]) -> list[StoreError | None]:
@@ -268,9 +266,8 @@ class SqliteWriter:
         self, db: apsw.Connection, execute: Execute, part: Append, refused: set[str]
     ) -> Conflict | None:
         group = _AppendGroup()
-        new_end = self._add_part(db, group, part, _select_end(db, part.run), refused)
-        if isinstance(new_end, Conflict):
-            return new_end
+        if conflict := self._add_part(db, group, part, _select_end(db, part.run), refused):
+            return conflict
         execute("SAVEPOINT part")
         try:
             group.write(execute)
@@ -292,26 +289,40 @@ class SqliteWriter:
         part: Append,
         end: _JournalEnd | None,
         refused: set[str],
-    ) -> _JournalEnd | Conflict | None:
-        """Add a part to a group; return the end of its journal after it, if it has one.
+    ) -> Conflict | None:
+        """Add a part to a group, after the end of its journal, if it has one.
 
         A part that cannot be written is not added: its run is noted as refused, and the conflict returned.
         """
-        new_end: _JournalEnd | Conflict | None = _find_conflict(part, end, refused)
-        if new_end is None and end is not None:
+        conflict: Conflict | None = None
+        if refused and part.needs in refused:
+            conflict = refusal_messages.needed_part_conflict(part)
+        elif end is None:
+            conflict = self._add_first_part(db, group, part)
+        elif end.seq != part.after:
+            conflict = _sequence_conflict(part, end.seq)
+        else:
             if end.settled_paths is None:
                 rows = cast("Iterator[tuple[str, int]]", db.execute(SQL["select_settled"], (end.id,)))
                 end.settled_paths = dict(rows)
-            new_end = group.add(part, end)
-        elif new_end is None and (part.rows or part.row is not None):
-            new_end = group.add(part, _JournalEnd(self._new_id(db), 0, FIRST_HASH, {}))
-            if isinstance(new_end, _JournalEnd):
-                group.add_journal(part.run, new_end)
-        if isinstance(new_end, Conflict):
+            conflict = group.add(part, end)
+        if conflict is not None:
             refused.add(part.run)
-        elif part.definition or part.facts or part.replies or part.waits or part.usage or part.step_usage:
+        elif any(part[_FIRST_VALUES:_AFTER_VALUES]):
             group.add_values(part)
-        return new_end
+        return conflict
+
+    def _add_first_part(self, db: apsw.Connection, group: _AppendGroup, part: Append) -> Conflict | None:
+        """Add a part that begins a journal, or has none."""
+        if part.after != 0:
+            return _sequence_conflict(part, 0)
+        if not part.rows and part.row is None:
+            return None
+        end = _JournalEnd(self._new_id(db), 0, FIRST_HASH, {})
+        conflict = group.add(part, end)
+        if conflict is None:
+            group.add_journal(part.run, end)
+        return conflict
 
     def _new_id(self, db: apsw.Connection) -> int:
         if self._last_id is None:
@@ -323,18 +334,18 @@ class SqliteWriter:
         end = self._ends.get(part.run)
         if end is None and part.after == 0 and part.rows:
             return None  # the name of its journal decides whether the run is new
-        if end is None or end.seq != part.after:
-            end = _select_end(db, part.run)
-        return end
+        if end is not None and end.seq == part.after:
+            return end
+        return _select_end(db, part.run)
 
     def _remember(self, new_ends: dict[str, _JournalEnd]) -> None:
         ends = self._ends
-        for run, end in new_ends.items():
-            ends[run] = end
+        ends.update(new_ends)
+        for run in new_ends:
             ends.move_to_end(run)
         while len(ends) > MAX_CACHED_ENDS:
             ends.popitem(last=False)
-        if new_ends and end.seq:  # a run may have no events
+        if new_ends and (end := new_ends[run]).seq:  # a run may have no events
             self._last_event = LastEvent(run, end.seq, end.hash)
 
     def _newest_event(self) -> LastEvent | None:
@@ -386,8 +397,10 @@ class _AppendGroup:
     """The values of many rows for few statements, since each statement releases the interpreter lock."""
 
     def __init__(self) -> None:
+        self.ends: dict[str, _JournalEnd] = {}
+        """The ends of the journals in the group, by run."""
         self._journals: list[object] = []
-        self._events: list[object] = []
+        self._events: list[tuple[object, ...]] = []
         self._blobs: list[object] = []
         self._runs: list[object] = []
         self._definitions: dict[str, Definition] = {}
@@ -404,59 +417,59 @@ class _AppendGroup:
     def add_journal(self, run: str, end: _JournalEnd) -> None:
         self._journals += (end.id, run)
 
-    def add(self, part: Append, end: _JournalEnd) -> _JournalEnd | Conflict:
-        """Add the events and the row of a run; return the new end of its journal.
+    def add(self, part: Append, end: _JournalEnd) -> Conflict | None:
+        """Add the events and the row of a run, and move the end of its journal.
 
         If an event settles a path that is settled already, nothing is added, and the conflict returned.
         """
-        run, rows, id, seq, hash, events = part.run, part.rows, end.id, end.seq, end.hash, self._events
-        settled_paths = end.settled_paths
+        run, id, seq, hash, settled_paths = part.run, end.id, end.seq, end.hash, end.settled_paths
         assert settled_paths is not None
-        previous_counts = len(events), len(self._blobs)
-        first: tuple[object, ...] | None = None
-        last_seq = rows[-1].seq if rows else 0
-        for row in rows:
+        events, previous_counts = self._events, (len(self._events), len(self._blobs))
+        first: tuple[object, ...] | None = None  # the previous event, if another one can share its row
+        for row in part.rows:
             seq += 1
             row_seq, at, type, path, settles, text = row
             if row_seq != seq:
                 raise refusal_messages.out_of_order_error(run, seq, row_seq)
-            if settles is not None and (settled_by := settled_paths.setdefault(settles, seq)) != seq:
-                del events[previous_counts[0] :], self._blobs[previous_counts[1] :]
-                for path in [path for path, by in settled_paths.items() if by > end.seq]:
-                    del settled_paths[path]
-                return refusal_messages.settled_path_conflict(run, settles, settled_by)
+            settled: StoredPath = settles
+            if settles is not None:
+                if (settled_by := settled_paths.setdefault(settles, seq)) != seq:
+                    del events[previous_counts[0] :], self._blobs[previous_counts[1] :]
+                    for path in [path for path, by in settled_paths.items() if by > end.seq]:
+                        del settled_paths[path]
+                    return refusal_messages.settled_path_conflict(run, settles, settled_by)
+                if settles == path:
+                    settled = OWN_PATH
             data = text.encode()
-            data_digest = hash_data(data)
+            data_digest = sha256(data).digest()
             hash = hash_row(hash, run, row, data_digest)
-            if len(data) > MAX_INLINE_BYTES or text[:1] in MARKS:
+            if is_inline := len(data) <= MAX_INLINE_BYTES and text[:1] not in MARKS:
+                stored_data: StoredData = abbreviate_data(type, text)
+            else:
                 if len(data) > MAX_VALUE_BYTES:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
-                stored_data: str | bytes = data_digest
-            else:
-                stored_data = abbreviate_data(type, text)
-            settled = OWN_PATH if settles == path else settles
+                stored_data = data_digest
             columns = at, TYPE_CODES.get(type, type), path, settled, stored_data
-            if first is not None:
-                events += (id, seq, hash, *columns, *first)
+            if type not in JOINED_TYPES:
+                events.append((id, seq, hash, *columns, *NO_FIRST_EVENT))
                 first = None
-            elif (
-                seq < last_seq
-                and type in JOINED_TYPES
-                and rows[seq - last_seq].type in JOINED_TYPES
-                and stored_data is not data_digest
-            ):
-                first = columns
+            elif first is not None:
+                events[-1] = (id, seq, hash, *columns, *first)
+                first = None
             else:
-                events += (id, seq, hash, *columns, *NO_FIRST_EVENT)
+                events.append((id, seq, hash, *columns, *NO_FIRST_EVENT))
+                first = columns if is_inline else None
         if part.row is not None:
-            self._runs += (end.id, *part.row[1:], seq)
+            self._runs += (id, *part.row[1:], seq)
             if part.row.ended is not None:
                 self._ended_runs.append(run)
-                settled_paths = None  # it is not needed any more
+                end.settled_paths = None  # they are not needed any more
             if part.tags:
-                self._add_tags(part.tags, part.row, end.id)
-        return _JournalEnd(end.id, seq, hash, settled_paths)
+                self._add_tags(part.tags, part.row, id)
+        end.seq, end.hash = seq, hash
+        self.ends[run] = end
+        return None
 
     def _add_tags(self, tags: Sequence[TagRow], row: RunRow, id: int) -> None:
         for kind, name, value, at in tags:
@@ -490,7 +503,7 @@ class _AppendGroup:
 
     def write(self, execute: Execute) -> None:
         _insert_chunked(execute, "insert_journals", 2, self._journals)
-        _insert_chunked(execute, "insert_events", 13, self._events)
+        _insert_chunked(execute, "insert_events", 13, list(chain.from_iterable(self._events)))
         _insert_chunked(execute, "insert_blobs", 2, self._blobs)
         _insert_chunked(execute, "upsert_runs", 14, self._runs)
         _insert_chunked(
@@ -531,13 +544,8 @@ def _insert_chunked(execute: Execute, name: str, width: int, values: list[object
         start, rows = end, rows - count
 
 
-def _find_conflict(part: Append, end: _JournalEnd | None, refused: set[str]) -> Conflict | None:
-    """Return why a part cannot follow the end of its journal."""
-    if refused and part.needs in refused:
-        return refusal_messages.needed_part_conflict(part)
-    last = end.seq if end is not None else 0
-    if last == part.after:
-        return None
+def _sequence_conflict(part: Append, last: int) -> Conflict:
+    """Return why a part cannot follow the last event of its journal."""
     if last == DELETED:
         return refusal_messages.deletion_conflict(part.run)
     return refusal_messages.sequence_conflict(part, last)

@@ -70,16 +70,20 @@ def compile_template(mark: str) -> re.Pattern[str]:
     return re.compile(f"{start}{name}{second}{name}{third}{value}{end}")
 
 
-PATTERNS_BY_TYPE = {type: compile_template(mark) for type, mark in MARKS_BY_TYPE.items()}
+SHORT_FORMS = {
+    type: (compile_template(mark).fullmatch, f"{mark}%s{FIRST_SEPARATOR}%s{SECOND_SEPARATOR}%s")
+    for type, mark in MARKS_BY_TYPE.items()
+}
+"""For each type with a template, how to find the three values in data, and the format of its short form."""
 
 
 def abbreviate_data(type: str, data: str) -> str:
     """Return data without the phrases of the template for its type, or unchanged if it does not fit."""
-    pattern = PATTERNS_BY_TYPE.get(type)
-    if pattern is None or (match := pattern.fullmatch(data)) is None:
+    if type not in SHORT_FORMS:
         return data
-    name, value, last = match.groups()
-    return f"{MARKS_BY_TYPE[type]}{name}{FIRST_SEPARATOR}{value}{SECOND_SEPARATOR}{last}"
+    match_template, short_form = SHORT_FORMS[type]
+    match = match_template(data)
+    return data if match is None else short_form % match.groups()
 
 
 def restore_data(data: str) -> str:
