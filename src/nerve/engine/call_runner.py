@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import sleep_on_clock
@@ -58,6 +58,19 @@ class PendingDecision(NamedTuple):
     decision_recorded: asyncio.Future[None]
 
 
+class OptionalParts(Protocol):
+    """The parts of an executor that are created when a run first needs them."""
+
+    @property
+    def side_effects(self) -> SideEffects: ...
+
+    @property
+    def child_runner(self) -> ChildRunner: ...
+
+    @property
+    def queues(self) -> RunQueues: ...
+
+
 class CallRunner:
     """The calls of one run."""
 
@@ -72,12 +85,10 @@ class CallRunner:
         barrier: ExecutionBarrier,
         history: RecordedHistory,
         waits: OpenWaits,
-        side_effects: SideEffects,
-        children: ChildRunner,
+        parts: OptionalParts,
         budget: RunBudget,
         timers: RunTimers,
         threads: AgentThreads,
-        queues: RunQueues,
         running_leaves: dict[str, LeafRuntime],
         check_limits: Callable[[str], bool],
         is_only_run: Callable[[], bool],
@@ -86,8 +97,7 @@ class CallRunner:
     ) -> None:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
-        self._waits, self._side_effects, self._children = waits, side_effects, children
-        self._budget, self._timers, self._queues = budget, timers, queues
+        self._waits, self._parts, self._budget, self._timers = waits, parts, budget, timers
         self._clock = timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
         self._find_fake, self._copy_facts = find_fake, copy_facts
@@ -118,6 +128,7 @@ class CallRunner:
         is_once = call.policy.effect == "once" and role == "leaf"
         recorded = history.lookup(path, input_hash, text) if self._dispatcher.history is not None else None
         is_started, is_settled = recorded is not None, False
+        queues = self._parts.queues if call.policy.queue is not None else None
         # A reset removed the record of this step, but it may have run before. The start is recorded again
         # so that the hold, and the decision that ends it, have a call to refer to.
         if is_once and not is_started and path in history.unknown_outcomes:
@@ -149,11 +160,11 @@ class CallRunner:
                 # not started.
                 if (reservation := self._count_and_reserve(path, role)) is not None:
                     await reservation
-                if call.policy.queue is not None:
+                if queues is not None:
                     # A child run waits for its slot itself; only a wrong name is reported here.
-                    request = self._queues.request_of_call(call)
+                    request = queues.request_of_call(call)
                     if role == "leaf":
-                        await self._queues.enter_step(path, request)
+                        await queues.enter_step(path, request)
                 is_started = True
                 seq = self._record_started(call, role, text, input_hash)
                 if role != "control" and (durable_start := self._sync_start(seq)) is not None:
@@ -180,8 +191,8 @@ class CallRunner:
                 await self._record_abandoned_call(call, role, recorded, is_settled)
             raise
         finally:
-            if call.policy.queue is not None:
-                self._queues.leave(path)
+            if queues is not None:
+                queues.leave(path)
 
     async def _record_abandoned_call(
         self, call: NodeCall, role: Role, recorded: RecordedCall | None, is_settled: bool
@@ -192,9 +203,9 @@ class CallRunner:
         """
         path, is_child = call.path, role == "workflow"
         if role == "leaf" and call.policy.effect == "once":
-            self._children.interrupted_steps.append(path)
+            self._parts.child_runner.interrupted_steps.append(path)
         elif is_child and recorded is not None and recorded.is_abandoned:
-            self._children.record_interrupted_steps(call)
+            self._parts.child_runner.record_interrupted_steps(call)
         if not self._history.must_record_abandoned(recorded, takes_time=role != "control"):
             return
         is_stopped = self._barrier.is_cancelled_by_engine()
@@ -302,7 +313,7 @@ class CallRunner:
             return await run_with_retries(
                 context, call.policy, lambda _: self._run_control_node(call, context)
             )
-        children = self._children
+        children = self._parts.child_runner
         result = await run_with_retries(
             context, call.policy, lambda number: children.run_attempt(call, number)
         )
@@ -367,7 +378,7 @@ class CallRunner:
         while True:
             if number:
                 await self._backoff(runtime, delay)
-            if call.policy.queue is not None and not self._queues.holds(call.path):
+            if call.policy.queue is not None and not self._parts.queues.holds(call.path):
                 await self._enter_queue_again(call, runtime)
             number += 1
             result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
@@ -375,7 +386,7 @@ class CallRunner:
                 self._barrier.raise_if_cancelled()
             # An attempt has its own slot: others run during a backoff, and a rate counts every attempt.
             if call.policy.queue is not None:
-                self._queues.leave(call.path)
+                self._parts.queues.leave(call.path)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.
             if result.settlement == "timeout" and call.policy.effect == "once":
@@ -387,7 +398,9 @@ class CallRunner:
                 if not is_retried:
                     return self._with_noted_usage(call, runtime, result)
                 # The jitter comes from the seeded generator of the run, so replay computes the same delay.
-                delay = retry.backoff_seconds(number, self._side_effects.random(f"{call.path}~{number}"))
+                delay = retry.backoff_seconds(
+                    number, self._parts.side_effects.random(f"{call.path}~{number}")
+                )
             retrying = retry_event_data(call.node_id, number, retry, delay, result)
             self._journal.append(NodeRetrying.from_data(retrying), call.path)
 
@@ -409,7 +422,7 @@ class CallRunner:
         self._mark_leaf_idle(call.path)
         self.in_backoff.add(call.path)
         try:
-            await self._queues.enter_attempt(call)
+            await self._parts.queues.enter_attempt(call)
         finally:
             self.in_backoff.discard(call.path)
         self.running_leaves[call.path] = runtime

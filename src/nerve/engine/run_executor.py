@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import proxy
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import Clock, utc_now
@@ -137,6 +138,7 @@ class RunExecutor:
     """Why the body is cancelled when the run fails, whatever the body does."""
     _next_run: WorkflowRun | None = None
     """The next run of the chain, if the body continues as new."""
+    _side_effects: SideEffects | None = None
     _cleanup_error: str | None = None
     """What the body raised while it was being stopped."""
 
@@ -173,7 +175,6 @@ class RunExecutor:
             weak_callback(self._prepare_to_go_live),
             weak_callback(self._on_recorded_stop),
         )
-        on_write_failed = weak_callback(self.on_write_failed)
         self.journal = RunJournal(
             run.run_id,
             index if stored is not None else None,
@@ -182,7 +183,7 @@ class RunExecutor:
             services.committer,
             weak_callback(self._make_run_row),
             weak_callback(self._on_commit),
-            on_write_failed,
+            weak_callback(self.on_write_failed),
             services.clock.time,
         )
         timers = RunTimers(services.clock)
@@ -223,42 +224,10 @@ class RunExecutor:
             running_leaves,
             services.get_dataspace,
         )
-        self._side_effects = SideEffects(
-            start,
-            index,
-            self.state,
-            self.journal,
-            self.dispatcher,
-            self.barrier,
-            self._history,
-            weak_callback(self._count_iteration),
-            services.clock,
-        )
-        self._children = ChildRunner(
-            run,
-            start,
-            self.journal,
-            self.dispatcher,
-            self.barrier,
-            self._history,
-            self.budget,
-            timers,
-            self._wall_clock,
-            services.children,
-            on_write_failed,
-            weak_callback(self._request_queue),
-        )
-        self._queues = RunQueues(
-            run,
-            index,
-            self.journal,
-            self.dispatcher,
-            self.barrier,
-            self.open_waits,
-            timers,
-            services.queues,
-            lambda: services.requests_around(run.run_id),
-        )
+        self._initial_index, self._timers = index, timers
+        if stored is not None:
+            # They depend on what the journal has now, and its index grows while the run continues.
+            _ = self.side_effects, self.queues
         is_forked = start.forked_from is not None
         inherited = InheritedThreads(services.store, start, events) if is_forked else None
         self.call_runner = CallRunner(
@@ -269,12 +238,10 @@ class RunExecutor:
             self.barrier,
             self._history,
             self.open_waits,
-            self._side_effects,
-            self._children,
+            proxy(self),
             self.budget,
             timers,
             AgentThreads(inherited) if inherited is not None else AgentThreads(),
-            self._queues,
             running_leaves,
             weak_callback(self._check_limits),
             services.is_only_run,
@@ -282,10 +249,61 @@ class RunExecutor:
             weak_callback(self._copy_facts),
         )
 
+    @property
+    def side_effects(self) -> SideEffects:
+        """What the body does besides calls and waits; few runs do any of it."""
+        if self._side_effects is None:
+            self._side_effects = SideEffects(
+                self.start,
+                self._initial_index,
+                self.state,
+                self.journal,
+                self.dispatcher,
+                self.barrier,
+                self._history,
+                weak_callback(self._count_iteration),
+                self._services.clock,
+            )
+        return self._side_effects
+
+    @cached_property
+    def child_runner(self) -> ChildRunner:
+        """Runs child runs; few runs have any."""
+        return ChildRunner(
+            self.run,
+            self.start,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self._history,
+            self.budget,
+            self._timers,
+            self._wall_clock,
+            self._services.children,
+            weak_callback(self.on_write_failed),
+            weak_callback(self._request_queue),
+        )
+
+    @cached_property
+    def queues(self) -> RunQueues:
+        """Waits for slots of queues; few runs need any."""
+        services, run_id = self._services, self.run.run_id
+        return RunQueues(
+            self.run,
+            self._initial_index,
+            self.journal,
+            self.dispatcher,
+            self.barrier,
+            self.open_waits,
+            self._timers,
+            services.queues,
+            lambda: services.requests_around(run_id),
+        )
+
     @cached_property
     def cancellation(self) -> BodyCancellation:
         """Cancels the body; few runs need it."""
-        return BodyCancellation(self.state, self.journal, self.dispatcher, self.barrier, self._side_effects)
+        return BodyCancellation(self.state, self.journal, self.dispatcher, self.barrier, self.side_effects)
 
     @property
     def has_optional_history(self) -> bool:
@@ -306,7 +324,7 @@ class RunExecutor:
         return self.open_waits.wait(wait)
 
     def interrupted_step(self, path: str) -> str | None:
-        return self._children.interrupted_steps.find_within(path)
+        return self.child_runner.interrupted_steps.find_within(path)
 
     def begin_cleanup(self) -> None:
         self.cancellation.begin_cleanup()
@@ -315,22 +333,22 @@ class RunExecutor:
         return self.cancellation.end_cleanup()
 
     def emit(self, path: str, type: str, data: dict[str, Any]) -> None:
-        self._side_effects.emit(path, type, data)
+        self.side_effects.emit(path, type, data)
 
     def now(self, path: str) -> datetime:
-        return self._side_effects.now(path)
+        return self.side_effects.now(path)
 
     def random(self, path: str) -> float:
-        return self._side_effects.random(path)
+        return self.side_effects.random(path)
 
     def new_id(self, path: str) -> str:
-        return self._side_effects.new_id(path)
+        return self.side_effects.new_id(path)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
-        self._side_effects.set_tags(tags)
+        self.side_effects.set_tags(tags)
 
     def is_patched(self, name: str) -> bool:
-        return self._side_effects.is_patched(name)
+        return self.side_effects.is_patched(name)
 
     def check_may_continue(self) -> None:
         # A task of the body has the dispatcher as its owner, and the code of a step has none.
@@ -349,7 +367,7 @@ class RunExecutor:
         completed = UpdateCompleted(
             reply.name, reply.message, reply.result, reply.error, error_type=reply.error_type
         )
-        self._side_effects.complete_update(completed)
+        self.side_effects.complete_update(completed)
 
     # -- the life of the body ------------------------------------------------------------------
 
@@ -390,7 +408,7 @@ class RunExecutor:
         barrier = self.barrier
         try:
             if self.start.queue is not None:
-                await self._queues.enter_run(QueueRequest.from_data(self.start.queue))
+                await self.queues.enter_run(QueueRequest.from_data(self.start.queue))
             value = await self.run.workflow.run_body(context)
             text = encode_json(value)
             if barrier.forced_error is not None:
@@ -523,7 +541,7 @@ class RunExecutor:
             return
         # Children end first, their usage is recorded next, and the final event is written last: after it
         # nothing may follow in the journal, and a crash before it leaves the run open to be finished again.
-        self._side_effects.flush_deferred()
+        self._flush_deferred()
         self.budget.record_stopped_children()
         if await self._write_end(end, status, continuation) is not None:
             return
@@ -568,7 +586,7 @@ class RunExecutor:
         # Buffered with the final event and committed in the same batch, or not at all.
         for path, abandoned in self.journal.index.stop_events():
             self.journal.append(abandoned, path)
-        self._side_effects.flush_deferred()
+        self._flush_deferred()
         cancelled = RunCancelled(run_id, reason, killed, top, error=self._cleanup_error)
         if (error := await self._write_end(cancelled, WorkflowState.CANCELLED)) is not None:
             raise error
@@ -696,7 +714,7 @@ class RunExecutor:
         return not name
 
     def _request_queue(self, call: NodeCall) -> QueueRequest:
-        return self._queues.request_of_call(call)
+        return self.queues.request_of_call(call)
 
     def _count_iteration(self, path: str) -> None:
         self.budget.usage.iterations += 1
@@ -753,14 +771,19 @@ class RunExecutor:
     def _prepare_to_go_live(self) -> bool:
         if self._history.hold_for_first_doubt():
             return False
-        self._side_effects.flush_deferred()
+        self._flush_deferred()
         self._history.invalidate_unrequested_gates()
         return True
+
+    def _flush_deferred(self) -> None:
+        """Write the events of the body that were deferred, if it has emitted any."""
+        if self._side_effects is not None:
+            self._side_effects.flush_deferred()
 
     def _record_before_end(self) -> None:
         """Write what the body did, and that it is being stopped, before the end of a call."""
         self.cancellation.record_stop()
-        self._side_effects.flush_deferred()
+        self._flush_deferred()
 
     def _on_commit(self, rows: list[EventRow]) -> None:
         if self.dispatcher.leaf_queue:
