@@ -17,10 +17,10 @@ from nerve.store.memory import MemoryStore
 
 PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
-MAX_OF_RUN = 5380
+MAX_OF_RUN = 4950
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
-MAX_OF_STEP = 1990
-MAX_OF_GATE = 6500
+MAX_OF_STEP = 1950
+MAX_OF_GATE = 6350
 """Instructions of a gate that is answered at once, in addition to those of its run."""
 
 
