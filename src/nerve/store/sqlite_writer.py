@@ -450,16 +450,16 @@ class _AppendGroup:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
                 stored_data = data_digest
-            columns = at, TYPE_CODES.get(type, type), path, settled, stored_data
+            values = (id, seq, hash, at, TYPE_CODES.get(type, type), path, settled, stored_data)
             if type not in JOINED_TYPES:
-                events.append((id, seq, hash, *columns, *NO_FIRST_EVENT))
+                events.append(values + NO_FIRST_EVENT)
                 first = None
             elif first is not None:
-                events[-1] = (id, seq, hash, *columns, *first)
+                events[-1] = values + first
                 first = None
             else:
-                events.append((id, seq, hash, *columns, *NO_FIRST_EVENT))
-                first = columns if is_inline else None
+                events.append(values + NO_FIRST_EVENT)
+                first = values[3:] if is_inline else None
         if part.row is not None:
             self._runs += (id, *part.row[1:], seq)
             if part.row.ended is not None:
