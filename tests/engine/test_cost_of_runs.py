@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 import nerve
 from nerve import FunctionNode, Session, Workflow, WorkflowContext
 from nerve.core.nodes.context import ExecutionContext
@@ -17,7 +19,7 @@ from nerve.store.memory import MemoryStore
 
 PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
-MAX_OF_RUN = 4950
+MAX_OF_RUN = 5010
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
 MAX_OF_STEP = 1950
 MAX_OF_GATE = 6350
@@ -86,6 +88,7 @@ def cost_of_run(workflow: str, input: Any = None) -> float:
     return (count_instructions(lambda: start_runs(30, workflow, input)) - fewer) / 20
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python has its own instructions")
 def test_a_run_a_step_and_a_gate_execute_few_instructions() -> None:
     of_run = cost_of_run("steps", 0)
     of_step = (cost_of_run("steps", 5) - of_run) / 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import sleep_on_clock
@@ -32,7 +32,6 @@ from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
-from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
 from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import NotJson
@@ -58,19 +57,6 @@ class PendingDecision(NamedTuple):
     decision_recorded: asyncio.Future[None]
 
 
-class OptionalParts(Protocol):
-    """The parts of an executor that are created when a run first needs them."""
-
-    @property
-    def side_effects(self) -> SideEffects: ...
-
-    @property
-    def child_runner(self) -> ChildRunner: ...
-
-    @property
-    def queues(self) -> RunQueues: ...
-
-
 class CallRunner:
     """The calls of one run."""
 
@@ -85,7 +71,9 @@ class CallRunner:
         barrier: ExecutionBarrier,
         history: RecordedHistory,
         waits: OpenWaits,
-        parts: OptionalParts,
+        get_children: Callable[[], ChildRunner],
+        get_queues: Callable[[], RunQueues],
+        random: Callable[[str], float],
         budget: RunBudget,
         timers: RunTimers,
         threads: AgentThreads,
@@ -97,7 +85,9 @@ class CallRunner:
     ) -> None:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
-        self._waits, self._parts, self._budget, self._timers = waits, parts, budget, timers
+        self._waits, self._budget, self._timers = waits, budget, timers
+        # Few runs have child runs or queues, so these are created when a run first needs them.
+        self._get_children, self._get_queues, self._random = get_children, get_queues, random
         self._clock = timers.clock
         self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
         self._find_fake, self._copy_facts = find_fake, copy_facts
@@ -128,7 +118,7 @@ class CallRunner:
         is_once = call.policy.effect == "once" and role == "leaf"
         recorded = history.lookup(path, input_hash, text) if self._dispatcher.history is not None else None
         is_started, is_settled = recorded is not None, False
-        queues = self._parts.queues if call.policy.queue is not None else None
+        queues = self._get_queues() if call.policy.queue is not None else None
         # A reset removed the record of this step, but it may have run before. The start is recorded again
         # so that the hold, and the decision that ends it, have a call to refer to.
         if is_once and not is_started and path in history.unknown_outcomes:
@@ -203,9 +193,9 @@ class CallRunner:
         """
         path, is_child = call.path, role == "workflow"
         if role == "leaf" and call.policy.effect == "once":
-            self._parts.child_runner.interrupted_steps.append(path)
+            self._get_children().interrupted_steps.append(path)
         elif is_child and recorded is not None and recorded.is_abandoned:
-            self._parts.child_runner.record_interrupted_steps(call)
+            self._get_children().record_interrupted_steps(call)
         if not self._history.must_record_abandoned(recorded, takes_time=role != "control"):
             return
         is_stopped = self._barrier.is_cancelled_by_engine()
@@ -313,7 +303,7 @@ class CallRunner:
             return await run_with_retries(
                 context, call.policy, lambda _: self._run_control_node(call, context)
             )
-        children = self._parts.child_runner
+        children = self._get_children()
         result = await run_with_retries(
             context, call.policy, lambda number: children.run_attempt(call, number)
         )
@@ -378,7 +368,7 @@ class CallRunner:
         while True:
             if number:
                 await self._backoff(runtime, delay)
-            if call.policy.queue is not None and not self._parts.queues.holds(call.path):
+            if call.policy.queue is not None and not self._get_queues().holds(call.path):
                 await self._enter_queue_again(call, runtime)
             number += 1
             result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
@@ -386,7 +376,7 @@ class CallRunner:
                 self._barrier.raise_if_cancelled()
             # An attempt has its own slot: others run during a backoff, and a rate counts every attempt.
             if call.policy.queue is not None:
-                self._parts.queues.leave(call.path)
+                self._get_queues().leave(call.path)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.
             if result.settlement == "timeout" and call.policy.effect == "once":
@@ -398,9 +388,7 @@ class CallRunner:
                 if not is_retried:
                     return self._with_noted_usage(call, runtime, result)
                 # The jitter comes from the seeded generator of the run, so replay computes the same delay.
-                delay = retry.backoff_seconds(
-                    number, self._parts.side_effects.random(f"{call.path}~{number}")
-                )
+                delay = retry.backoff_seconds(number, self._random(f"{call.path}~{number}"))
             retrying = retry_event_data(call.node_id, number, retry, delay, result)
             self._journal.append(NodeRetrying.from_data(retrying), call.path)
 
@@ -422,7 +410,7 @@ class CallRunner:
         self._mark_leaf_idle(call.path)
         self.in_backoff.add(call.path)
         try:
-            await self._parts.queues.enter_attempt(call)
+            await self._get_queues().enter_attempt(call)
         finally:
             self.in_backoff.discard(call.path)
         self.running_leaves[call.path] = runtime

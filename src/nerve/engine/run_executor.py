@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import proxy
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import Clock, utc_now
@@ -238,7 +237,9 @@ class RunExecutor:
             self.barrier,
             self._history,
             self.open_waits,
-            proxy(self),
+            weak_callback(self._get_child_runner),
+            weak_callback(self._get_queues),
+            weak_callback(self.random),
             self.budget,
             timers,
             AgentThreads(inherited) if inherited is not None else AgentThreads(),
@@ -299,6 +300,12 @@ class RunExecutor:
             services.queues,
             lambda: services.requests_around(run_id),
         )
+
+    def _get_child_runner(self) -> ChildRunner:
+        return self.child_runner
+
+    def _get_queues(self) -> RunQueues:
+        return self.queues
 
     @cached_property
     def cancellation(self) -> BodyCancellation:
