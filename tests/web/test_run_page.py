@@ -464,6 +464,15 @@ async def test_a_stream_shows_the_run_until_it_ends(web: WebServer) -> None:
         assert 'hx-target="#inbox-badge"' in text
 
 
+async def test_a_stream_counts_the_rows_of_the_timeline(web: WebServer) -> None:
+    run = await web.start("release")
+    async with web.stream(f"/runs/{run.run_id}/stream") as live:
+        text = await live.until(lambda text: "Publish version" in text and 'id="timeline-count"' in text)
+        counts = re.findall(r'id="timeline-count"[^>]*>([\d,]+) rows', text)
+        names = set(re.findall(r'<li id="(row-[^"]+)"', text))
+        assert counts[-1] == str(len(names))
+
+
 async def test_a_step_that_streams_many_chunks_sends_only_new_text_in_few_messages(web: WebServer) -> None:
     run = await web.api.start(workflow="talk", input=400)
     await reached(web, run, "output_chunk")

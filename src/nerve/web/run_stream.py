@@ -177,6 +177,7 @@ class RunStream:
         visit = self._visit
         values = timeline_values(visit, self._picture, self._query)
         parts = self._render_if_changed("#timeline-axis", "parts/timeline_axis.html", values)
+        parts += self._render_if_changed("#timeline-count", "parts/timeline_count.html", values)
         rows = {
             row.dom_id: visit.render("parts/timeline_row.html", row=row, run=self._run)
             for row in values["rows"]
