@@ -166,7 +166,12 @@ class LiveView:
     def _report_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             task.exception()  # each browser gets it
+        self._wake_browsers()
+
+    def _wake_browsers(self) -> None:
+        """Let every browser look for what is new, and wait for the next news after that."""
         self._news.set()
+        self._news = asyncio.Event()
 
     async def _wait_for_browser(self) -> bool:
         """Wait for a browser that connects again; return whether one did."""
@@ -203,8 +208,7 @@ class LiveView:
             len(self._kept) > MAX_KEPT_MESSAGES or self._kept_bytes > MAX_KEPT_BYTES
         ):
             self._kept_bytes -= len(self._kept.popleft().text)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._wake_browsers()
 
     async def _read_events(self) -> None:
         """Note what the events change, also while a message is rendered."""
