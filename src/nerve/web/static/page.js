@@ -71,7 +71,12 @@ function focusScrollableSoon() {  // layout is measured, so not after every swap
 }
 
 // -- keyboard ------------------------------------------------------------------------------------
-let pendingPrefix = "";
+let pendingPrefix = "", currentRowId = "";
+
+function markCurrentRow() {  // the server does not know it, so an update of the list removes the mark
+  const row = currentRowId && document.getElementById(currentRowId);
+  if (row && !find("[data-row].current")) row.classList.add("current");
+}
 
 function moveRow(step) {
   const rows = findAll("[data-row]");
@@ -79,6 +84,7 @@ function moveRow(step) {
   const index = rows.findIndex((row) => row.classList.contains("current"));
   const next = rows[Math.min(rows.length - 1, Math.max(0, index < 0 ? 0 : index + step))];
   rows.forEach((row) => row.classList.toggle("current", row === next));
+  currentRowId = next.id;
   next.scrollIntoView({ block: "nearest" });
   (find("[data-open]", next) ?? next).focus({ preventScroll: true });
 }
@@ -381,6 +387,7 @@ document.addEventListener("htmx:error", ({ target }) => {
 let refreshing = 0;
 document.addEventListener("htmx:after:swap", () => {
   noticeGates();  // also of a page in the background, which is not drawn
+  markCurrentRow();
   refreshing ||= requestAnimationFrame(() => { refreshing = 0; updateTimes(); focusScrollableSoon(); updateSelection(); followNewest(); showScripted(); });
 });
 document.addEventListener("htmx:after:history:push", () => { markSelected(); if (matchMedia("(max-width: 1060px)").matches) find("[data-pane]")?.scrollIntoView(); });
