@@ -153,3 +153,13 @@ async def test_g_and_a_letter_open_a_page(page: Page, server: World) -> None:
         await page.keyboard.press("g")
         await page.keyboard.press(letter)
         await page.wait_for_url(f"**{path}")
+
+
+async def test_the_current_row_stays_current_when_the_list_is_updated(page: Page, server: World) -> None:
+    await start_until(server, "review", "waiting")
+    await open_page(page, server, "/inbox")
+    rows = page.locator("[data-row]")
+    await page.keyboard.press("j")
+    await start_until(server, "review", "waiting")
+    await expect(rows).to_have_count(2)
+    await expect(page.locator("[data-row].current")).to_have_count(1)
