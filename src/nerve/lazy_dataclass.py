@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
 from functools import cache
 from reprlib import recursive_repr
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, get_origin
 
 if TYPE_CHECKING:
@@ -98,7 +99,14 @@ def generate_init(cls: type, frozen: bool) -> Callable[..., None]:
             continue  # __post_init__ sets it
         if each.init:
             (keyword_parameters if each.kw_only else parameters).append(parameter)
-        body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+        if not frozen:
+            body.append(f"self.{name} = {value}")
+        elif isinstance(slot := getattr(cls, name, None), MemberDescriptorType):
+            # Faster than object.__setattr__, which looks the slot up again.
+            namespace[f"_set_{name}"] = slot.__set__
+            body.append(f"_set_{name}(self, {value})")
+        else:
+            body.append(f"_set(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append("self.__post_init__()")
     if keyword_parameters:

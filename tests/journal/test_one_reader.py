@@ -21,7 +21,13 @@ COMMON_WORDS = frozenset({"usage", "plan", "log", "skipped", "permission", "stee
 """Event names that are also words with another meaning; some places show that they are event names."""
 EMITTING_CALLS = frozenset({"emit", "is_a", "last_event", "last_recorded", "record"})
 """Functions that take the type of an event."""
-OTHER_WORDS = ("core/events.py", "store/", "agents/acp/updates.py", "agents/llm_provider.py")
+OTHER_WORDS = (
+    "core/events.py",
+    "store/",
+    "testing/store_contract.py",
+    "agents/acp/updates.py",
+    "agents/llm_provider.py",
+)
 """The table of the names, the names on disk, and the words of other protocols."""
 
 

@@ -11,6 +11,7 @@ from nerve.journal.events import (
     CallStarted,
     ChildStopped,
     FactsCopied,
+    GateProgress,
     NodeRetrying,
     PathReset,
     QueueEntered,
@@ -116,6 +117,7 @@ def copied_events(journal: Journal, cut: ForkPoint) -> list[RecordedEvent]:
 
     Not copied: events at or below the fork paths, outcomes of enclosing steps, unsettled requests, timers and
     signals opened after the certain part, and outdated answers with the outcomes of steps around their gates.
+    An open gate asks again, so what people have done at it is not copied either.
     The last attempt of a child run that is open, retried or asked again becomes the first attempt in the
     fork.
     """
@@ -142,6 +144,8 @@ def copied_events(journal: Journal, cut: ForkPoint) -> list[RecordedEvent]:
                 return False
             # Control nodes are copied even if open: they have no effect of their own, and replay walks
             # through them.
+            case GateProgress() if row.path not in ended:
+                return False
             case CallStarted(is_control=False) | WaitOpened() if row.path not in ended:
                 return is_child_call(row.event) and row.path not in abandoned
         return True

@@ -16,6 +16,7 @@ from nerve.journal.events import (
     ChildStopped,
     Event,
     FactsCopied,
+    GateProgress,
     GateWaiting,
     IterationStarted,
     MessageReceived,
@@ -50,7 +51,7 @@ from nerve.journal.paths import (
     is_within_step,
 )
 from nerve.lazy_dataclass import dataclass
-from nerve.store.port import Store
+from nerve.store.port import EventReader
 
 CALL_ENDS = (CallSettled, RequestAbandoned)
 NO_START, NO_LIMITS = RunStarted(), Limits()
@@ -95,7 +96,7 @@ def read_limits(start: RunStarted, rows: Iterable[JournalRow]) -> Limits:
     return limits
 
 
-def read_start(store: Store, run_id: str) -> RunStarted:
+def read_start(store: EventReader, run_id: str) -> RunStarted:
     """Return the start of a run; without values if it has no journal."""
     for row in store.events(run_id, 0, 1):
         if isinstance(event := decode_event(row), RunStarted):
@@ -395,6 +396,8 @@ class JournalIndex:
                 self.copied_facts.add(recorded.path)
             case RunChanged(definition=definition):
                 self.start = replace(self.start, definition=definition)
+            case GateProgress() as progress:
+                self._add_gate_progress(recorded.path, progress)
 
     def _open(self, recorded: RecordedEvent) -> None:
         path = recorded.path
@@ -402,6 +405,13 @@ class JournalIndex:
         if self._threads or self._timer_moves or self._steering:
             for latest in (self.usage_in_progress, self._threads, self._timer_moves, self._steering):
                 latest.pop(path, None)
+
+    def _add_gate_progress(self, path: str, event: GateProgress) -> None:
+        # Imported here: few gates have a policy.
+        from nerve.journal.gate_progress import with_progress
+
+        if (opened := self.unsettled.get(path)) is not None:
+            self.unsettled[path] = opened._replace(event=with_progress(opened.event, event))
 
     def _start_call(self, path: str, event: CallStarted) -> None:
         if event.is_control:
@@ -498,6 +508,11 @@ def is_ended_with_run(recorded: RecordedEvent) -> bool:
     return is_stopped(recorded) and recorded.settles is None
 
 
+def drop_ended_with_run(journal: list[RecordedEvent]) -> list[RecordedEvent]:
+    """Return the events without those that ended calls and waits because their run has ended."""
+    return [recorded for recorded in journal if recorded.settles is not None or not is_stopped(recorded)]
+
+
 def drop_undone(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events without those that were reset, and without what a stop has ended.
 
@@ -508,11 +523,14 @@ def drop_undone(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
 
 def drop_reset(journal: Iterable[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events without those at or below a path reset later, and outcomes of enclosing steps."""
+    events = list(journal)
+    if PathReset not in {type(recorded.event) for recorded in events}:
+        return events  # as most journals have none
     kept: list[RecordedEvent] = []
     reset_paths: set[str] = set()
     paths_around: set[str] = set()
     # From the end: the resets that apply to an event are those seen before it.
-    for recorded in reversed(list(journal)):
+    for recorded in reversed(events):
         event, path = recorded.event, recorded.path
         is_undone = bool(reset_paths) and (
             is_reset_with_any(path, reset_paths) or (recorded.settles is not None and path in paths_around)

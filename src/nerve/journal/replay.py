@@ -19,6 +19,7 @@ from nerve.journal.events import (
     ChildStopped,
     Event,
     FactsCopied,
+    GateProgress,
     GateWaiting,
     MessageSent,
     NodeCancelled,
@@ -36,7 +37,7 @@ from nerve.journal.events import (
     TimerStarted,
     WaitOpened,
 )
-from nerve.journal.index import RecordedEvent, child_of_call, drop_reset, is_ended_with_run, read_events
+from nerve.journal.index import RecordedEvent, child_of_call, drop_ended_with_run, drop_reset, read_events
 from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_reset_with
 from nerve.lazy_dataclass import dataclass
 
@@ -63,6 +64,7 @@ QUEUE_EVENTS = (QueueWaiting, QueueEntered, QueueCancelled)
 NOT_OF_BODY = (
     *(NodeRetrying, PathReset, ChildStopped, MessageSent, TagsChanged, PatchEvaluated),
     FactsCopied,
+    GateProgress,
 )
 """Events that a body does not repeat: of the engine, of others, and those found by their content."""
 OWN_EVENTS = (CallStarted, WaitOpened, RequestAbandoned)
@@ -144,9 +146,11 @@ class Replay:
         self._retries: dict[str, list[RecordedEvent]] = {}
         self._next = 0
         self._optional_upto, self._ignores_order, self._ids = optional_upto, False, ids
-        self._rows = [row for row in drop_reset(read_events(rows)) if not is_ended_with_run(row)]
+        self._rows = drop_ended_with_run(drop_reset(read_events(rows)))
         self._answers: list[tuple[float, str]] | None = None
         self._load(self._rows, optional_upto)
+        self.has_stops = any(record.kind == "stop" for record in self._entries)
+        """Whether the engine cancelled the recorded body."""
 
     def _load(self, rows: list[RecordedEvent], optional_upto: int) -> None:
         paths = BodyPaths(rows)
@@ -194,8 +198,7 @@ class Replay:
 
     @property
     def is_finished(self) -> bool:
-        self._advance()
-        return self._next >= len(self._entries)
+        return self.next_unmatched() is None
 
     def lookup(self, path: str, digest: str, requested: Any) -> RecordedCall | None:
         """Return the record of a call or wait that the body requests now."""
@@ -257,16 +260,18 @@ class Replay:
 
     def next_outcome(self) -> ReplayEntry | None:
         """Return the next outcome, if the body has repeated every request before it."""
-        self._advance()
-        if self._next >= len(self._entries):
-            return None
-        record = self._entries[self._next]
-        return record if record.is_outcome else None
+        record = self.next_unmatched()
+        return record if record is not None and record.is_outcome else None
 
     def next_unmatched(self) -> ReplayEntry | None:
         """Return the next record the body has not repeated."""
-        self._advance()
-        return self._entries[self._next] if self._next < len(self._entries) else None
+        records = self._entries
+        for at in range(self._next, len(records)):
+            if not records[at].is_done:
+                self._next = at
+                return records[at]
+        self._next = len(records)
+        return None
 
     @property
     def has_later_request(self) -> bool:
@@ -370,11 +375,6 @@ class Replay:
     def ordered_seqs(self) -> set[int]:
         """Return the events that are still delivered in order."""
         return {record.seq for record in self._entries[self._next :]}
-
-    def _advance(self) -> None:
-        records = self._entries
-        while self._next < len(records) and records[self._next].is_done:
-            self._next += 1
 
 
 def request_hash(event: Event) -> str | None:

@@ -10,6 +10,7 @@ from nerve.core.events import LONG_TEXT_EVENTS, JournalRow, WorkflowEvent
 from nerve.core.nodes.attempt import is_same_or_below
 from nerve.core.nodes.context import next_child_path
 from nerve.core.run_view import ACTIVE_RUN_STATES, BUSY_NODE_STATES, NodeView, RunView
+from nerve.core.step_names import is_internal_path
 from nerve.journal.events import (
     BranchTaken,
     CallSettled,
@@ -44,6 +45,7 @@ from nerve.journal.events import (
     WaitSettled,
     event_from_data,
 )
+from nerve.journal.gate_info import shown_gate_fields
 from nerve.journal.index import JournalIndex, RecordedEvent, is_guard, read_row
 from nerve.journal.paths import ROOT_PATH, is_within_step
 
@@ -274,7 +276,7 @@ class RunViewBuilder:
             node.state, node.ended_at = "waiting", None
             self._update_ancestors(node.path, at)
         if isinstance(event, GateWaiting):
-            self.view.gates[path] = {**event.to_data(), "path": path}
+            self.view.gates[path] = shown_gate_fields(path, event, at)
 
     def _end_wait(self, path: str, event: WaitSettled | RequestAbandoned, at: datetime) -> None:
         self.open_waits.pop(path, None)
@@ -294,9 +296,13 @@ class RunViewBuilder:
     def _waiting_node(self, path: str, event: Event) -> NodeView | None:
         """Return the node of a wait, if it has no own events and children; else they set its state.
 
-        A gate that is the whole run is at its own name.
+        A gate that is the whole run is at its own name, and so is one beside a step, about a conflict.
         """
         node_path = path.rpartition("/")[0]
+        is_gate = isinstance(event, GateWaiting) or path in self.view.gates
+        if is_gate and is_internal_path(path):
+            above = self._get_or_add_node(node_path) if node_path else None
+            return None if above is not None and above.has_own_events else self._get_or_add_node(path)
         if not node_path:
             node_id = getattr(event, "node_id", None) or self.view.gates.get(path, {}).get("node_id")
             node_path = f"/{node_id}" if node_id else ""
