@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nerve.errors import JournalBroken, StoreBusy, StoreError, StoreFailed
+from nerve.crypto import AesGcmCodec
+from nerve.errors import JournalBroken, StoreBusy, StoreError, StoreFailed, StoreFull
 from nerve.store.encoded_store import EncodedStore
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, UsageRow
@@ -23,7 +24,7 @@ from nerve.testing.store_contract import StoreContract, append, event, fact_row,
 from nerve.testing.store_contract import append_facts as facts_of
 from postgresql_server import PostgresqlServer
 from store.processes import kill, news, start
-from store.test_encoded_store import Reverser
+from store.test_encoded_store import OLD, EncodedContract, Reverser
 from store.test_sqlite import parts
 
 WRITER = """
@@ -73,6 +74,12 @@ class TestPostgresStore(StoreContract):
     @pytest.fixture
     def store(self, empty_store: PostgresStore) -> PostgresStore:
         return empty_store
+
+
+class TestEncodedPostgresStore(EncodedContract):
+    @pytest.fixture
+    def store(self, empty_store: PostgresStore) -> EncodedStore:
+        return EncodedStore(empty_store, AesGcmCodec(OLD))
 
 
 def test_everything_survives_reopening_the_store(postgresql_url: str) -> None:
@@ -266,6 +273,29 @@ def test_a_server_that_stays_away_fails_the_append_and_nothing_is_written(server
         server.start()
         assert store.events("r") == []
         assert store.append([append("r", 0)]) == [None]
+
+
+def test_a_full_disk_of_the_server_is_reported_and_is_temporary(store: PostgresStore, database: str) -> None:
+    store.append([append("r", 0, 2, run_row("r"))])
+    with psycopg.connect(database, autocommit=True) as db:
+        # The server reports what it would report when its disk is full.
+        db.execute(
+            "CREATE FUNCTION nerve.fail() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END$$;"
+            "CREATE TRIGGER full_disk BEFORE INSERT ON nerve.events EXECUTE FUNCTION nerve.fail()"
+        )
+        try:
+            for _ in range(2):
+                with pytest.raises(StoreFull, match="No space left on device"):
+                    store.append([append("q", 0), append("r", 2, 1, run_row("r", "failed"))])
+                assert len(store.events("r")) == 2
+                assert store.events("q") == []
+                assert store.run("r") == run_row("r")
+            assert store.append([facts_of(fact_row("a", 1))]) == [None]
+        finally:
+            db.execute("DROP FUNCTION nerve.fail CASCADE")
+    assert store.append([append("q", 0), append("r", 2)]) == [None, None]
+    assert len(store.events("r")) == 3
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
+import psycopg
 import pytest
 
 from nerve import Session, WorkflowContext
@@ -18,8 +20,10 @@ from nerve.errors import JournalUnreadable, KeyMissing
 from nerve.journal.events import compare_run_row
 from nerve.store.encoded_store import EncodedStore, decode_event_row, stored_codecs
 from nerve.store.inspection import StoreInspection
+from nerve.store.postgres import PostgresStore
 from nerve.store.reencoding import reencode_store
 from nerve.store.sqlite import SqliteStore
+from postgresql_server import PostgresqlServer
 
 KEYS = {"first": bytes(32), "second": bytes([1] * 32)}
 FIRST, BOTH = AesGcmCodec({"first": KEYS["first"]}), AesGcmCodec(KEYS)
@@ -28,9 +32,50 @@ CANARY = "a canary"
 LARGE = "large " * 60_000
 
 
-async def use_store(file: Path, codec: AesGcmCodec | None) -> None:
+class StorePlace(NamedTuple):
+    """A store file, or a database."""
+
+    address: str
+    server: PostgresqlServer | None = None
+
+    def open(self) -> SqliteStore | PostgresStore:
+        """Open the store for writing."""
+        return SqliteStore(self.address) if self.server is None else PostgresStore(self.address)
+
+    def end_lease(self) -> None:
+        """Let the time pass that the lease of a killed process has left."""
+        if self.server is not None:
+            with psycopg.connect(self.address) as db:
+                db.execute("UPDATE leases SET renewed = 'epoch'")
+
+    def read(self) -> SqliteStore | PostgresStore:
+        return SqliteStore(self.address) if self.server is None else PostgresStore(self.address, None)
+
+    def has_bytes(self, text: str) -> bool:
+        """Whether the files of the store have a text."""
+        if self.server is None:
+            return text.encode() in Path(self.address).read_bytes()
+        with psycopg.connect(self.address, autocommit=True) as db:
+            db.execute("CHECKPOINT")
+            query = "SELECT oid FROM pg_database WHERE datname = current_database()"
+            [database] = db.execute(query).fetchone() or (0,)
+        files = (self.server.folder / "data/base" / str(database)).iterdir()
+        return any(text.encode() in file.read_bytes() for file in files)
+
+    def find_damage(self, codec: AesGcmCodec) -> list[str]:
+        if self.server is not None:
+            # Reading it verifies the hash chains.
+            contents(self, codec)
+            return []
+        inspection = StoreInspection(
+            Path(self.address), compare_run_row, lambda run, event: decode_event_row(codec, run, event)
+        )
+        return [damage.message for damage in inspection.find_damage()]
+
+
+async def use_store(place: StorePlace, codec: AesGcmCodec | None) -> None:
     """Write every kind of payload: runs, facts, messages, replies, waits, large and emptied data."""
-    session = Session(store=file, codec=codec)
+    session = Session(store=place.open(), codec=codec)
 
     @session.step
     async def echo(text: str) -> str:
@@ -59,9 +104,9 @@ async def use_store(file: Path, codec: AesGcmCodec | None) -> None:
         store.empty_events(run.run_id, chunks)
 
 
-def contents(file: Path, codec: AesGcmCodec) -> dict[str, object]:
+def contents(place: StorePlace, codec: AesGcmCodec) -> dict[str, object]:
     """Everything that a session reads from a store."""
-    with closing(EncodedStore(SqliteStore(file), codec)) as store:
+    with closing(EncodedStore(place.read(), codec)) as store:
         runs = store.runs()
         return {
             "runs": runs,
@@ -74,46 +119,40 @@ def contents(file: Path, codec: AesGcmCodec) -> dict[str, object]:
         }
 
 
-def has_bytes(file: Path, text: str) -> bool:
-    return text.encode() in file.read_bytes()
-
-
-def find_damage(file: Path, codec: AesGcmCodec) -> list[str]:
-    inspection = StoreInspection(
-        file, compare_run_row, lambda run, event: decode_event_row(codec, run, event)
-    )
-    return [damage.message for damage in inspection.find_damage()]
-
-
-@pytest.fixture
-async def used(tmp_path: Path) -> Path:
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.cluster)])
+async def used(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
     """A store with readable data from before, and data of a first key."""
-    file = tmp_path / "nerve.db"
-    await use_store(file, None)
-    await use_store(file, FIRST)
-    return file
+    if request.param == "sqlite":
+        place = StorePlace(str(tmp_path / "nerve.db"))
+    else:
+        server = request.getfixturevalue("postgresql_server")
+        place = StorePlace(request.getfixturevalue("postgresql_url"), server)
+    for codec in (None, FIRST):
+        await use_store(place, codec)
+    return place
 
 
-async def test_everything_is_encoded_with_the_new_key_and_reads_as_before(used: Path) -> None:
+async def test_everything_is_encoded_with_the_new_key_and_reads_as_before(used: StorePlace) -> None:
     before = contents(used, BOTH)
-    assert has_bytes(used, CANARY), "written before the store was encrypted"
-    with closing(SqliteStore(used)) as store:
+    assert used.has_bytes(CANARY), "written before the store was encrypted"
+    with closing(used.open()) as store:
         changed = reencode_store(store, BOTH)
         assert (changed.events, changed.others) >= (16, 13)
         assert list(stored_codecs(store)) == ["aes-gcm:second"]
         assert reencode_store(store, BOTH) == (0, 0)
     assert contents(used, SECOND) == before
-    assert find_damage(used, SECOND) == []
-    assert not has_bytes(used, CANARY)
-    assert not has_bytes(used, 'encoded":"aes-gcm:first')
-    with closing(apsw.Connection(str(used))) as db:
-        assert db.execute("SELECT count(*) FROM blobs").get == 6, "those of the old key are gone"
+    assert used.find_damage(SECOND) == []
+    assert not used.has_bytes(CANARY)
+    assert not used.has_bytes('encoded":"aes-gcm:first')
+    if used.server is None:
+        with closing(apsw.Connection(used.address)) as db:
+            assert db.execute("SELECT count(*) FROM blobs").get == 6, "those of the old key are gone"
 
 
-async def test_an_open_run_continues_after_the_rotation(used: Path) -> None:
-    with closing(SqliteStore(used)) as store:
+async def test_an_open_run_continues_after_the_rotation(used: StorePlace) -> None:
+    with closing(used.open()) as store:
         reencode_store(store, BOTH)
-    session = Session(store=used, codec=SECOND)
+    session = Session(store=used.open(), codec=SECOND)
 
     @session.workflow
     async def ask(ctx: WorkflowContext, text: str) -> str:
@@ -125,15 +164,15 @@ async def test_an_open_run_continues_after_the_rotation(used: Path) -> None:
         await run.next_gate()
         await run.answer("yes")
         assert await run.wait() == "yes"
-    assert find_damage(used, SECOND) == []
+    assert used.find_damage(SECOND) == []
 
 
-async def test_a_missing_key_is_named_and_changes_nothing_that_it_encoded(used: Path) -> None:
-    with closing(SqliteStore(used)) as store, pytest.raises((KeyMissing, JournalUnreadable), match="'first'"):
+async def test_a_missing_key_is_named_and_changes_nothing_that_it_encoded(used: StorePlace) -> None:
+    with closing(used.open()) as store, pytest.raises((KeyMissing, JournalUnreadable), match="'first'"):
         reencode_store(store, SECOND)
-    with closing(SqliteStore(used)) as store:
+    with closing(used.open()) as store:
         reencode_store(store, BOTH)
-    assert find_damage(used, SECOND) == []
+    assert used.find_damage(SECOND) == []
 
 
 KILLED = """
@@ -141,6 +180,7 @@ import os, sys
 from contextlib import closing
 from nerve.crypto import AesGcmCodec
 from nerve.store.reencoding import reencode_store
+from nerve.store.postgres import PostgresStore
 from nerve.store.sqlite import SqliteStore
 
 class Killed(AesGcmCodec):
@@ -152,21 +192,23 @@ class Killed(AesGcmCodec):
         return super().encode(data, place)
 
 codec = Killed({"first": bytes(32), "second": bytes([1] * 32)})
-with closing(SqliteStore(sys.argv[1])) as store:
+open_store = PostgresStore if "://" in sys.argv[1] else SqliteStore
+with closing(open_store(sys.argv[1])) as store:
     reencode_store(store, codec)
 """
 
 
 @pytest.mark.parametrize("left", [1, 3, 12, 20, 28])
-async def test_a_rotation_that_is_killed_loses_nothing_and_continues(used: Path, left: int) -> None:
+async def test_a_rotation_that_is_killed_loses_nothing_and_continues(used: StorePlace, left: int) -> None:
     before = contents(used, BOTH)
-    arguments = [sys.executable, "-c", KILLED, str(used), str(left)]
+    arguments = [sys.executable, "-c", KILLED, used.address, str(left)]
     assert (await asyncio.to_thread(subprocess.run, arguments, env=dict(os.environ))).returncode == 9
-    with closing(SqliteStore(used)) as store:
+    used.end_lease()
+    with closing(used.open()) as store:
         assert store.loss is None
     assert contents(used, BOTH) == before
-    assert find_damage(used, BOTH) == []
-    with closing(SqliteStore(used)) as store:
+    assert used.find_damage(BOTH) == []
+    with closing(used.open()) as store:
         reencode_store(store, BOTH)
     assert json.dumps(str(contents(used, SECOND))) == json.dumps(str(before))
-    assert find_damage(used, SECOND) == []
+    assert used.find_damage(SECOND) == []

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Unpack
 
@@ -28,12 +28,14 @@ from nerve.store.port import (
     Append,
     Definition,
     EventRow,
+    EventStream,
     FactRow,
     MessageRow,
     ReplyRow,
     RunQuery,
     RunRow,
     Store,
+    StreamedEvent,
     WaitRow,
 )
 
@@ -79,6 +81,8 @@ class EncodedStore:
         self.mark_resuming = store.mark_resuming
         self.clear_resuming = store.clear_resuming
         self.resume_counts = store.resume_counts
+        self.people_changes = store.people_changes
+        self.add_people_change = store.add_people_change
         self.read_property = store.read_property
         self.write_property = store.write_property
         self.close = store.close
@@ -86,6 +90,15 @@ class EncodedStore:
     @property
     def durable(self) -> bool:
         return self._store.durable
+
+    @property
+    def read_only(self) -> bool:
+        return self._store.read_only
+
+    @property
+    def stream(self) -> EventStream | None:
+        stream = self._store.stream
+        return None if stream is None else DecodedStream(stream, self.codec)
 
     @property
     def loss(self) -> str | None:
@@ -292,6 +305,26 @@ class EncodedStore:
         ]
 
 
+class DecodedStream:
+    """The decoded events of a stream."""
+
+    def __init__(self, stream: EventStream, codec: Codec) -> None:
+        self._stream, self._codec = stream, codec
+        self.last_streamed = stream.last_streamed
+
+    @property
+    def stream_id(self) -> str:
+        return self._stream.stream_id
+
+    def streamed_events(
+        self, session: str, after: int, limit: int, types: Collection[str] | None = None
+    ) -> list[StreamedEvent]:
+        return [
+            event._replace(row=decode_event_row(self._codec, event.run, event.row))
+            for event in self._stream.streamed_events(session, after, limit, types)
+        ]
+
+
 def decode_event_row(codec: Codec, run: str, row: EventRow) -> EventRow:
     """Return an event with its decoded data; JournalUnreadable says why that cannot be."""
     seq, at, type, path, settles, data = row
@@ -330,7 +363,7 @@ def verify_codec(store: Store, codec: Codec) -> None:
         raise missing[-1]
     for each in missing:
         _log.warning("data of the store may be unreadable: %s", each)
-    if codec.name not in checks:
+    if codec.name not in checks and not store.read_only:
         encoded = b2a_base64(codec.encode(CHECK_TEXT, CHECK_PLACE), newline=False).decode("ascii")
         store.write_property(CODECS_PROPERTY, json.dumps({**checks, codec.name: encoded}))
 

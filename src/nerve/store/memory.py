@@ -24,6 +24,7 @@ from nerve.store.port import (
     EventRow,
     FactRow,
     MessageRow,
+    PersonRow,
     ReplyRow,
     RunRow,
     StepUsageRow,
@@ -53,11 +54,20 @@ class MemoryStore:
         self._usage: dict[tuple[str, str, str], dict[str, float]] = {}
         self._step_usage: dict[tuple[str, str, str, str, str], dict[str, float]] = {}
         self._messages: dict[str, list[MessageRow]] = {}
+        self._people: dict[str, list[PersonRow]] = {}
         self._resumes: dict[str, int] = {}
         self._tags: dict[str, dict[tuple[str, str], str]] = {}
         self._patches: dict[tuple[str, str, str], float] = {}
         self._properties: dict[str, str] = {}
         self._message_lock = threading.Lock()
+
+    @property
+    def read_only(self) -> bool:
+        return False
+
+    @property
+    def stream(self) -> None:
+        return None
 
     def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
         pass
@@ -342,6 +352,17 @@ class MemoryStore:
 
     def resume_counts(self) -> dict[str, int]:
         return dict(self._resumes)
+
+    def people_changes(self, session: str, after: int = 0) -> list[PersonRow]:
+        return self._people.get(session, [])[after:]
+
+    def add_people_change(self, change: PersonRow) -> bool:
+        with self._message_lock:
+            changes = self._people.setdefault(change.session, [])
+            if change.number != len(changes) + 1:
+                return False
+            changes.append(change)
+            return True
 
     def read_property(self, name: str) -> str | None:
         return self._properties.get(name)

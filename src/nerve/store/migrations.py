@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 APPLICATION_ID = 1315271286
 """Marks the file as a Nerve store: "Nerv" as a number."""
 
-MIGRATIONS = [SQL[f"create_version_{number}"] for number in range(1, 10)]
+MIGRATIONS = [SQL[f"create_version_{number}"] for number in range(1, 11)]
 """The n-th entry migrates version n to version n + 1."""
 
 

@@ -10,6 +10,9 @@ from nerve.errors import OwnershipLost, StoreError
 MAX_INLINE_BYTES = 256 * 1024
 """Larger data is kept in `blobs`, by its hash."""
 
+MAX_SEQ = 2**62
+"""Greater than any sequence number."""
+
 MAX_VALUE_BYTES = 64 * 1024 * 1024
 """Larger data is rejected."""
 
@@ -139,6 +142,20 @@ class MessageRow(NamedTuple):
     run: str | None
 
 
+class PersonRow(NamedTuple):
+    """A change of the people of a session, numbered from 1; `data` is JSON.
+
+    The hash covers the change and the hash of the one before.
+    """
+
+    session: str
+    number: int
+    at: float
+    name: str
+    data: str
+    hash: str
+
+
 class Definition(NamedTuple):
     """The definition a run was started from, identified by its hash; the last one that was stored stays."""
 
@@ -186,6 +203,43 @@ class Append(NamedTuple):
     needs: str = ""
 
 
+class StreamedEvent(NamedTuple):
+    """An event as the stream of a session has it."""
+
+    number: int
+    """Its place in the stream: it grows in the order of the commits, with gaps."""
+    run: str
+    workflow: str
+    row: EventRow
+
+
+class EventReader(Protocol):
+    """Where the events of a run are read."""
+
+    def events(self, run: str, after: int = 0, limit: int | None = None) -> list[EventRow]: ...
+
+    def last_event(self, run: str, type: str | None = None) -> EventRow | None: ...
+
+
+class EventStream(Protocol):
+    """The events of all runs in a store, the same for all processes that use it."""
+
+    @property
+    def stream_id(self) -> str:
+        """The identity of the stream, to which its numbers belong."""
+
+    def last_streamed(self, session: str) -> int:
+        """Return the number of the last event of a session."""
+
+    def streamed_events(
+        self, session: str, after: int, limit: int, types: Collection[str] | None = None
+    ) -> list[StreamedEvent]:
+        """Return the events of a session after a number, in order. No later commit adds one before them.
+
+        With `types`, return only events of these types.
+        """
+
+
 class RunQuery(TypedDict, total=False):
     """The conditions of `Store.runs`; one that is left out or None selects all runs."""
 
@@ -214,6 +268,14 @@ class Store(Protocol):
     @property
     def loss(self) -> str | None:
         """Acknowledged writes of the previous process that are missing, and what to do about it."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether another process writes what this one reads."""
+
+    @property
+    def stream(self) -> EventStream | None:
+        """The stream of the events of all runs; None for a store that is not durable."""
 
     def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
         """Call a function, in another thread, if another process takes over what this store writes.
@@ -356,6 +418,15 @@ class Store(Protocol):
 
     def resume_counts(self) -> dict[str, int]:
         """Return how often runs were about to be resumed without making progress."""
+
+    def people_changes(self, session: str, after: int = 0) -> list[PersonRow]:
+        """Return the changes of people after the one numbered `after`, in order."""
+
+    def add_people_change(self, change: PersonRow) -> bool:
+        """Add a change in a synced transaction; return False if its number is taken.
+
+        Any thread may call it.
+        """
 
     def read_property(self, name: str) -> str | None:
         """Return a property of the store itself; None if it was not set."""

@@ -40,6 +40,7 @@ TABLES = (
     PortableTable("fact_versions", ("session", "version")),
     PortableTable("replies", ("session", "key", "at", "asked", "reply")),
     PortableTable("messages", ("conversation", "seq", "at", "role", "text", "run")),
+    PortableTable("people", ("session", "number", "at", "name", "data", "hash")),
     PortableTable("usage", ("session", "day", "model", "name", "amount")),
     PortableTable("step_usage", ("session", "day", "workflow", "step", "model", "name", "amount")),
     PortableTable("resumes", ("run", "times")),

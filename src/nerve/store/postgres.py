@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
@@ -18,14 +21,18 @@ from nerve.store import hash_chain, refusal_messages
 from nerve.store.port import (
     MAX_SEARCHED_CHARS,
     MAX_SEARCHED_RUNS,
+    MAX_SEQ,
     Append,
     Definition,
     EventRow,
+    EventStream,
     FactRow,
     MessageRow,
+    PersonRow,
     ReplyRow,
     RunRow,
     StepUsageRow,
+    StreamedEvent,
     UsageRow,
     WaitRow,
 )
@@ -44,8 +51,8 @@ from nerve.store.postgres_migrations import migrate
 from nerve.store.postgres_ownership import SessionOwnership
 from nerve.store.postgres_writer import Ownership, PostgresWriter
 
-MAX_SEQ = 2**62
-"""Greater than any sequence number."""
+if TYPE_CHECKING:
+    from nerve.store.postgres_rewriter import PostgresRewriter
 
 
 class OwnedSession(NamedTuple):
@@ -87,6 +94,45 @@ class PostgresStore:
                 migrate(db, self.address)
             self._owned = None if session is None else own_session(self.address, session)
 
+    @property
+    def read_only(self) -> bool:
+        return self._owned is None
+
+    @property
+    def stream(self) -> EventStream:
+        return self
+
+    @cached_property
+    def stream_id(self) -> str:
+        return str(self.select_rows("select_stream_id")[0][0])
+
+    def last_streamed(self, session: str) -> int:
+        row = self._select_one("select_stream_end", session)
+        return 0 if row is None else int(row[0])
+
+    def streamed_events(
+        self, session: str, after: int, limit: int, types: Collection[str] | None = None
+    ) -> list[StreamedEvent]:
+        wanted = None if types is None else list(types)
+        rows = self.select_rows("select_stream", after, session, wanted, wanted, limit)
+        return [
+            StreamedEvent(number, run, workflow, EventRow(*event)) for number, run, workflow, *event in rows
+        ]
+
+    @property
+    def epoch(self) -> int:
+        """The number of this process as the owner of the session."""
+        if self._owned is None:
+            raise self._read_only_error()
+        return self._owned.ownership.epoch
+
+    def interrupt(self) -> None:
+        """End a read that waits for a server that does not answer; callable from any thread."""
+        reader = self._reader
+        if reader is not None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(reader.fileno())) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)
+
     def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
         if self._owned is not None:
             self._owned.ownership.watch(on_lost)
@@ -117,6 +163,10 @@ class PostgresStore:
             self._reader = connect(self.address)
             self._reader.read_only = True
         return self._reader.execute(statement, values).fetchall()
+
+    def select_rows(self, name: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a named statement, for the parts of Nerve that only PostgreSQL has."""
+        return self._select(POSTGRES_SQL[name], values)
 
     def _select_one(self, name: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._select(POSTGRES_SQL[name], values)
@@ -313,6 +363,13 @@ class PostgresStore:
     def resume_counts(self) -> dict[str, int]:
         return self._select_counts("select_resumes")
 
+    def people_changes(self, session: str, after: int = 0) -> list[PersonRow]:
+        return [PersonRow(*row) for row in self.select_rows("select_people_changes", session, after)]
+
+    def add_people_change(self, change: PersonRow) -> bool:
+        with self._writing() as writer:
+            return writer.execute("insert_people_change", *change) == 1
+
     def read_property(self, name: str) -> str | None:
         row = self._select_one("select_property", name)
         return None if row is None else str(row[0])
@@ -322,9 +379,22 @@ class PostgresStore:
             writer.execute("upsert_property", name, value)
 
     @contextmanager
+    def rewrite(self) -> Iterator[PostgresRewriter]:
+        """Yield the transaction of a change to stored payloads."""
+        from nerve.store.postgres_rewriter import PostgresRewriter
+
+        with self._writing() as writer, writer.rewrite() as db:
+            yield PostgresRewriter(db)
+
+    def rebuild(self) -> None:
+        """Rewrite the tables without unused pages, which have what was deleted or replaced."""
+        with self._writing() as writer:
+            writer.rebuild()
+
+    @contextmanager
     def _writing(self, patience: float = -1) -> Iterator[PostgresWriter]:
         if self._owned is None:
-            raise StoreError(f"{self.address} was opened for reading, without a session to write to")
+            raise self._read_only_error()
         ownership, writer = self._owned
         ownership.check()
         if not self._write_lock.acquire(timeout=patience):
@@ -336,6 +406,9 @@ class PostgresStore:
             raise
         finally:
             self._write_lock.release()
+
+    def _read_only_error(self) -> StoreError:
+        return StoreError(f"{self.address} was opened for reading, without a session to write to")
 
     def _close_reader(self) -> None:
         reader, self._reader = self._reader, None

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from nerve.errors import NerveError, OwnershipLost, StoreError, StoreFailed, StoreFull
+from nerve.errors import NerveError, OwnershipLost, StoreError, StoreFailed, StoreFull, StoreUnreachable
 from nerve.lazy_dataclass import dataclass
 from nerve.store.statements import load_statements
 
@@ -26,6 +26,7 @@ except ImportError as error:
 POSTGRES_SQL = load_statements("sql/postgres")
 
 Connection = psycopg.Connection[TupleRow]
+AsyncConnection = psycopg.AsyncConnection[TupleRow]
 
 DEFAULT_SCHEMA = "nerve"
 CONNECT_TIMEOUT_S = 5
@@ -96,23 +97,46 @@ def parse_address(url: str) -> PostgresAddress:
 
 def connect(address: PostgresAddress, timeout: float = CONNECT_TIMEOUT_S) -> Connection:
     """Return a connection that commits each statement, outside of a transaction."""
-    timeouts = {"connect_timeout": max(2, min(CONNECT_TIMEOUT_S, int(timeout)))}  # libpq waits 2 s at least
-    db = psycopg.connect(**{**DEFAULT_OPTIONS, **timeouts, **address.options}, autocommit=True)
+    db = psycopg.connect(**connection_options(address, timeout), autocommit=True)
     try:
-        settings = {**SETTINGS, "search_path": sql.Identifier(address.schema).as_string(db)}
-        db.execute(
-            "SELECT set_config(name, value, false) FROM json_each_text(%s::json) AS new (name, value)",
-            (Json(settings),),
-        )
-        # A stricter setting of the administrator, such as remote_apply, stays.
-        db.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) "
-            "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
-        )
+        db.execute(SELECT_SETTINGS, (Json(connection_settings(address, db)),))
+        db.execute(SELECT_SYNCHRONOUS_COMMIT)
     except BaseException:
         close_connection(db)
         raise
     return db
+
+
+async def connect_async(address: PostgresAddress) -> AsyncConnection:
+    """Return a connection like that of `connect`, on which the event loop does not wait."""
+    db = await psycopg.AsyncConnection.connect(
+        **connection_options(address, CONNECT_TIMEOUT_S), autocommit=True
+    )
+    try:
+        await db.execute(SELECT_SETTINGS, (Json(connection_settings(address, db)),))
+        await db.execute(SELECT_SYNCHRONOUS_COMMIT)
+    except BaseException:
+        await db.close()
+        raise
+    return db
+
+
+SELECT_SETTINGS = "SELECT set_config(name, value, false) FROM json_each_text(%s::json) AS new (name, value)"
+
+SELECT_SYNCHRONOUS_COMMIT = (
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
+)
+"""A stricter setting of the administrator, such as remote_apply, stays."""
+
+
+def connection_options(address: PostgresAddress, timeout: float) -> dict[str, Any]:
+    timeouts = {"connect_timeout": max(2, min(CONNECT_TIMEOUT_S, int(timeout)))}  # libpq waits 2 s at least
+    return {**DEFAULT_OPTIONS, **timeouts, **address.options}
+
+
+def connection_settings(address: PostgresAddress, db: Connection | AsyncConnection) -> dict[str, str]:
+    return {**SETTINGS, "search_path": sql.Identifier(address.schema).as_string(db)}
 
 
 def close_connection(db: Connection) -> None:
@@ -139,7 +163,7 @@ def to_store_error(address: PostgresAddress, error: psycopg.Error) -> NerveError
             f"{address} cannot grow: {lines[0]}. Free some space on the server, then resume the held runs."
         )
     if isinstance(error, DISCONNECTED) and (error.sqlstate or "08")[:2] in UNREACHABLE_CLASSES:
-        return StoreFailed(f"{address} cannot be reached: {lines[0]}")
+        return StoreUnreachable(f"{address} cannot be reached: {lines[0]}")
     return StoreFailed(f"{address}: {lines[0]}")
 
 

@@ -7,7 +7,7 @@ from psycopg import sql
 from nerve.errors import StoreError
 from nerve.store.postgres_connection import POSTGRES_SQL, Connection, PostgresAddress
 
-MIGRATIONS = [POSTGRES_SQL[f"create_version_{number}"] for number in range(1, 2)]
+MIGRATIONS = [POSTGRES_SQL[f"create_version_{number}"] for number in range(1, 9)]
 """The n-th entry migrates version n to version n + 1."""
 
 

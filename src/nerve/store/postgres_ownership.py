@@ -62,7 +62,7 @@ class SessionOwnership:
         """Return the epoch of this process, from which on all others are refused."""
         # One claim at a time: the second process finds the new lease of the first.
         db.execute(POSTGRES_SQL["lock_claims"], (LOCK_SPACE, self.session))
-        values = {"session": self.session, "lease": LEASE_S, "owner": describe_process(), "address": ""}
+        values = {"session": self.session, "lease": LEASE_S, "owner": describe_process()}
         owner, is_expired = db.execute(POSTGRES_SQL["select_owner"], values).fetchone() or ("", True)
         if not is_expired:
             raise StoreInUse(f"Session {self.session!r} in {self._address}", None, owner)

@@ -32,6 +32,7 @@ from nerve.store.postgres_connection import (
     close_connection,
     connect,
     to_store_error,
+    translate_postgres_errors,
 )
 
 MAX_CACHED_ENDS = 8192
@@ -229,6 +230,18 @@ class PostgresWriter:
         except psycopg.Error as error:
             raise to_store_error(self._address, error) from error
 
+    @contextmanager
+    def rewrite(self) -> Iterator[Connection]:
+        """Yield the connection in a fenced transaction that changes events."""
+        self._ends.clear()
+        with self.transaction() as db:
+            yield db
+
+    def rebuild(self) -> None:
+        """Rewrite the tables with payloads, which no transaction can contain."""
+        with translate_postgres_errors(self._address):
+            self._connected(0).execute(POSTGRES_SQL["rebuild"])
+
     def execute(self, name: str, *values: object) -> int:
         """Commit one statement; return the number of changed rows."""
         with self.transaction() as db:
@@ -250,6 +263,7 @@ class PostgresWriter:
                 self._ends.pop(run, None)
             for name in ("forget_resumes", "delete_waits_of_runs", "delete_tags_of_runs", "delete_runs"):
                 db.execute(POSTGRES_SQL[name], (names,))
+            db.execute(POSTGRES_SQL["delete_projection_of_runs"], {"runs": names})
             db.execute(POSTGRES_SQL["insert_deletions"], (names,))
 
     def delete_more(self) -> bool:

@@ -1,4 +1,4 @@
-"""Encode every payload of a store file again with the current key of its codec.
+"""Encode every payload of a store again with the current key of its codec.
 
 Each journal, and each page of another table, is rewritten in one transaction: a crash leaves rows of both
 keys, which a codec with both reads, and the next attempt continues. The hash chain of a journal is that of
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from nerve.codec import CODECS_PROPERTY, ENCODED_START, Codec, decode_text, encode_text, is_encoded_with
 from nerve.errors import JournalUnreadable, PayloadUnreadable
@@ -22,12 +23,7 @@ from nerve.store.encoded_store import (
     verify_codec,
     wait_place,
 )
-from nerve.store.hash_chain import EMPTIED_MARK, FIRST_HASH
-from nerve.store.port import EMPTIED_DATA, MAX_INLINE_BYTES, EventRow, FactRow, MessageRow, WaitRow
-from nerve.store.sqlite import MAX_SEQ, SqliteStore
-from nerve.store.sqlite_writer import Execute
-from nerve.store.statements import SQL, statement_for_rows
-from nerve.store.stored_rows import StoredRow, abbreviate_data
+from nerve.store.port import EMPTIED_DATA, EventRow, FactRow, MessageRow, Store, WaitRow
 
 Recode = Callable[..., str]
 """Returns the new stored form of a payload, from its stored form and its place."""
@@ -40,7 +36,35 @@ class ReencodedRows(NamedTuple):
     others: int = 0
 
 
-def reencode_store(store: SqliteStore, codec: Codec) -> ReencodedRows:
+class PayloadRewriter(Protocol):
+    """Reads and changes stored payloads in one transaction."""
+
+    tables: ClassVar[Sequence[PayloadTable]]
+
+    def next_journal(self, after: Any) -> tuple[Any, str] | None:
+        """Return the key and the run of the journal after a key, or of the first one after None."""
+
+    def rewrite_journal(self, key: Any, run: str, recode: Recode) -> int:
+        """Rewrite the payloads of a journal and its hash chain; return how many changed."""
+
+    def select_payloads(self, table: str, after: Sequence[object] | None) -> list[tuple[Any, ...]]:
+        """Return some rows after a key, or from the first one on: their keys, other columns, payloads."""
+
+    def update_payloads(self, table: str, values: Sequence[object]) -> None:
+        """Replace the payloads of a row: the values are its key and the new payloads."""
+
+
+class RewritableStore(Store, Protocol):
+    """A store whose payloads can be changed, because this process owns it."""
+
+    def rewrite(self) -> AbstractContextManager[PayloadRewriter]:
+        """Return the transaction of a change to stored payloads."""
+
+    def rebuild(self) -> None:
+        """Remove what was deleted or replaced from the files of the store."""
+
+
+def reencode_store(store: RewritableStore, codec: Codec) -> ReencodedRows:
     """Encode all payloads with the current key, verify them, and forget the other keys.
 
     PayloadUnreadable or JournalBroken for a payload that cannot be read; what was encoded before stays.
@@ -50,7 +74,7 @@ def reencode_store(store: SqliteStore, codec: Codec) -> ReencodedRows:
     changed = rewrite_payloads(store, partial(recode_payload, codec))
     rewrite_payloads(store, partial(verify_payload, codec))
     store.write_property(CODECS_PROPERTY, json.dumps({codec.name: stored_codecs(store)[codec.name]}))
-    # Unused pages of the file have old rows.
+    # Unused pages have old rows.
     store.rebuild()
     return changed
 
@@ -70,65 +94,25 @@ def verify_payload(codec: Codec, stored: str, *place: object) -> str:
     return stored
 
 
-def rewrite_payloads(store: SqliteStore, recode: Recode) -> ReencodedRows:
+def rewrite_payloads(store: RewritableStore, recode: Recode) -> ReencodedRows:
     """Replace the payloads that `recode` changes; return how many these are."""
     events = others = 0
-    journal: tuple[int, str] | None = (0, "")
-    while journal is not None:
-        with store.rewrite() as execute:
-            journal = cast(
-                "tuple[int, str] | None",
-                execute(SQL["select_next_named_journal"], (journal[0],)).fetchone(),
-            )
-            if journal is not None:
-                events += rewrite_journal(execute, *journal, recode)
-    for table in TABLES:
-        after: Sequence[object] | None = table.first_key
-        while after is not None:
-            with store.rewrite() as execute:
-                after, changed = table.rewrite_page(execute, after, recode)
+    journal: tuple[Any, str] | None = None
+    while True:
+        with store.rewrite() as rewriter:
+            journal = rewriter.next_journal(None if journal is None else journal[0])
+            if journal is None:
+                break
+            events += rewriter.rewrite_journal(*journal, recode)
+    for table in rewriter.tables:
+        after: Sequence[object] | None = None
+        while True:
+            with store.rewrite() as rewriter:
+                after, changed = table.rewrite_page(rewriter, after, recode)
                 others += changed
+            if after is None:
+                break
     return ReencodedRows(events, others)
-
-
-def rewrite_journal(execute: Execute, id: int, run: str, recode: Recode) -> int:
-    """Rewrite the payloads of one journal and its hash chain; return how many changed."""
-    stored = cast("list[StoredRow]", execute(SQL["select_events"], (id, 0, MAX_SEQ)).fetchall())
-    verified = iter(
-        hash_chain.verify_rows(run, 0, stored, lambda hash: execute(SQL["select_blob"], (hash,)).get)
-    )
-    changes: list[tuple[object, ...]] = []
-    changed, previous = 0, FIRST_HASH
-    old_blobs: list[bytes] = []
-    for row in stored:
-        seq, stored_data, first_data, is_joined = row[0], row[5], row[11], row[8] is not None
-        if is_joined:
-            event = next(verified)
-            text, digest = recode_event(run, event, recode)
-            changed += text != event.data
-            first_data = abbreviate_data(event.type, text)
-            previous = hash_chain.hash_row(previous, run, event, digest)
-        event = next(verified)
-        if isinstance(stored_data, bytes) and len(stored_data) == len(EMPTIED_MARK + FIRST_HASH):
-            digest = stored_data[len(EMPTIED_MARK) :]
-        else:
-            text, digest = recode_event(run, event, recode)
-            if text != event.data:
-                changed += 1
-                if isinstance(stored_data, bytes):
-                    old_blobs.append(stored_data)
-                is_large = len(data := text.encode()) > MAX_INLINE_BYTES
-                if is_large:
-                    execute(statement_for_rows("insert_blobs", 2, 1), (digest, data))
-                stored_data = digest if is_large else abbreviate_data(event.type, text)
-        previous = hash_chain.hash_row(previous, run, event, digest)
-        changes.append((stored_data, first_data, previous, id, seq))
-    if changed:
-        for change in changes:
-            execute(SQL["update_event_data"], change)
-        for hash in old_blobs:
-            execute(SQL["delete_blob"], (hash,))
-    return changed
 
 
 def recode_event(run: str, event: EventRow, recode: Recode) -> tuple[str, bytes]:
@@ -141,28 +125,26 @@ def recode_event(run: str, event: EventRow, recode: Recode) -> tuple[str, bytes]
 
 
 class PayloadTable(NamedTuple):
-    """A table with payloads: its statements, the columns of its key, and how to recode a row of it."""
+    """A table with payloads: how wide its key is, and how to recode a row of it."""
 
     name: str
-    first_key: tuple[object, ...]
-    """A key before all others."""
+    key_width: int
     recode_row: Callable[..., tuple[str, ...]]
 
     def rewrite_page(
-        self, execute: Execute, after: Sequence[object], recode: Recode
+        self, rewriter: PayloadRewriter, after: Sequence[object] | None, recode: Recode
     ) -> tuple[Sequence[object] | None, int]:
         """Rewrite some rows after a key; return the last key, None at the end, and how many changed."""
-        rows = execute(SQL[f"select_{self.name}_payloads"], tuple(after)).fetchall()
-        width, changed = len(self.first_key), 0
-        for row in cast("list[tuple[Any, ...]]", rows):
+        rows, changed = rewriter.select_payloads(self.name, after), 0
+        for row in rows:
             payloads = self.recode_row(recode, *row)
             if payloads != row[-len(payloads) :]:
-                execute(SQL[f"update_{self.name}_payloads"], (*row[:width], *payloads))
+                rewriter.update_payloads(self.name, (*row[: self.key_width], *payloads))
                 changed += 1
-        return (rows[-1][:width] if rows else None), changed
+        return (rows[-1][: self.key_width] if rows else None), changed
 
 
-def recode_summary(recode: Recode, id: int, run: str, summary: str) -> tuple[str, ...]:
+def recode_summary(recode: Recode, key: object, run: str, summary: str) -> tuple[str, ...]:
     return (recode(summary, "summary", run),)
 
 
@@ -194,10 +176,10 @@ def recode_wait(recode: Recode, run: str, path: str, kind: str, data: str) -> tu
 
 
 TABLES = (
-    PayloadTable("summary", (0,), recode_summary),
-    PayloadTable("definition", ("",), recode_definition),
-    PayloadTable("fact", ("", ""), recode_fact),
-    PayloadTable("message", ("", -1), recode_message),
-    PayloadTable("reply", ("", ""), recode_reply),
-    PayloadTable("wait", ("", ""), recode_wait),
+    PayloadTable("summary", 1, recode_summary),
+    PayloadTable("definition", 1, recode_definition),
+    PayloadTable("fact", 2, recode_fact),
+    PayloadTable("message", 2, recode_message),
+    PayloadTable("reply", 2, recode_reply),
+    PayloadTable("wait", 2, recode_wait),
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 
@@ -25,15 +25,19 @@ from nerve.store.port import (
     CHAIN_KIND,
     MAX_SEARCHED_CHARS,
     MAX_SEARCHED_RUNS,
+    MAX_SEQ,
     TAG_KIND,
     Append,
     Definition,
     EventRow,
+    EventStream,
     FactRow,
     MessageRow,
+    PersonRow,
     ReplyRow,
     RunRow,
     StepUsageRow,
+    StreamedEvent,
     UsageRow,
     WaitRow,
 )
@@ -46,18 +50,21 @@ from nerve.store.sqlite_connection import (
     to_store_error,
     translate_sqlite_errors,
 )
-from nerve.store.sqlite_writer import Execute, SqliteWriter
+from nerve.store.sqlite_writer import SqliteWriter
 from nerve.store.statements import SQL
-from nerve.store.stored_rows import TYPE_CODES, StoredRow
+from nerve.store.stored_rows import TYPE_CODES, StoredRow, type_name
+
+if TYPE_CHECKING:
+    from nerve.store.sqlite_rewriter import SqliteRewriter
 
 _log = logging.getLogger(__name__)
 
 MAX_COMPARED_RUNS = 1000
 """Number of runs in some states up to which the tags of each are compared; else a tag leads to the runs."""
+NUMBERS_PER_ROW = 2
+"""A row has one event of the stream, or two that were appended together."""
 DELETE_PAUSE_S = 0.001
 """Seconds between two transactions of a deletion in the background."""
-MAX_SEQ = 2**62
-"""Greater than any sequence number."""
 
 
 class SqliteStore:
@@ -88,6 +95,41 @@ class SqliteStore:
     @property
     def loss(self) -> str | None:
         return self._mark.loss
+
+    @property
+    def read_only(self) -> bool:
+        return False
+
+    @property
+    def stream(self) -> EventStream:
+        return self
+
+    @property
+    def stream_id(self) -> str:
+        return str(self.file)
+
+    def last_streamed(self, session: str) -> int:
+        with translate_sqlite_errors(self.file):
+            row = self._reader.execute(SQL["select_stream_end"], (session,)).fetchone()
+        return 0 if row is None else NUMBERS_PER_ROW * cast("int", row[0])
+
+    def streamed_events(
+        self, session: str, after: int, limit: int, types: Collection[str] | None = None
+    ) -> list[StreamedEvent]:
+        events: list[StreamedEvent] = []
+        stored_types = None if types is None else json.dumps([TYPE_CODES.get(type, type) for type in types])
+        values = (after // NUMBERS_PER_ROW, session, stored_types, limit)
+        with translate_sqlite_errors(self.file), self._reader:
+            for id, run, workflow, seq, *columns in self._reader.execute(SQL["select_stream"], values):
+                last, first = columns[:5], columns[5:]
+                pair = [(NUMBERS_PER_ROW * id, seq, last)]
+                if first[1] is not None:  # the row has two events
+                    pair.insert(0, (NUMBERS_PER_ROW * id - 1, seq - 1, first))
+                for number, event_seq, stored in pair:
+                    if number > after and (types is None or type_name(stored[1]) in types):
+                        event, _ = hash_chain.restore_event(event_seq, self._read_blob, *stored)
+                        events.append(StreamedEvent(number, run, workflow, event))
+        return events[:limit]
 
     def watch_ownership(self, on_lost: Callable[[OwnershipLost], None]) -> None:
         pass  # the lock file is held until the process ends
@@ -399,15 +441,26 @@ class SqliteStore:
             return dict(cast("Iterator[tuple[str, int]]", self._reader.execute(SQL["select_resumes"])))
 
     @contextmanager
-    def rewrite(self) -> Iterator[Execute]:
+    def rewrite(self) -> Iterator[SqliteRewriter]:
         """Yield the transaction of a change to stored payloads."""
+        from nerve.store.sqlite_rewriter import SqliteRewriter
+
         with self._write_lock, translate_sqlite_errors(self.file), self._writer.rewrite() as execute:
-            yield execute
+            yield SqliteRewriter(execute)
 
     def rebuild(self) -> None:
         """Rewrite the file without unused pages, which have what was deleted or replaced."""
         with self._write_lock, translate_sqlite_errors(self.file):
             self._writer.rebuild()
+
+    def people_changes(self, session: str, after: int = 0) -> list[PersonRow]:
+        with translate_sqlite_errors(self.file):
+            rows = self._reader.execute(SQL["select_people_changes"], (session, after))
+            return [PersonRow(*row) for row in rows]
+
+    def add_people_change(self, change: PersonRow) -> bool:
+        with self._write_lock, translate_sqlite_errors(self.file):
+            return self._writer.execute("insert_people_change", change._asdict()) == 1
 
     def read_property(self, name: str) -> str | None:
         with translate_sqlite_errors(self.file):

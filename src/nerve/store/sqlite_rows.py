@@ -12,12 +12,11 @@ import apsw
 
 from nerve.errors import JournalBroken, StoreError, StoreFailed
 from nerve.store.hash_chain import EMPTIED_MARK, FIRST_HASH, hash_data, hash_row, restore_event, verify_rows
-from nerve.store.port import MAX_INLINE_BYTES
+from nerve.store.port import MAX_INLINE_BYTES, MAX_SEQ
 from nerve.store.portable_rows import EVENTS, PortableTable, Row
 from nerve.store.statements import SQL, statement_for_rows
 from nerve.store.stored_rows import MARKS, OWN_PATH, TYPE_CODES, StoredRow, abbreviate_data
 
-_MAX_SEQ = 2**62
 _TABLES_BY_JOURNAL = frozenset({"runs", "tags"})
 """Tables whose first column is the journal of a run."""
 
@@ -86,7 +85,7 @@ class SqliteRows:
 
     def verify_chains(self) -> None:
         for id, run, reach in self._db.execute(SQL["select_copied_journals"]):
-            rows = cast("Iterator[StoredRow]", self._db.execute(SQL["select_events"], (id, 0, _MAX_SEQ)))
+            rows = cast("Iterator[StoredRow]", self._db.execute(SQL["select_events"], (id, 0, MAX_SEQ)))
             for _ in verify_rows(run, 0, rows, self._read_blob, reach or 0):
                 pass
 

@@ -62,6 +62,10 @@ MAX_FREED_PAGES = 500
 
 NO_FIRST_EVENT = (None, None, None, None, None)
 """The last columns of a row with one event."""
+_EVENT_WIDTH = 13
+"""The number of columns of a row of events."""
+_FIRST_EVENT = 3
+"""Where the columns begin that a row has for each of its two events."""
 
 _LARGEST_CHUNK = 256
 _FIRST_VALUES, _AFTER_VALUES = Append._fields.index("definition"), Append._fields.index("tags")
@@ -309,7 +313,7 @@ class SqliteWriter:
         if conflict is not None:
             refused.add(part.run)
         elif any(part[_FIRST_VALUES:_AFTER_VALUES]):
-            group.add_values(part)
+            group.other_values.add(part)
         return conflict
 
     def _add_first_part(self, db: apsw.Connection, group: _AppendGroup, part: Append) -> Conflict | None:
@@ -332,10 +336,10 @@ class SqliteWriter:
 
     def _cached_end(self, db: apsw.Connection, part: Append) -> _JournalEnd | None:
         end = self._ends.get(part.run)
-        if end is None and part.after == 0 and part.rows:
-            return None  # the name of its journal decides whether the run is new
         if end is not None and end.seq == part.after:
             return end
+        if end is None and part.after == 0 and part.rows:
+            return None  # the name of its journal decides whether the run is new
         return _select_end(db, part.run)
 
     def _remember(self, new_ends: dict[str, _JournalEnd]) -> None:
@@ -396,23 +400,23 @@ class SqliteWriter:
 class _AppendGroup:
     """The values of many rows for few statements, since each statement releases the interpreter lock."""
 
+    _other_values: _OtherValues | None = None
+    """What is not part of a journal; most groups have little of it."""
+
     def __init__(self) -> None:
         self.ends: dict[str, _JournalEnd] = {}
         """The ends of the journals in the group, by run."""
         self._journals: list[object] = []
-        self._events: list[tuple[object, ...]] = []
+        self._events: list[object] = []
         self._blobs: list[object] = []
         self._runs: list[object] = []
-        self._definitions: dict[str, Definition] = {}
-        self._facts: dict[tuple[str, str], FactRow] = {}
-        self._versions: dict[str, int] = {}
-        self._replies: list[object] = []
-        self._waits: dict[tuple[str, str], WaitRow] = {}
         self._ended_runs: list[object] = []
-        self._usage: list[object] = []
-        self._step_usage: list[object] = []
-        self._tags: dict[tuple[int, str, str], tuple[object, ...]] = {}
-        self._patches: list[object] = []
+
+    @property
+    def other_values(self) -> _OtherValues:
+        if self._other_values is None:
+            self._other_values = _OtherValues()
+        return self._other_values
 
     def add_journal(self, run: str, end: _JournalEnd) -> None:
         self._journals += (end.id, run)
@@ -425,7 +429,8 @@ class _AppendGroup:
         run, id, seq, hash, settled_paths = part.run, end.id, end.seq, end.hash, end.settled_paths
         assert settled_paths is not None
         events, previous_counts = self._events, (len(self._events), len(self._blobs))
-        first: tuple[object, ...] | None = None  # the previous event, if another one can share its row
+        waiting: tuple[object, ...] | None = None
+        can_share_row = False  # whether the waiting event and the next one can have one row
         for row in part.rows:
             seq += 1
             row_seq, at, type, path, settles, text = row
@@ -443,42 +448,72 @@ class _AppendGroup:
             data = text.encode()
             data_digest = sha256(data).digest()
             hash = hash_row(hash, run, row, data_digest)
-            if is_inline := len(data) <= MAX_INLINE_BYTES and text[:1] not in MARKS:
+            is_inline = len(data) <= MAX_INLINE_BYTES and text[:1] not in MARKS
+            if is_inline:
                 stored_data: StoredData = abbreviate_data(type, text)
             else:
                 if len(data) > MAX_VALUE_BYTES:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
                 stored_data = data_digest
-            values = (id, seq, hash, at, TYPE_CODES.get(type, type), path, settled, stored_data)
-            if type not in JOINED_TYPES:
-                events.append(values + NO_FIRST_EVENT)
-                first = None
-            elif first is not None:
-                events[-1] = values + first
-                first = None
-            else:
-                events.append(values + NO_FIRST_EVENT)
-                first = values[3:] if is_inline else None
+            event = (id, seq, hash, at, TYPE_CODES.get(type, type), path, settled, stored_data)
+            if waiting is not None:
+                if can_share_row and type in JOINED_TYPES:
+                    events += event + waiting[_FIRST_EVENT:]
+                    waiting = None
+                    continue
+                events += waiting + NO_FIRST_EVENT
+            waiting, can_share_row = event, is_inline and type in JOINED_TYPES
+        if waiting is not None:
+            events += waiting + NO_FIRST_EVENT
         if part.row is not None:
             self._runs += (id, *part.row[1:], seq)
             if part.row.ended is not None:
                 self._ended_runs.append(run)
                 end.settled_paths = None  # they are not needed any more
             if part.tags:
-                self._add_tags(part.tags, part.row, id)
+                self.other_values.add_tags(part.tags, part.row, id)
         end.seq, end.hash = seq, hash
         self.ends[run] = end
         return None
 
-    def _add_tags(self, tags: Sequence[TagRow], row: RunRow, id: int) -> None:
+    def write(self, execute: Execute) -> None:
+        if self._journals:
+            _insert_chunked(execute, "insert_journals", 2, self._journals)
+        if self._events:
+            _insert_chunked(execute, "insert_events", _EVENT_WIDTH, self._events)
+        if self._blobs:
+            _insert_chunked(execute, "insert_blobs", 2, self._blobs)
+        if self._runs:
+            _insert_chunked(execute, "upsert_runs", 14, self._runs)
+        if self._other_values is not None:
+            self._other_values.write(execute)
+        if self._ended_runs:
+            _insert_chunked(execute, "delete_waits_of_runs", 1, self._ended_runs)
+
+
+class _OtherValues:
+    """The values of the rows of a group that are not part of a journal."""
+
+    def __init__(self) -> None:
+        self._definitions: dict[str, Definition] = {}
+        self._facts: dict[tuple[str, str], FactRow] = {}
+        self._versions: dict[str, int] = {}
+        self._replies: list[object] = []
+        self._waits: dict[tuple[str, str], WaitRow] = {}
+        self._usage: list[object] = []
+        self._step_usage: list[object] = []
+        self._tags: dict[tuple[int, str, str], tuple[object, ...]] = {}
+        self._patches: list[object] = []
+
+    def add_tags(self, tags: Sequence[TagRow], row: RunRow, id: int) -> None:
         for kind, name, value, at in tags:
             self._tags[id, kind, name] = (id, kind, name, value, row.session, row.started)
             if kind == PATCH_KIND:
                 self._patches += (row.session, name, row.workflow, at)
 
-    def add_values(self, part: Append) -> None:
-        """Add what is not part of the journal."""
+    def add(self, part: Append) -> None:
+        """Add the values of a part."""
         if part.definition is not None:
             self._definitions[part.definition.hash] = part.definition
         for fact in part.facts:
@@ -502,23 +537,23 @@ class _AppendGroup:
         self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
 
     def write(self, execute: Execute) -> None:
-        _insert_chunked(execute, "insert_journals", 2, self._journals)
-        _insert_chunked(execute, "insert_events", 13, list(chain.from_iterable(self._events)))
-        _insert_chunked(execute, "insert_blobs", 2, self._blobs)
-        _insert_chunked(execute, "upsert_runs", 14, self._runs)
-        _insert_chunked(
-            execute, "insert_definitions", 5, list(chain.from_iterable(self._definitions.values()))
-        )
-        _insert_chunked(execute, "insert_replies", 5, self._replies)
-        _insert_chunked(execute, "add_usage", 5, self._usage)
-        _insert_chunked(execute, "add_step_usage", 7, self._step_usage)
-        _insert_chunked(execute, "upsert_tags", 6, list(chain.from_iterable(self._tags.values())))
-        _insert_chunked(execute, "insert_patches", 4, self._patches)
+        if self._definitions:
+            definitions = chain.from_iterable(self._definitions.values())
+            _insert_chunked(execute, "insert_definitions", 5, list(definitions))
         if self._facts:
             self._write_facts(execute)
+        if self._replies:
+            _insert_chunked(execute, "insert_replies", 5, self._replies)
         if self._waits:
             self._write_waits(execute)
-        _insert_chunked(execute, "delete_waits_of_runs", 1, self._ended_runs)
+        if self._usage:
+            _insert_chunked(execute, "add_usage", 5, self._usage)
+        if self._step_usage:
+            _insert_chunked(execute, "add_step_usage", 7, self._step_usage)
+        if self._tags:
+            _insert_chunked(execute, "upsert_tags", 6, list(chain.from_iterable(self._tags.values())))
+        if self._patches:
+            _insert_chunked(execute, "insert_patches", 4, self._patches)
 
     def _write_facts(self, execute: Execute) -> None:
         retracted = [key for key, fact in self._facts.items() if fact.record is None]

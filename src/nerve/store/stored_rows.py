@@ -7,6 +7,7 @@ data of a step is stored without the phrases that all steps share.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from nerve.store.port import EMPTIABLE_TYPE
@@ -58,32 +59,37 @@ TEMPLATES = {
 }
 """The phrases around the three values in the data of frequent events, as in the view `journal`: fixed for
 ever."""
-MARKS_BY_TYPE = {"node_completed": STEP_END, "node_started": STEP_START}
 MARKS = tuple(TEMPLATES)
 
 
-def compile_template(mark: str) -> re.Pattern[str]:
-    """Return a pattern for data that fits a template; its groups are the three values."""
+def _compile_template(mark: str) -> tuple[str, Callable[[str], re.Match[str] | None]]:
+    """Return the mark of a template, and what finds the values in data that fits.
+
+    The last value is any JSON. The others have no quotes, so that data fits in one way, or not at all.
+    """
     start, second, third, end = map(re.escape, TEMPLATES[mark])
-    # The last value is any JSON. The others have no quotes, so that data fits in one way, or not at all.
-    name, value = (f"([^{quote}{FIRST_SEPARATOR}{SECOND_SEPARATOR}]*)" for quote in ('"', ""))
-    return re.compile(f"{start}{name}{second}{name}{third}{value}{end}")
+    pattern = f'{start}([^"]*){second}([^"]*){third}(.*){end}'
+    return mark, re.compile(pattern, re.DOTALL).fullmatch
 
 
-SHORT_FORMS = {
-    type: (compile_template(mark).fullmatch, f"{mark}%s{FIRST_SEPARATOR}%s{SECOND_SEPARATOR}%s")
-    for type, mark in MARKS_BY_TYPE.items()
+TEMPLATES_BY_TYPE = {
+    "node_completed": _compile_template(STEP_END),
+    "node_started": _compile_template(STEP_START),
 }
-"""For each type with a template, how to find the three values in data, and the format of its short form."""
 
 
 def abbreviate_data(type: str, data: str) -> str:
     """Return data without the phrases of the template for its type, or unchanged if it does not fit."""
-    if type not in SHORT_FORMS:
+    template = TEMPLATES_BY_TYPE.get(type)
+    if template is None:
         return data
-    match_template, short_form = SHORT_FORMS[type]
-    match = match_template(data)
-    return data if match is None else short_form % match.groups()
+    mark, match_data = template
+    values = match_data(data)
+    # In data that another program wrote, a value may have the separators.
+    if values is None or FIRST_SEPARATOR in data or SECOND_SEPARATOR in data:
+        return data
+    first, second, last = values.groups()
+    return f"{mark}{first}{FIRST_SEPARATOR}{second}{SECOND_SEPARATOR}{last}"
 
 
 def restore_data(data: str) -> str:

@@ -80,6 +80,12 @@ SELECT conversation, seq, at, role, text, run FROM messages ORDER BY conversatio
 -- name: insert_copied_messages
 INSERT INTO messages (conversation, seq, at, role, text, run) VALUES (?, ?, ?, ?, ?, ?);
 
+-- name: select_copied_people
+SELECT session, number, at, name, data, hash FROM people ORDER BY session, number;
+
+-- name: insert_copied_people
+INSERT INTO people (session, number, at, name, data, hash) VALUES (?, ?, ?, ?, ?, ?);
+
 -- name: select_copied_usage
 SELECT session, day, model, name, amount FROM usage ORDER BY session, day, model, name;
 

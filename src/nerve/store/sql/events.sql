@@ -105,3 +105,20 @@ PRAGMA freelist_count;
 -- name: select_last_written
 SELECT DISTINCT run FROM (SELECT journal FROM events ORDER BY id DESC LIMIT ?) AS last
 JOIN journals ON journals.id = last.journal;
+
+-- name: select_stream_end
+SELECT events.id FROM events JOIN runs ON runs.id = events.journal
+WHERE session = ? ORDER BY events.id DESC LIMIT 1;
+
+-- name: select_stream
+SELECT
+    events.id, run, workflow, events.seq, at, type, path, settles, data,
+    first_at, first_type, first_path, first_settles, first_data
+FROM events JOIN runs ON runs.id = events.journal JOIN journals ON journals.id = runs.id
+WHERE events.id > ?1 AND session = ?2
+    AND (
+        ?3 IS NULL
+        OR type IN (SELECT value FROM json_each(?3))
+        OR first_type IN (SELECT value FROM json_each(?3))
+    )
+ORDER BY events.id LIMIT ?4;

@@ -422,6 +422,17 @@ CREATE TABLE step_usage (
 INSERT INTO properties
 SELECT 'step_usage_since', CAST(unixepoch('subsec') AS TEXT) WHERE EXISTS (SELECT 1 FROM usage);
 
+-- name: create_version_10
+CREATE TABLE people (
+    session TEXT NOT NULL,
+    number INTEGER NOT NULL, -- of the change; the last one of a name has the person as they are now
+    at REAL NOT NULL,
+    name TEXT NOT NULL,
+    data TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    PRIMARY KEY (session, number)
+) STRICT, WITHOUT ROWID;
+
 -- name: application_id
 PRAGMA application_id;
 

@@ -18,7 +18,9 @@ SELECT run FROM deletions WHERE run = ANY(%s);
 -- name: select_events
 SELECT seq, at, type, path, settles, data, emptied, hash, known.last
 FROM (SELECT (SELECT seq FROM runs WHERE run = %(run)s) AS last) AS known -- one row, also without events
-LEFT JOIN events ON run = %(run)s AND seq >= %(after)s AND seq <= %(last)s
+LEFT JOIN events ON run = %(run)s AND seq <= %(last)s
+    -- The chain continues from the event before, also if the journal ends there.
+    AND seq >= coalesce((SELECT max(seq) FROM events WHERE run = %(run)s AND seq <= %(after)s), 0)
     AND NOT EXISTS (SELECT 1 FROM deletions WHERE deletions.run = %(run)s)
 ORDER BY seq;
 

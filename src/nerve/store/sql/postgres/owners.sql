@@ -20,8 +20,8 @@ ON CONFLICT (session) DO UPDATE SET epoch = owners.epoch + 1, owner = excluded.o
 RETURNING epoch;
 
 -- name: start_lease
-INSERT INTO leases (session, renewed, address) VALUES (%(session)s, clock_timestamp(), %(address)s)
-ON CONFLICT (session) DO UPDATE SET renewed = excluded.renewed, address = excluded.address;
+INSERT INTO leases (session, renewed) VALUES (%(session)s, clock_timestamp())
+ON CONFLICT (session) DO UPDATE SET renewed = excluded.renewed;
 
 -- name: renew_lease
 UPDATE leases SET renewed = clock_timestamp()
@@ -30,7 +30,7 @@ WHERE session = %(session)s
 RETURNING 1;
 
 -- name: end_lease
-UPDATE leases SET renewed = '-infinity', address = ''
+UPDATE leases SET renewed = '-infinity'
 WHERE session = %(session)s
     AND EXISTS (SELECT 1 FROM owners WHERE owners.session = leases.session AND epoch = %(epoch)s);
 
@@ -39,3 +39,7 @@ SELECT note_commit(%s, %s, %s);
 
 -- name: select_last_commit
 SELECT last_commit FROM owners WHERE session = %s AND epoch = %s FOR UPDATE;
+
+-- name: select_live_owner
+SELECT owner FROM owners JOIN leases USING (session)
+WHERE session = %s AND renewed >= clock_timestamp() - make_interval(secs => %s);

@@ -252,6 +252,158 @@ EXCEPTION WHEN data_exception THEN
 END
 $$;
 
+-- name: create_version_2
+CREATE TABLE event_sources (
+    run text COLLATE "C" NOT NULL,
+    source text COLLATE "C" NOT NULL, -- empty for the body of the run, otherwise an attempt of one of its steps
+    number bigint NOT NULL, -- of the event in its source: what is written again is left out
+    seq bigint NOT NULL, -- of the event in the journal
+    PRIMARY KEY (run, source, number)
+);
+
+CREATE TABLE step_attempts (
+    run text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL,
+    request bigint NOT NULL,
+    attempt bigint NOT NULL, -- the only one that may write; none when the step has ended
+    PRIMARY KEY (run, path)
+);
+
+CREATE TABLE payloads (
+    hash text COLLATE "C" PRIMARY KEY,
+    data bytea NOT NULL
+);
+
+CREATE TABLE payload_uses (
+    run text COLLATE "C" NOT NULL,
+    hash text COLLATE "C" NOT NULL REFERENCES payloads,
+    PRIMARY KEY (run, hash)
+);
+
+CREATE INDEX payload_uses_by_hash ON payload_uses (hash);
+
+-- name: create_version_3
+CREATE TABLE provider_slots (
+    session text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    slot text COLLATE "C" NOT NULL,
+    expires timestamptz NOT NULL, -- unless the process that holds it renews it
+    PRIMARY KEY (session, provider, slot)
+);
+
+CREATE TABLE provider_limits (
+    session text COLLATE "C" NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    until double precision NOT NULL, -- 0 if the limit has ended
+    PRIMARY KEY (session, provider)
+);
+
+-- name: create_version_4
+ALTER TABLE leases DROP COLUMN address;
+
+CREATE TABLE stream_identity (
+    id text COLLATE "C" NOT NULL -- a cursor has it: ids of events in a copy of these tables are other ones
+);
+
+INSERT INTO stream_identity VALUES (replace(gen_random_uuid()::text, '-', ''));
+
+CREATE TABLE commands (
+    id text COLLATE "C" PRIMARY KEY, -- the idempotency key of a command without one
+    session text COLLATE "C" NOT NULL,
+    operation text COLLATE "C" NOT NULL,
+    arguments text COLLATE "C" NOT NULL,
+    caller text COLLATE "C" NOT NULL, -- who asked for it, and at which server
+    sent timestamptz NOT NULL DEFAULT clock_timestamp(),
+    deadline timestamptz NOT NULL, -- no process begins it after this time
+    begun timestamptz, -- when an owner began it first; the next owner repeats it if there is no reply
+    reply text COLLATE "C"
+);
+
+CREATE INDEX commands_without_reply ON commands (session, sent) WHERE reply IS NULL;
+
+-- Refuses the transaction of a process that does not own the session any more, and numbers the others.
+CREATE OR REPLACE FUNCTION note_commit(owned text, held bigint, number bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE owners SET last_commit = number WHERE session = owned AND epoch = held;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'another process owns the session' USING ERRCODE = 'NV001';
+    END IF;
+    PERFORM pg_notify('nerve', current_schema() || '/' || owned || '/events');
+END
+$$;
+
+-- name: create_version_5
+CREATE TABLE fact_watches (
+    run text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL, -- of a wait of the run
+    session text COLLATE "C" NOT NULL,
+    family text COLLATE "C" NOT NULL, -- the run whose workflow executes the run
+    patterns text COLLATE "C" NOT NULL,
+    keys text[] COLLATE "C" NOT NULL, -- a fact that matches has one of them
+    match text COLLATE "C", -- the first fact that matched; its run has to be told before the row is deleted
+    matched timestamptz,
+    PRIMARY KEY (run, path)
+);
+
+CREATE INDEX fact_watches_by_key ON fact_watches USING gin (keys) WHERE match IS NULL;
+CREATE INDEX fact_watches_matched ON fact_watches (session, matched) WHERE match IS NOT NULL;
+
+-- name: create_version_6
+CREATE TABLE budget_reservations (
+    run text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL, -- of a step that has not ended: then its usage is in another table
+    session text COLLATE "C" NOT NULL,
+    day text COLLATE "C" NOT NULL,
+    used text COLLATE "C" NOT NULL, -- by the step so far
+    reserved text COLLATE "C" NOT NULL, -- for its current turn
+    expires timestamptz NOT NULL, -- the reservation, unless the worker of the step renews it
+    PRIMARY KEY (run, path)
+);
+
+CREATE INDEX budget_reservations_by_day ON budget_reservations (session, day);
+
+-- name: create_version_7
+CREATE TABLE queue_entries (
+    number bigint GENERATED ALWAYS AS IDENTITY, -- orders entries that arrived at the same time
+    run text COLLATE "C" NOT NULL,
+    path text COLLATE "C" NOT NULL, -- of a step; empty for the run itself
+    session text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL, -- what the queue counts by; empty without such a value
+    family text COLLATE "C" NOT NULL, -- the run whose workflow executes the run
+    priority bigint NOT NULL,
+    arrived double precision NOT NULL,
+    concurrency bigint, -- the limits of the queue, as the worker knows them that sent the entry
+    rate_limit bigint,
+    rate_seconds double precision,
+    asked bigint NOT NULL, -- grows with each request for the slot: an older one that is removed late stays
+    granted timestamptz, -- when it got its slot; null while it waits
+    is_told boolean NOT NULL DEFAULT false, -- whether its run knows that it has the slot
+    PRIMARY KEY (run, path)
+);
+
+CREATE INDEX queue_entries_by_lane ON queue_entries (session, queue, key);
+
+CREATE TABLE queue_starts (
+    session text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL -- of a slot that counts against the rate
+);
+
+CREATE INDEX queue_starts_by_lane ON queue_starts (session, queue, key, at);
+
+-- name: create_version_8
+CREATE TABLE people (
+    session text COLLATE "C" NOT NULL,
+    number bigint NOT NULL, -- of the change; the last one of a name has the person as they are now
+    at double precision NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    data text COLLATE "C" NOT NULL,
+    hash text COLLATE "C" NOT NULL,
+    PRIMARY KEY (session, number)
+);
+
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS {schema};
 
