@@ -1,0 +1,1 @@
+"""Workspaces: checkouts of their own for runs and steps, and snapshots of their files."""
