@@ -7,6 +7,7 @@ NerveError
 ├── RunHeld               a run needs a decision before it can resume
 ├── WorkflowAbsent        the workflow of a run is not in the session (also a ValueError)
 ├── GateNotOpen           an answer names no open gate (also a RuntimeError)
+├── VoteRefused           a person may not answer a gate
 ├── UpdateRejected        the validator of an update rejected its value (also a ValueError)
 ├── UpdateFailed          the handler of an update raised
 ├── CleanupRequired       a step was started while the run is stopped, outside `ctx.cleanup()`
@@ -15,6 +16,7 @@ NerveError
 ├── NotJson               a value cannot be encoded as JSON
 ├── InvalidValue          a value is not of the type that an annotation declares (also a ValueError)
 ├── InvalidRecord         a recorded value is not of the type that the code declares now
+├── EngineUnavailable     the cluster of an engine cannot be used
 ├── InvalidDefinition     a workflow definition has errors, with positions       (nerve.text.source)
 ├── ExprError, EvalError  an expression cannot be compiled or evaluated          (nerve.expr)
 ├── NotARecord, Lagged …  errors of facts, patterns and observers                (nerve.dataspace)
@@ -23,6 +25,7 @@ NerveError
     ├── StoreBusy         another connection holds the write lock
     ├── StoreFull         the disk is full
     ├── StoreFailed       the disk, the file or the database server failed
+    │   └── StoreUnreachable  the database server does not answer
     ├── OwnershipLost     another process has taken over the session
     ├── Conflict          another writer appended first, or the path is already settled
     ├── PayloadUnreadable a stored payload cannot be decoded
@@ -43,6 +46,14 @@ from typing import Any
 
 class NerveError(Exception):
     """Base class of all exceptions of Nerve."""
+
+
+class EngineUnavailable(NerveError):
+    """The cluster of an engine cannot be reached, or what is needed to use it is not installed."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem}. {fix}")
+        self.problem, self.fix = problem, fix
 
 
 class NodeFailed(NerveError, KeyError):
@@ -80,6 +91,10 @@ class Rejected(NerveError):
     def __init__(self, run_id: str, reason: str) -> None:
         super().__init__(reason)
         self.run_id, self.reason = run_id, reason
+
+
+class VoteRefused(NerveError):
+    """A person may not answer, delegate or claim a gate, as its policy says."""
 
 
 class RunHeld(NerveError):
@@ -169,7 +184,7 @@ class StoreInUse(StoreError):
             owner = owner or (f"process {pid}" if pid else "another process")
             message = f"{file} is in use by {owner}. Stop it, or use another store."
         super().__init__(message)
-        self.file, self.pid = file, pid
+        self.file, self.pid, self.owner = file, pid, owner or ""
 
 
 class StoreBusy(StoreError):
@@ -182,6 +197,10 @@ class StoreFull(StoreError):
 
 class StoreFailed(StoreError):
     """The disk, the file or the database server failed; the last write had no effect."""
+
+
+class StoreUnreachable(StoreFailed):
+    """The database server cannot be reached, or does not answer."""
 
 
 class OwnershipLost(StoreError):

@@ -33,6 +33,8 @@ class AgentThreads:
     """Return the conversation if the run inherited it from the run it was forked from."""
     last: dict[tuple[str, str], str] = field(default_factory=dict)
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reported_contexts: set[tuple[str, str]] = field(default_factory=set)
+    """The providers and folders of which the run has reported what agents read there."""
 
     def record_result(self, agent: str, result: Result) -> None:
         """Record the conversation of a call, if an agent executed it."""

@@ -43,6 +43,12 @@ class WorkflowEventType(StrEnum):
     GATE_ANSWERED = "gate_answered"
     GATE_RESOLVED = "gate_answered"
     GATE_TIMEOUT = "gate_timeout"
+    GATE_VOTED = "gate_voted"
+    GATE_DELEGATED = "gate_delegated"
+    GATE_CLAIMED = "gate_claimed"
+    GATE_RELEASED = "gate_released"
+    GATE_REMINDED = "gate_reminded"
+    GATE_ESCALATED = "gate_escalated"
     GATE_CANCELLED = "gate_cancelled"
     TIMER_STARTED = "timer_started"
     TIMER_MOVED = "timer_moved"
@@ -137,6 +143,15 @@ GATE_END_EVENTS = (
     WorkflowEventType.GATE_TIMEOUT,
     WorkflowEventType.GATE_CANCELLED,
 )
+GATE_PROGRESS_EVENTS = (
+    WorkflowEventType.GATE_VOTED,
+    WorkflowEventType.GATE_DELEGATED,
+    WorkflowEventType.GATE_CLAIMED,
+    WorkflowEventType.GATE_RELEASED,
+    WorkflowEventType.GATE_REMINDED,
+    WorkflowEventType.GATE_ESCALATED,
+)
+"""What happens at an open gate with a policy before it is answered."""
 WAIT_END_EVENTS = (
     *GATE_END_EVENTS,
     WorkflowEventType.SIGNAL_RECEIVED,
@@ -150,8 +165,11 @@ WAIT_END_EVENTS = (
     WorkflowEventType.QUEUE_ENTERED,
     WorkflowEventType.QUEUE_CANCELLED,
 )
-GATE_EVENTS = frozenset({WorkflowEventType.GATE_WAITING, *GATE_END_EVENTS})
+GATE_EVENTS = frozenset({WorkflowEventType.GATE_WAITING, *GATE_PROGRESS_EVENTS, *GATE_END_EVENTS})
 """The events of child runs that are also delivered with the events of their parent runs."""
+
+END_EVENTS = frozenset({WorkflowEventType.COMPLETED, WorkflowEventType.FAILED, WorkflowEventType.CANCELLED})
+"""The last events of runs."""
 
 SHOWN_IN_KEY = "shown_in"
 """The key for the parent run of such an event, and the path of the gate in that run."""

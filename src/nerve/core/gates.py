@@ -21,6 +21,7 @@ from nerve.core.json_schema import (
 from nerve.core.validation import describe_value, require_mapping, require_seconds, require_str_list
 
 if TYPE_CHECKING:
+    from nerve.core.gate_policy import GatePolicy, GateTally
     from nerve.core.runtime import GateWait
 
 APPROVE_WORDS = ("approve", "approved", "yes", "y", "ok", "accept", "allow", "true")
@@ -49,14 +50,59 @@ class AskedGate(Protocol):
     input_preview: str | None
     action: dict[str, Any] | None
     form: dict[str, Any] | None
+    policy: GatePolicy | None
     created_at: datetime
 
 
 def gate_hash(gate: AskedGate) -> str:
     """Return a hash of what a gate asks and when, which binds an answer to what the user was shown."""
-    asked = [gate.prompt, gate.choices, gate.options, gate.note, gate.input_preview, gate.action, gate.form]
+    asked: list[Any] = [
+        gate.prompt,
+        gate.choices,
+        gate.options,
+        gate.note,
+        gate.input_preview,
+        gate.action,
+        gate.form,
+    ]
+    if gate.policy is not None:
+        asked.append(gate.policy.to_data())
     text = encode_json([*asked, gate.created_at.isoformat()], True, None)
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+NO_PROGRESS: dict[str, Any] = {
+    "policy": None,
+    "votes": [],
+    "delegations": [],
+    "claimed_by": None,
+    "approvers": [],
+    "missing": "",
+}
+"""What lists show of a gate without a policy."""
+
+
+class DecidedGate(Protocol):
+    """Who decides a gate, and what people have done at it."""
+
+    policy: GatePolicy | None
+    tally: GateTally | None
+
+
+def gate_progress_fields(gate: DecidedGate) -> dict[str, Any]:
+    """Return what lists show of the policy of a gate, and of what people have done at it."""
+    if gate.policy is None or gate.tally is None:
+        return NO_PROGRESS
+    from nerve.core.gate_policy import current_approvers, describe_missing  # few gates have a policy
+
+    return {
+        "policy": gate.policy.to_data(),
+        "votes": [vote.to_data() for vote in gate.tally.votes],
+        "delegations": [each.to_data() for each in gate.tally.delegations],
+        "claimed_by": gate.tally.claimed_by,
+        "approvers": sorted(current_approvers(gate.policy, gate.tally)),
+        "missing": describe_missing(gate.policy, gate.tally),
+    }
 
 
 def is_gate_id_prefix(text: str, gate_id: str) -> bool:
@@ -84,11 +130,15 @@ class GateMatch(IntEnum):
     EXACT, NAME, ID_PREFIX, NAME_PREFIX = range(4)
 
 
+_STEP_NUMBER = re.compile(r"\[\d+\]$")
+
+
 def gate_names(gate_id: str | None, path: str, node_id: str | None) -> list[str]:
     """Return the accepted names of a gate: id, path, node id, and last path segment."""
     step = path.removesuffix("/answer")
     segment = step.rsplit("/", 1)[-1]
-    names = [gate_id, path, step, step[1:], node_id, segment, re.sub(r"\[\d+\]$", "", segment)]
+    name = _STEP_NUMBER.sub("", segment) if segment.endswith("]") else segment
+    names = [gate_id, path, step, step[1:], node_id, segment, name]
     return [name for name in names if name]
 
 

@@ -43,7 +43,8 @@ MAX_ESCAPED_CHARS = 6
 _encode_plain, _encode_sorted = _make_encoder(sort_keys=False), _make_encoder(sort_keys=True)
 _raw_decode = json.JSONDecoder().raw_decode
 _JSON_WORDS: dict[type, dict[Any, str]] = {bool: {True: "true", False: "false"}, type(None): {None: "null"}}
-_EXACT_TYPES = frozenset({str, int, bool, type(None)})
+EXACT_TYPES = frozenset({str, int, bool, type(None)})
+"""Types of scalars that JSON restores exactly."""
 MAX_EXACT_INT = 2**53
 """The largest integer that every JSON reader represents exactly."""
 MAX_EVENT_DEPTH = MAX_JSON_DEPTH + 8
@@ -225,7 +226,7 @@ def check_safe_integers(value: Any) -> None:
 
 def is_scalar_json(value: Any) -> bool:
     """Return whether a value is a scalar that JSON restores exactly, so that it needs no copy."""
-    return type(value) in _EXACT_TYPES
+    return type(value) in EXACT_TYPES
 
 
 def decode_json(text: str) -> Any:

@@ -25,7 +25,7 @@ class NotationInfo:
 TABLE = (
     NotationInfo("json", (".json",), "{", "nerve.notations.json_steps"),
     NotationInfo("yaml", (".yaml", ".yml"), "", "nerve.notations.yaml_prompts"),
-    NotationInfo("lisp", (".lisp",), "(;", "nerve.notations.lisp", "(limits :{} …)"),
+    NotationInfo("lisp", (".lisp", ".duet"), "(;", "nerve.notations.lisp", "(limits :{} …)"),
 )
 NOTATION_NAMES = tuple(notation.name for notation in TABLE)
 LIMIT_FORMS: dict[str, str] = {notation.name: notation.limit for notation in TABLE if notation.limit}

@@ -91,8 +91,13 @@ class Result(dict[str, Any]):
         # The common cases first: a plain value, and a complete Result, which needs no copy.
         if not isinstance(value, dict):
             return cls(success=True, output=value, attributes={})
-        if type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS and is_valid_result(value):
-            return value
+        # With `get`, here and below: `__getitem__` runs Python code, and this runs for every step.
+        if type(value) is cls and "output" in value and type(value.get("attributes")) is dict:
+            success = value.get("success")
+            if success is True:
+                return value
+            if success is False and type(value.get("error")) is type(value.get("error_type")) is str:
+                return value
         if not is_result_shaped(value) and not (type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS):
             return cls.ok(value).with_reported_failure()
         result = cls._from_shaped_dict(value)
@@ -182,17 +187,6 @@ def error_text(error: BaseException) -> str:
     if not text:
         return name
     return text if isinstance(error, Exception) else f"{name}: {text}"
-
-
-def is_valid_result(result: Result) -> bool:
-    """Return whether the values of a Result have the types that its readers rely on."""
-    # With `get`, here and below: `__getitem__` runs Python code, and these run for every step.
-    if type(result.get("attributes")) is not dict:
-        return False
-    success = result.get("success")
-    if success is True:
-        return True
-    return success is False and type(result.get("error")) is type(result.get("error_type")) is str
 
 
 def is_result_shaped(value: Any) -> bool:

@@ -14,6 +14,7 @@ from nerve.core.result import Result
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from nerve.core.gate_policy import GatePolicy
     from nerve.core.nodes.base import Node
     from nerve.core.nodes.context import ExecutionContext
     from nerve.core.steering import SteeringQueue
@@ -58,6 +59,8 @@ class GateWait:
     """A JSON Schema that the answer must match."""
     typed: bool = False
     """Whether a type gives choices and form, which may then differ on replay if the answer still fits."""
+    policy: GatePolicy | None = None
+    """Who decides it, if not the first answer does."""
 
 
 @dataclass(slots=True)
@@ -175,10 +178,10 @@ class LeafServices(Protocol):
     async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
         """Return when the budget has room for a turn; `used` is the usage of the step so far."""
 
-    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+    async def begin_turn(self, used: Mapping[str, Any]) -> bool:
         """Reserve a turn in the budget and return whether there was room for it."""
 
-    def end_turn(self, used: Mapping[str, Any]) -> None:
+    async def end_turn(self, used: Mapping[str, Any]) -> None:
         """Release the reserved turn; `used` is the usage of the step including it."""
 
     def timers_paused(self, path: str) -> AbstractContextManager[None]:

@@ -34,7 +34,8 @@ def plain_step_path(path: str) -> str:
 def step_path(path: str) -> str:
     """Return the path of the step that an internal path (a retry, a check, a request) belongs to."""
     above, slash, last = path.rpartition("/")
-    return f"{above}{slash}{last.partition('~')[0]}"
+    name = last.partition("~")[0]
+    return f"{above}{slash}{name}" if name else above
 
 
 def is_internal_path(path: str) -> bool:

@@ -37,7 +37,7 @@ _LOCK = threading.Lock()
 
 
 class StepOutput:
-    """The output of one step: in its block, what the code prints and logs is recorded as events of the step.
+    """The output of one step: until it is closed, what the code prints and logs becomes events of the step.
 
     Any thread may write; the event loop emits the events.
     """
@@ -50,17 +50,16 @@ class StepOutput:
     def __init__(self, context: ExecutionContext) -> None:
         # Little: this is created for every step, and few of them print something.
         self.context, self._loop = context, asyncio.get_running_loop()
+        if not LogRecordFactory.is_installed:
+            LogRecordFactory.install()
+        self._token = CURRENT_OUTPUT.set(self)
 
     @cached_property
     def _pending(self) -> list[tuple[str, dict[str, Any]]]:
         return []
 
-    def __enter__(self) -> None:
-        if not LogRecordFactory.is_installed:
-            LogRecordFactory.install()
-        self._token = CURRENT_OUTPUT.set(self)
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """Emit what is left; the step has ended."""
         try:
             CURRENT_OUTPUT.reset(self._token)
         except ValueError:

@@ -42,6 +42,9 @@ class TraceParent(NamedTuple):
 class StepTracing(Protocol):
     """What steps need of the telemetry of their session."""
 
+    async def prepare_step(self, run_id: str, path: str) -> None:
+        """Find the span of a step that a worker begins, if that takes time."""
+
     def open_step(self, context: ExecutionContext) -> AbstractContextManager[None]:
         """Make the span of the step current in a block, so that spans of its code are below it."""
 

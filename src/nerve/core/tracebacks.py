@@ -51,6 +51,8 @@ class FailureTrace(NamedTuple):
         """Return the trace of an exception that was raised."""
         if error is None:
             return NO_TRACE
+        if isinstance(error, RecordedTrace):
+            return error.trace
         try:
             links = [(each, frames_of(each)) for each in chain_of(error)]
             frames = [frame for _, found in reversed(links) for frame in found]
@@ -65,6 +67,14 @@ class FailureTrace(NamedTuple):
         if self.location is None or self.traceback is None:
             return {}
         return {"location": self.location, "traceback": self.traceback}
+
+
+class RecordedTrace(Exception):
+    """Stands for an exception of another process, of which only the trace is known."""
+
+    def __init__(self, trace: FailureTrace) -> None:
+        super().__init__(trace.location)
+        self.trace = trace
 
 
 NO_TRACE = FailureTrace()

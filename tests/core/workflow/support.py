@@ -12,7 +12,7 @@ from nerve import ExecutionContext, FunctionNode, Session, WorkflowRun
 Body = Callable[[Any], Awaitable[Any]]
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -25,7 +25,7 @@ async def at_gate(run: WorkflowRun) -> None:
     await until(lambda: run.pending_gate and (run.view.gates or run.run_state.children))
 
 
-async def within(awaitable: Awaitable[Any], seconds: float = 10.0) -> Any:
+async def within(awaitable: Awaitable[Any], seconds: float = 30.0) -> Any:
     """Return the value of an awaitable; fail the test after a timeout."""
     return await asyncio.wait_for(awaitable, seconds)
 

@@ -7,7 +7,7 @@ import pytest
 from core.workflow.support import at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Session
 from nerve.core.workflow import WorkflowState
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.errors import GateNotOpen, RunHeld
 
 
@@ -22,7 +22,7 @@ async def choose(ctx):
 
 @pytest.fixture(autouse=True)
 def small_memory(monkeypatch):
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 1)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 1)
 
 
 async def evicted(session, fn, input=None):
@@ -78,7 +78,7 @@ async def test_an_evicted_body_runs_its_finally_and_user_code_cannot_catch_the_e
 
 
 async def test_only_a_limited_number_of_waiting_runs_stays_in_memory(file, monkeypatch):
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 4)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 4)
     async with Session("test", file) as session:
         session.workflow(ask)
         runs = await asyncio.gather(*(session.start("ask", number) for number in range(40)))

@@ -186,7 +186,7 @@ async def test_execution_time_before_a_rebuild_still_counts(file, how):
         run = await session.start("body", limits=Limits(wall_time=3600))
         await at_gate(run)
         if how == "evicted":
-            session.engine.evict(session.engine.executors[run.run_id])
+            session.engine.idle_runs.evict(session.engine.executors[run.run_id])
             await run.answer("yes")
             with pytest.raises(LimitReached, match="wall_time"):
                 await within(run.wait())

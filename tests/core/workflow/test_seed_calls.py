@@ -53,7 +53,7 @@ async def test_a_graph_assigned_to_workflows_becomes_a_workflow(session: Session
 
 
 @pytest.mark.requirement("C-26")
-async def test_a_run_accepts_session_and_event_bus(session: Session) -> None:
+async def test_a_run_accepts_session_event_bus_and_event_callback(session: Session) -> None:
     events: list[WorkflowEvent] = []
     graph = Graph("g", session).add_step(MockNode("m", session, ["x"]), "a")
     run = WorkflowRun(
@@ -62,6 +62,11 @@ async def test_a_run_accepts_session_and_event_bus(session: Session) -> None:
     await run.start()
     assert (run.run_id, await run.wait()) == ("g-12345678", "x")
     assert events[0].event_type == "workflow_started"
+    callback = WorkflowRun(session.workflows["g"], input=1, event_callback=events.append)
+    events.clear()
+    await callback.start()
+    await callback.wait()
+    assert events[-1].event_type == "workflow_completed"
     with pytest.raises(ValueError, match="belongs to another session"):
         WorkflowRun(session.workflows["g"], session=Session())
     with pytest.raises(ValueError, match="pass only one of them"):
@@ -192,3 +197,11 @@ def test_control_nodes_are_exported(name: str) -> None:
 def test_the_common_control_nodes_are_exported_by_nerve_itself(name: str) -> None:
     assert name in nerve.__all__
     assert getattr(nerve, name) is getattr(nerve.core.nodes, name)
+
+
+def test_a_function_node_is_found_beside_the_node() -> None:
+    from nerve.core.nodes import base
+
+    assert base.FunctionNode is nerve.core.nodes.FunctionNode
+    with pytest.raises(AttributeError, match="has no attribute 'Other'"):
+        _ = base.Other

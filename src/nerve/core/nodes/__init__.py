@@ -10,12 +10,14 @@ from nerve.core.nodes.control import (
     LoopState,
     MachineNode,
     MapNode,
+    MergeNode,
     ParallelNode,
     ReduceNode,
     State,
     SwitchNode,
     WhileNode,
     WhileState,
+    WorkspaceNode,
 )
 from nerve.core.nodes.function import FunctionNode
 from nerve.core.nodes.graph import Graph
@@ -35,6 +37,7 @@ __all__ = [
     "LoopState",
     "MachineNode",
     "MapNode",
+    "MergeNode",
     "MockNode",
     "Node",
     "ParallelNode",
@@ -46,4 +49,5 @@ __all__ = [
     "SwitchNode",
     "WhileNode",
     "WhileState",
+    "WorkspaceNode",
 ]

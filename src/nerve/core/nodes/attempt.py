@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout
-from nerve.core.nodes.base import Node, node_role
+from nerve.core.nodes.base import Node
 from nerve.core.policy import Policy
 from nerve.core.result import IMMUTABLE_TYPES, Result, deep_copy_json
 from nerve.errors import Suspended
@@ -113,12 +113,14 @@ CURRENT_WORKFLOW: ContextVar[Any] = ContextVar("CURRENT_WORKFLOW", default=None)
 
 
 async def execute_safely(node: Node, context: ExecutionContext) -> Result:
-    is_leaf = node_role(node) == "leaf"
+    is_leaf = getattr(node, "role", "leaf") == "leaf"
     if is_leaf and type(context.input) not in IMMUTABLE_TYPES:
         context = with_copied_input(context)
     # A leaf has effects of its own: a step that it calls is just a function there.
     token = CURRENT_WORKFLOW.set(None) if is_leaf else None
     try:
+        if context.workspace is not None and getattr(node, "changes_files", False):
+            return await context.workspace.execute(node, context)
         return Result.of(await node.execute(context))
     except asyncio.CancelledError as error:
         if is_task_cancelled() or not is_leaf:

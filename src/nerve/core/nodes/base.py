@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -21,6 +23,7 @@ Role = Literal["leaf", "control", "workflow"]
 class NodeRegistry(Protocol):
     """The interface of a session that nodes use: the names of one project."""
 
+    name: str
     nodes: dict[str, Any]
     graphs: dict[str, Any]
     workflows: dict[str, Any]
@@ -146,6 +149,20 @@ def validate_tree(node: Any, above: tuple[Any, ...], visited: set[int]) -> None:
         validate_tree(fallback, (*above, node), visited)
 
 
+AGENT_CHANGES = ("output_schema", "step_settings")
+"""The attributes that the call of an agent can change: the schema of its answer, and settings of the step."""
+
+
+def with_changes(node: Node, changes: Mapping[str, Any]) -> Node:
+    """Return a copy of an agent with some of `AGENT_CHANGES`; the agent itself without changes."""
+    if not changes:
+        return node
+    other = copy.copy(node)
+    for name, value in changes.items():
+        setattr(other, name, value)
+    return other
+
+
 def node_policy(node: Node) -> Policy:
     """Return the policy of a node; objects that only have `execute` have none."""
     policy: Policy = getattr(node, "policy", NO_POLICY)
@@ -154,7 +171,7 @@ def node_policy(node: Node) -> Policy:
 
 def effective_policy(node: Node, call_policy: Policy) -> Policy:
     """Return the policy of a call, completed by the policy of the node."""
-    default_policy = node_policy(node)
+    default_policy = getattr(node, "policy", NO_POLICY)
     return (
         NO_POLICY
         if call_policy is default_policy is NO_POLICY
@@ -179,3 +196,10 @@ def check_policy_fits(node: Node, policy: Policy) -> Policy:
 def node_role(node: Node) -> Role:
     role: Role = getattr(node, "role", "leaf")
     return role
+
+
+def __getattr__(name: str) -> Any:
+    """Return `FunctionNode`, which scripts for the design of Nerve import from here."""
+    if name == "FunctionNode":
+        return import_module("nerve.core.nodes.function").FunctionNode
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

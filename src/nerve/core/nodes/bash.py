@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import encode_json
 from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
+from nerve.core.safe_path import resolve_inside
 from nerve.core.trace_context import trace_environment
 from nerve.core.validation import describe_value, require_mapping, require_path, require_str
 from nerve.errors import NotJson
@@ -51,8 +52,11 @@ class BashNode(Node):
 
     Without a `command`, the input is the command. The output is the standard output; `success` means exit
     code 0. Cancellation and timeouts end the whole process tree. `cwd` is a directory relative to the
-    project of the session, or an absolute path; the default is the project.
+    project of the session, or an absolute path; the default is the project. With `inside_project`, a
+    directory outside of the project is an error.
     """
+
+    changes_files: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -61,13 +65,15 @@ class BashNode(Node):
         command: str | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        inside_project: bool = False,
         **policy: Any,
     ) -> None:
         if command is not None:
             require_str(f"command of '{id}'", command)
         if cwd is not None:
             require_path(f"cwd of '{id}'", cwd)
-        self.command, self.cwd, self.env = command, cwd, require_env(f"env of '{id}'", env)
+        self.command, self.env = command, require_env(f"env of '{id}'", env)
+        self.cwd, self.inside_project = None if cwd is None else os.fspath(cwd), inside_project
         super().__init__(id, session, **policy)
 
     async def execute(self, context: ExecutionContext) -> Result:
@@ -97,17 +103,25 @@ class BashNode(Node):
             command, stdin_bytes = str(context.input), None
         return await run_command(
             ["bash", "-c", command],
-            cwd=self._working_directory(),
+            cwd=self._working_directory(context),
             env=self._environment(context, stdin_bytes),
             stdin=stdin_bytes or b"",
             on_output=OutputStreamer(context),
         )
 
-    def _working_directory(self) -> str | os.PathLike[str] | None:
-        """Return the directory of the command: in the project, or the current one without a session."""
-        if self.session is None or self.cwd == "":
+    def _working_directory(self, context: ExecutionContext) -> str | os.PathLike[str] | None:
+        """Return the directory of the command: in the project, or the current one without a session.
+
+        It is resolved here, because the project may have another place on the machine of the command.
+        """
+        if context.folder is not None:
+            return context.resolve_directory(self.cwd, is_confined=self.inside_project)
+        session = self.session or context.session
+        if session is not None and self.inside_project:
+            return resolve_inside(session.project, self.cwd or "")
+        if session is None or self.cwd == "":
             return self.cwd
-        return self.session.project / (self.cwd or "")
+        return session.project / (self.cwd or "")
 
     def _environment(self, context: ExecutionContext, stdin_bytes: bytes | None) -> dict[str, str]:
         extra = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from nerve.core.events import Sink, emitted_event_name, times_to_iso
@@ -17,11 +19,14 @@ from nerve.core.nodes.inline import run_inline
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, is_final_rejection, result_output
 from nerve.core.runtime import LeafServices, NodeCall, Runtime, Wait
+from nerve.core.safe_path import resolve_inside
 from nerve.core.validation import require_mapping, require_name
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from nerve.core.nodes.active_workspace import ActiveWorkspace
 
 
 @dataclass(slots=True)
@@ -44,6 +49,14 @@ class ExecutionContext:
     """Settings of the node that a fork changed."""
     params: dict[str, Any] = field(default_factory=dict)
     """The parameters of the run."""
+    folder: str | None = None
+    """The folder of the node, relative to the project: the `cwd` of a step; None is the project itself."""
+    workspace: ActiveWorkspace | None = None
+    """The workspace that the node works in; its steps record their files."""
+    shares_files: bool = False
+    """Whether agents may edit the same files at the same time, because someone has said so."""
+    workspaces: dict[str, ActiveWorkspace] = field(default_factory=dict, repr=False)
+    """The workspaces of the run that it has not removed, by name."""
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
     _origin_id: str = field(default="", repr=False)
@@ -92,11 +105,68 @@ class ExecutionContext:
             path,
             self.overrides,
             self.params,
+            self.folder,
+            self.workspace,
+            self.shares_files,
+            self.workspaces,
             runtime or self.runtime,  # children of a context without a run share its runtime
             {},
             self._origin_id,
             self._lineage,
         )
+
+    def resolve_directory(
+        self, directory: str | os.PathLike[str] | None, *, is_confined: bool = False
+    ) -> Path | None:
+        """Return the directory of a node on this machine: in its folder, or relative to the project.
+
+        A directory inside the project becomes the same one inside the folder. None is the current directory.
+        """
+        project = self.session.project if self.session is not None else Path()
+        if self.folder is None:
+            return None if directory is None else project / directory
+        is_relative = not os.path.isabs(self.folder)
+        root = resolve_inside(project, self.folder) if is_relative else Path(self.folder)
+        path = Path(directory or "")
+        if path.is_absolute() and is_inside(project, path):
+            path = Path(os.path.relpath(path, os.path.abspath(project)))
+        return resolve_inside(root, path) if is_confined else root / path
+
+    def relative_directory(self, directory: str | None) -> str:
+        """Return the directory of a node relative to the project, by names alone: no machine matters."""
+        path = directory or ""
+        if self.session is not None and os.path.isabs(path) and is_inside(self.session.project, path):
+            path = os.path.relpath(path, os.path.abspath(self.session.project))
+        return os.path.normpath(os.path.join(self.folder or "", path))
+
+    def in_workspace(self, workspace: ActiveWorkspace, folder: str) -> ExecutionContext:
+        """Return this context in a workspace with this folder; the children share its numbering."""
+        self._get_origin_id()
+        other = copy.copy(self)
+        other.workspace, other.folder, other.shares_files = workspace, folder, False
+        return other
+
+    def sharing_files(self) -> ExecutionContext:
+        """Return this context for steps that may edit the same files; the children share its numbering."""
+        self._get_origin_id()
+        other = copy.copy(self)
+        other.shares_files = True
+        return other
+
+    def in_directory(self, directory: str, *, is_confined: bool) -> ExecutionContext:
+        """Return this context with another folder; the children share its numbering.
+
+        A confined directory must be inside the current folder; ValueError if it is not.
+        """
+        path = os.path.normpath(os.path.join(self.folder or "", directory))
+        outer = os.path.normpath(self.folder or ".")
+        if is_confined and (os.path.isabs(directory) or not is_inside(outer, path)):
+            raise ValueError(f"{directory!r} is outside of {self.folder or 'the project'}")
+        other = copy.copy(self)
+        if not is_inside(".", path) and self.session is not None:
+            path = os.path.abspath(self.session.project / path)  # another machine does not have it
+        other.folder = path
+        return other
 
     def next_path(self, name: str) -> str:
         """Return the path of the next child of this name. Each call increments the index."""
@@ -188,6 +258,12 @@ class ExecutionContext:
     def new_id(self) -> str:
         """Return a UUID string, the same on replay."""
         return self.runtime.new_id(self.next_internal_path("id"))
+
+
+def is_inside(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a directory or below it, by their names alone."""
+    base, other = os.path.abspath(root), os.path.abspath(path)
+    return os.path.commonpath([base, other]) == base
 
 
 def plain_event_data(data: dict[str, Any] | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import is_task_cancelled, must_propagate
@@ -14,7 +14,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.core.result import Result
 from nerve.core.step_output import StepOutput
-from nerve.core.trace_context import tracing_of
+from nerve.core.trace_context import StepTracing
 from nerve.core.validation import require_callable
 
 
@@ -29,6 +29,8 @@ class FunctionNode(Node):
     What it logs, and in the commands and the server also what it prints, is recorded as events of its step.
     """
 
+    changes_files: ClassVar[bool] = True
+
     def __init__(
         self,
         id: str | None,
@@ -41,13 +43,14 @@ class FunctionNode(Node):
         self._is_async = inspect.iscoroutinefunction(fn)
 
     async def execute(self, context: ExecutionContext) -> Result:
-        tracing = tracing_of(context)
+        output = StepOutput(context)
         try:
-            with StepOutput(context) if tracing is None else tracing.open_step(context):
-                if self._is_async:
-                    return Result.of(await self.fn(context))
-                outcome = await self._run_in_thread(context)
-                return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
+            call = self.fn(context) if self._is_async else self._run_in_thread(context)
+            tracing: StepTracing | None = getattr(context.session, "tracing", None)
+            if tracing is None:
+                return Result.of(await call)
+            with tracing.open_step(context):
+                return Result.of(await call)
         except asyncio.CancelledError as error:
             if is_task_cancelled():
                 raise
@@ -56,6 +59,8 @@ class FunctionNode(Node):
             if must_propagate(error):
                 raise
             return Result.from_exception(error)
+        finally:
+            output.close()
 
     async def _run_in_thread(self, context: ExecutionContext) -> Any:
         context.runtime  # noqa: B018 - created here, on the event loop that it belongs to
@@ -64,7 +69,8 @@ class FunctionNode(Node):
             context.emit(WorkflowEventType.LOG, {"message": "the thread has ended", "thread": "ended"})
 
         try:
-            return await DAEMON_THREADS.run(self.fn, context, late)
+            outcome = await DAEMON_THREADS.run(self.fn, context, late)
         except asyncio.CancelledError:
             context.emit(WorkflowEventType.LOG, {"message": "the thread still runs", "thread": "running"})
             raise
+        return await outcome if inspect.isawaitable(outcome) else outcome

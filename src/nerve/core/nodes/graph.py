@@ -16,8 +16,17 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.function_params import bind_params
 from nerve.core.output_views import unwrap_view, wrap_output_function
 from nerve.core.policy import NO_POLICY, Policy
-from nerve.core.result import Result, census, error_text, first_rejection, result_output, was_skipped
+from nerve.core.result import (
+    Result,
+    census,
+    error_text,
+    first_rejection,
+    is_final_rejection,
+    result_output,
+    was_skipped,
+)
 from nerve.core.suggest import did_you_mean_hint
+from nerve.core.trigger_rules import TRIGGER_RULES, TriggerRule
 from nerve.core.validation import (
     describe_value,
     reject_awaitable,
@@ -40,6 +49,7 @@ class GraphStep:
     depends_on: list[str] = field(default_factory=list)
     input_fn: InputFn | None = None
     policy: Policy = NO_POLICY
+    trigger_rule: TriggerRule | None = None
 
     @property
     def node(self) -> Node:
@@ -119,14 +129,19 @@ class Graph(ControlNode):
         step_id: str | None = None,
         depends_on: Iterable[str] = (),
         input_fn: InputFn | None = None,
+        *,
+        trigger_rule: TriggerRule | None = None,
         **policy: Any,
     ) -> Graph:
-        """Add a node as a step. `input_fn` receives {"input": input of the graph, dependency: its Result}."""
+        """Add a node as a step. `input_fn` receives {"input": input of the graph, dependency: its Result}.
+
+        Without a trigger rule, a step runs if none of its dependencies failed.
+        """
         name = step_id if step_id is not None else getattr(node, "id", None)
         what = f"step '{name}' of graph '{self.id}'"
         if isinstance(node, str):
             raise ValueError(f"{what} must be a node, got the name '{node}'; use add_step_ref('{node}')")
-        return self._add(require_node(what, node), name, depends_on, input_fn, policy)
+        return self._add(require_node(what, node), name, depends_on, input_fn, policy, trigger_rule)
 
     def add_step_ref(
         self,
@@ -134,11 +149,13 @@ class Graph(ControlNode):
         step_id: str | None = None,
         depends_on: Iterable[str] = (),
         input_fn: InputFn | None = None,
+        *,
+        trigger_rule: TriggerRule | None = None,
         **policy: Any,
     ) -> Graph:
         """Add a step by the name of a node, graph or workflow, which may be registered later."""
         require_name(f"a node in graph '{self.id}'", node_id)
-        return self._add(node_id, step_id or node_id, depends_on, input_fn, policy)
+        return self._add(node_id, step_id or node_id, depends_on, input_fn, policy, trigger_rule)
 
     def chain(self, *nodes: Node) -> Graph:
         """Add nodes in sequence, after the steps that no other step depends on."""
@@ -153,6 +170,7 @@ class Graph(ControlNode):
         depends_on: Iterable[str],
         input_fn: InputFn | None,
         policy: Mapping[str, Any],
+        trigger_rule: TriggerRule | None = None,
     ) -> Graph:
         if step_id is None or step_id == "":
             raise ValueError(f"A step of graph '{self.id}' needs a step_id, because its node has no id")
@@ -167,11 +185,16 @@ class Graph(ControlNode):
                     f"input_fn of step '{step_id}' cannot distinguish the step 'input' from the input of the"
                     " graph; give that step another step_id"
                 )
+        if trigger_rule not in (None, *TRIGGER_RULES):
+            raise ValueError(
+                f"trigger_rule of step '{step_id}' must be one of {', '.join(TRIGGER_RULES)},"
+                f" got {trigger_rule!r}"
+            )
         step_policy = policy_from_settings(f"step '{step_id}' of graph '{self.id}'", policy)
         if not isinstance(node_or_name, str):
             effective_policy(node_or_name, step_policy)
         self._steps[step_id] = GraphStep(
-            step_id, self.session, node_or_name, dependencies, input_fn, step_policy
+            step_id, self.session, node_or_name, dependencies, input_fn, step_policy, trigger_rule
         )
         return self
 
@@ -210,12 +233,15 @@ class Graph(ControlNode):
             upstream: dict[str, Any] = {"input": context.input}
             for name in step.depends_on:
                 upstream[name] = await tasks[name]
-            if failed := [name for name in step.depends_on if not upstream[name].success]:
+            because = self._rejected_step(tasks) or unmet_dependency(step, upstream)
+            if because is not None:
                 context.emit(
                     WorkflowEventType.SKIPPED,
-                    {"step_id": step.id, "path": paths[step.id], "because": failed[0]},
+                    {"step_id": step.id, "path": paths[step.id], "because": because},
                 )
-                return skip_result(failed[0])
+                result = skip_result(because, upstream.get(because))
+                self.on_skip(step.id, result)
+                return result
             node, step_input, policy = step.prepare_call(upstream, context)
             return await context.call(
                 node, step_input, id=step.id, path=paths[step.id], policy=policy, step=True
@@ -225,6 +251,14 @@ class Graph(ControlNode):
             tasks[name] = asyncio.create_task(run(self._steps[name]))
         await gather_all(tasks.values())
         return self._build_result({name: tasks[name].result() for name in self._steps}, context.input)
+
+    def on_skip(self, step_id: str, result: Result) -> None:
+        """Called for a step that does not run because of another step."""
+
+    def _rejected_step(self, tasks: Mapping[str, asyncio.Task[Result]]) -> str | None:
+        """Return the step whose rejection cancels the run, so that no other step starts."""
+        ended = (name for name, task in tasks.items() if task.done() and not task.cancelled())
+        return next((name for name in ended if is_final_rejection(tasks[name].result())), None)
 
     def _dependencies(self) -> dict[str, list[str]]:
         return {step.id: step.depends_on for step in self._steps.values()}
@@ -288,8 +322,34 @@ def default_step_input(upstream: dict[str, Any], depends_on: list[str]) -> Any:
     return upstream[depends_on[0]] if len(depends_on) == 1 else {name: upstream[name] for name in depends_on}
 
 
-def skip_result(because: str) -> Result:
-    reason = f"step '{because}' failed"
+def unmet_dependency(step: GraphStep, upstream: Mapping[str, Any]) -> str | None:
+    """Return the dependency because of which a step does not run, or None if it runs.
+
+    Without a trigger rule, a skipped dependency counts as a success; with one, it is neither a success nor a
+    failure.
+    """
+    names = step.depends_on
+    failed = [name for name in names if not upstream[name].success]
+    if step.trigger_rule is None:
+        return failed[0] if failed else None
+    skipped = [name for name in names if was_skipped(upstream[name])]
+    succeeded = [name for name in names if name not in failed and name not in skipped]
+    failed = [name for name in failed if name not in skipped]
+    if not names or step.trigger_rule == "all_done":
+        return None
+    if step.trigger_rule == "all_success":
+        return next((name for name in names if name not in succeeded), None)
+    if step.trigger_rule == "none_failed_min_one_success" and failed:
+        return failed[0]
+    return None if succeeded else names[0]
+
+
+def skip_result(because: str, dependency: Result | None = None) -> Result:
+    """Return the result of a step that did not run because of another step."""
+    ended = "was skipped" if dependency is not None and was_skipped(dependency) else "failed"
+    if dependency is None or is_final_rejection(dependency):
+        ended = "was rejected"
+    reason = f"step '{because}' {ended}"
     result = Result.failed(f"skipped because {reason}", "Skipped", attributes={"skipped": reason})
     result.settlement = "skipped"
     return result

@@ -26,6 +26,7 @@ from nerve.core.nodes.attempt import (
     with_unknown_outcome,
 )
 from nerve.core.nodes.base import node_role
+from nerve.core.nodes.folder_users import FolderUsers
 from nerve.core.policy import NO_RETRY, Retry
 from nerve.core.result import Result, deep_copy_json
 from nerve.core.runtime import GateWait, MessageWait, NodeCall, SignalWait, TimerWait, Wait
@@ -80,6 +81,10 @@ class InMemoryRuntime:
         return InterruptedSteps()
 
     @cached_property
+    def _folder_users(self) -> FolderUsers:
+        return FolderUsers()
+
+    @cached_property
     def threads(self) -> AgentThreads:
         return AgentThreads()
 
@@ -102,10 +107,10 @@ class InMemoryRuntime:
     async def wait_for_budget(self, used: Mapping[str, Any]) -> None:
         """Return at once: only runs have budgets."""
 
-    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+    async def begin_turn(self, used: Mapping[str, Any]) -> bool:
         return True
 
-    def end_turn(self, used: Mapping[str, Any]) -> None:
+    async def end_turn(self, used: Mapping[str, Any]) -> None:
         pass
 
     def timers_paused(self, path: str) -> AbstractContextManager[None]:
@@ -123,7 +128,12 @@ class InMemoryRuntime:
             identity,
         )
         began = time.perf_counter()
-        result = await self._run_attempts(call, context)
+        result = self._folder_users.enter(call, is_restarted=False)
+        if result is None:
+            try:
+                result = await self._run_attempts(call, context)
+            finally:
+                self._folder_users.leave(call)
         self._deliver(call.path, *call_end_event(call, identity, result, time.perf_counter() - began))
         return result
 

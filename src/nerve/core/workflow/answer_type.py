@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,14 +60,19 @@ def choice_values(schema: Mapping[str, Any]) -> dict[str, Any]:
     return choices if len(choices) == len(values) else {}
 
 
-async def ask_typed(context: ExecutionContext, gate: GateWait, answer_type: AnswerType) -> Any:
+async def ask_typed(
+    context: ExecutionContext,
+    gate: GateWait,
+    answer_type: AnswerType,
+    ask: Callable[[ExecutionContext, GateWait], Awaitable[Any]],
+) -> Any:
     """Return the answer to a gate as a value of its type.
 
     A validator of the type may refuse what the form allows; then the gate asks again, and says why. An
     answer that the form does not allow was given to an earlier version of the type, and holds the run.
     """
     while True:
-        answer = await context.runtime.wait(gate)
+        answer = await ask(context, gate)
         try:
             return answer_type.decode(answer)
         except InvalidValue as error:

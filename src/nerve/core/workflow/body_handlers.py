@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.nodes.context import ExecutionContext
@@ -79,14 +79,21 @@ class UpdateHandler:
         return [codec.decode(data) for codec in self._signature.codecs.values()]
 
 
+class ReplyReceiver(Protocol):
+    """What records the replies to updates."""
+
+    def reply_to_update(self, reply: UpdateReply) -> None: ...
+
+
 class BodyHandlers:
     """The handlers that a body has registered."""
 
-    def __init__(self, execution: ExecutionContext, reply: Callable[[UpdateReply], None]) -> None:
-        self._execution, self._reply = execution, reply
+    _tasks: Sequence[asyncio.Task[None]] = ()
+
+    def __init__(self, execution: ExecutionContext, receiver: ReplyReceiver) -> None:
+        self._execution, self._receiver = execution, receiver
         self._queries: dict[str, tuple[Callable[[], Any], ValueCodec]] = {}
         self._updates: dict[str, UpdateHandler] = {}
-        self._tasks: list[asyncio.Task[None]] = []
 
     def add_query(self, name: str, handle: Callable[[], Any]) -> None:
         signature = FunctionSignature(handle, f"query '{name}'")
@@ -103,14 +110,14 @@ class BodyHandlers:
         is_new = handler.name not in self._updates
         self._updates[handler.name] = handler
         if is_new:
-            self._tasks.append(asyncio.create_task(self._handle_updates(handler.name)))
+            self._tasks = [*self._tasks, asyncio.create_task(self._handle_updates(handler.name))]
 
     async def _handle_updates(self, name: str) -> None:
         channel = update_channel(name)
         while True:
             path = self._execution.next_internal_path(f"update.{name}")
             received = await self._execution.wait(MessageWait(path, channel, background=True))
-            self._reply(await self._updates[name].run(received.value, received.message))
+            self._receiver.reply_to_update(await self._updates[name].run(received.value, received.message))
 
     def has_query(self, name: str) -> bool:
         return name in self._queries

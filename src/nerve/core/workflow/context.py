@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, TypeVar, Unpack, overload
 
 from nerve.core.events import validate_sink
 from nerve.core.gates import check_gate_settings
@@ -16,8 +16,10 @@ from nerve.core.json_codec import check_safe_integers, decode_json, encode_json
 from nerve.core.limits import Limits
 from nerve.core.nodes.base import Node, NodeRegistry, effective_policy
 from nerve.core.nodes.context import ExecutionContext, call_with_fallback
+from nerve.core.nodes.control.workspace_node import OnConflict, require_on_conflict
 from nerve.core.nodes.durable_timeout import durable_timeout
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode, fact_to_json
+from nerve.core.nodes.workspace import MergePolicy, WorkspaceKind, WorkspaceSettings
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.queues import Queue
 from nerve.core.result import Result, is_rejected, was_skipped
@@ -37,10 +39,19 @@ from nerve.core.workflow.body_handlers import BodyHandlers, UpdateHandler
 from nerve.core.workflow.cleanup import Saga, cleanup_block
 from nerve.core.workflow.detached_start import StartNode
 from nerve.core.workflow.message_receiver import MessageReceiver
+from nerve.core.workflow.workspace_block import (
+    CURRENT_WORKSPACE,
+    WorkspaceHandle,
+    ask_about_files,
+    enter_block,
+    shared_block,
+    workspace_block,
+)
 from nerve.errors import ContinuedAsNew, InvalidRecord, InvalidValue, NodeFailed, Rejected, WorkflowFailed
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from nerve.core.gate_policy import GatePolicy, PolicySettings
     from nerve.core.nodes.step import StepNode
     from nerve.core.workflow.run import WorkflowRun
 
@@ -223,7 +234,13 @@ class WorkflowContext:
 
     @overload
     def gate(
-        self, prompt: str, timeout: float | None = None, *, options: list[str] | None = None, type: type[V]
+        self,
+        prompt: str,
+        timeout: float | None = None,
+        *,
+        options: list[str] | None = None,
+        type: type[V],
+        **policy: Unpack[PolicySettings],
     ) -> Coroutine[Any, Any, V]: ...
 
     @overload
@@ -236,6 +253,7 @@ class WorkflowContext:
         options: list[str] | None = None,
         form: Mapping[str, Any] | None = None,
         type: Any = None,
+        **policy: Unpack[PolicySettings],
     ) -> Coroutine[Any, Any, Any]: ...
 
     def gate(
@@ -247,19 +265,29 @@ class WorkflowContext:
         options: list[str] | None = None,
         form: Mapping[str, Any] | None = None,
         type: Any = None,
+        **policy: Unpack[PolicySettings],
     ) -> Coroutine[Any, Any, Any]:
         """Open a gate and return the answer of a person.
 
         `choices` are the only accepted answers, `options` are hints, `form` is a JSON Schema for the answer.
         `type` gives the choices or the form, and the answer is returned as a value of it: a dataclass, a
         pydantic model, an enum, a Literal, `bool`, `Decimal`, `datetime` and the other types of a step.
+
+        `approvers` are the people and roles who may answer, `quorum` is how many of them have to give the
+        same answer, or "2 of [lead, security]" for one person of each role; `veto` can reject alone. The
+        person who started the run, and the `author`, cannot approve without `self_approval`. With `claim`,
+        the first approver who claims the gate answers it. `remind` are seconds after which the approvers are
+        reminded; `escalate` adds approvers: `[{"after": 3600, "to": ["admin"]}]`.
         """
         self._require_run()
         require_str("prompt of a gate", prompt)
         check_gate_settings("a gate", timeout, options, choices, form)
+        execution = self._current_execution()
         if type is None:
+            gate_policy = make_policy(policy, choices is not None)
             path = self.execution.next_path("gate")
-            return await_wait(self.execution, GateWait(path, prompt, choices, options, timeout, form=form))
+            gate = GateWait(path, prompt, choices, options, timeout, form=form, policy=gate_policy)
+            return ask_about_files(execution, gate)
         if choices is not None or form is not None:
             name = "choices" if choices is not None else "form"
             raise TypeError(f"ctx.gate takes either type or {name}: the type gives the choices or the form")
@@ -272,8 +300,9 @@ class WorkflowContext:
             timeout,
             form=answer_type.form,
             typed=True,
+            policy=make_policy(policy, answer_type.choices is not None),
         )
-        return ask_typed(self.execution, gate, answer_type)
+        return ask_typed(execution, gate, answer_type, ask_about_files)
 
     def emit(self, event_type: str, data: dict[str, Any] | None = None) -> None:
         """Emit an event to subscribers, under any name."""
@@ -421,6 +450,51 @@ class WorkflowContext:
         self._require_run()
         return Saga(self.execution, timeout)
 
+    @overload
+    def workspace(self, kind: Literal["shared"]) -> AbstractAsyncContextManager[None]: ...
+
+    @overload
+    def workspace(
+        self,
+        kind: Literal["worktree", "copy"] = "worktree",
+        *,
+        base: str | None = None,
+        branch: str | None = None,
+        files: Iterable[str] = (),
+        setup: str | None = None,
+        merge: MergePolicy = "files",
+        on_conflict: OnConflict = "ask",
+    ) -> AbstractAsyncContextManager[WorkspaceHandle]: ...
+
+    def workspace(
+        self,
+        kind: WorkspaceKind = "worktree",
+        *,
+        base: str | None = None,
+        branch: str | None = None,
+        files: Iterable[str] = (),
+        setup: str | None = None,
+        merge: MergePolicy = "files",
+        on_conflict: OnConflict = "ask",
+    ) -> AbstractAsyncContextManager[WorkspaceHandle | None]:
+        """Run the steps of the block in a checkout of its own, and merge their work when it has succeeded.
+
+        `worktree` is a git worktree on a branch of its own, `copy` a copy of a folder that is not in a
+        repository. With `shared`, agents of the block may edit the same files at the same time.
+        `merge` is `files`, `ff`, `squash`, `rebase` or `none`. A block that raises leaves its
+        work in the workspace, which `nerve workspaces` lists.
+        """
+        self._require_run()
+        settings = WorkspaceSettings(kind, base, branch, tuple(files), setup, merge)
+        if kind == "shared":
+            return shared_block()
+        return workspace_block(self._current_execution(), settings, require_on_conflict(on_conflict))
+
+    def _current_execution(self) -> ExecutionContext:
+        """Return the context of the run for steps, inside the workspace of the enclosing block."""
+        block = CURRENT_WORKSPACE.get()
+        return self.execution if block is None else enter_block(block, self.execution)
+
     def _make_call(
         self,
         node: Node,
@@ -429,7 +503,8 @@ class WorkflowContext:
         policy: Policy = NO_POLICY,
         extra: dict[str, Any] | None = None,
     ) -> NodeCall:
-        context = replace(self.execution, **extra) if extra else self.execution
+        execution = self.execution if CURRENT_WORKSPACE.get() is None else self._current_execution()
+        context = replace(execution, **extra) if extra else execution
         policy = effective_policy(node, policy)
         return NodeCall(self.execution.next_path(name), node, name, input, policy, False, context)
 
@@ -560,3 +635,12 @@ async def gather_results(calls: list[NodeCall]) -> list[Result]:
     for call, result in zip(calls, results, strict=True):
         result.node = call.path
     return results
+
+
+def make_policy(settings: PolicySettings, has_choices: bool) -> GatePolicy | None:
+    """Return the policy of a gate in a workflow function; None without settings."""
+    if not settings:
+        return None
+    from nerve.core.gate_policy import read_gate_policy  # few gates have a policy
+
+    return read_gate_policy("a gate", settings, has_choices=has_choices)

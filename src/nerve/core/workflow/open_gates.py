@@ -28,7 +28,8 @@ class OpenGates(MutableMapping[str, GateInfo]):
         return self._by_path[path]
 
     def __setitem__(self, path: str, gate: GateInfo) -> None:
-        self.pop(path, None)
+        if path in self._by_path:
+            del self[path]
         self._by_path[path] = gate
         for index, key in self._indexes(gate):
             index.setdefault(key, {})[path] = gate
@@ -38,6 +39,10 @@ class OpenGates(MutableMapping[str, GateInfo]):
             del index[key][path]
             if not index[key]:
                 del index[key]
+
+    def clear(self) -> None:
+        for index in (self._by_path, self._by_name, self._by_id_prefix):
+            index.clear()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_path)

@@ -22,13 +22,21 @@ from nerve.core.validation import require_name
 from nerve.core.value_codec import ValueCodec
 from nerve.core.workflow.body_handlers import BodyHandlers
 from nerve.core.workflow.open_gates import OpenGates
-from nerve.core.workflow.state import FINAL_STATES, GateAnswer, GateInfo, WorkflowRunInfo, WorkflowState
+from nerve.core.workflow.state import (
+    FINAL_STATES,
+    GateAction,
+    GateAnswer,
+    GateInfo,
+    WorkflowRunInfo,
+    WorkflowState,
+)
 from nerve.errors import GateNotOpen, RunHeld, WorkflowFailed
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from nerve.core.gate_policy import Voter
     from nerve.core.workflow.workflow import Workflow
 
     R = TypeVar("R", default=Any)
@@ -186,7 +194,8 @@ class RunState:
 class WorkflowRun(Generic[R]):
     """Starts, observes, answers and stops one run. `session.start` creates one and starts it.
 
-    `event_bus` is an alias of `event_sink`; a graph that is passed as the workflow is registered.
+    `event_bus` and `event_callback` are aliases of `event_sink`; a graph that is passed as the workflow is
+    registered.
     """
 
     def __init__(
@@ -201,6 +210,7 @@ class WorkflowRun(Generic[R]):
         about: Mapping[str, Any] | None = None,
         session: Any = None,
         event_bus: Sink | None = None,
+        event_callback: Sink | None = None,
     ) -> None:
         if node_role(workflow) != "workflow":
             home: Any = session or workflow.session
@@ -209,9 +219,10 @@ class WorkflowRun(Generic[R]):
             raise ValueError(
                 f"Workflow '{workflow.id}' belongs to another session; register it with this one"
             )
-        if event_sink is not None and event_bus is not None:
-            raise ValueError("event_sink and event_bus are aliases; pass only one of them")
-        event_sink = event_sink if event_sink is not None else event_bus
+        given = [sink for sink in (event_sink, event_bus, event_callback) if sink is not None]
+        if len(given) > 1:
+            raise ValueError("event_sink, event_bus and event_callback are aliases; pass only one of them")
+        event_sink = given[0] if given else None
         operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
         self._operations = operations
         self._run_id = run_id or new_run_id()
@@ -488,15 +499,21 @@ class WorkflowRun(Generic[R]):
         key: str | None = None,
         about: Mapping[str, str] | None = None,
         reply: Any = None,
+        voter: Voter | None = None,
+        action: GateAction = "answer",
     ) -> None:
         """Answer an open gate and return when the answer is on disk.
 
         `by` is the person, `about` has the origin (`via`) and the `reason`; they are recorded with the answer
-        and the idempotency `key`. The store keeps `reply` in the same transaction.
+        and the idempotency `key`. The store keeps `reply` in the same transaction. A gate with a policy needs
+        the `voter`; with `action`, the answer delegates to the person it names, claims the gate, or releases
+        it.
         """
         owner, gate = self._find_gate(gate_id)
-        accepted = accept_answer(gate, answer)
-        await owner.write_answer(gate, accepted, by=by, key=key, about=about, reply=reply)
+        accepted = accept_answer(gate, answer) if action == "answer" else answer
+        await owner.write_answer(
+            gate, accepted, by=by, key=key, about=about, reply=reply, voter=voter, action=action
+        )
 
     def _require_usable_session(self) -> None:
         if self._operations.is_closed():
@@ -512,10 +529,16 @@ class WorkflowRun(Generic[R]):
         key: str | None = None,
         about: Mapping[str, str] | None = None,
         reply: Any = None,
+        voter: Voter | None = None,
+        action: GateAction = "answer",
     ) -> Awaitable[None]:
-        """Close a gate of this run and record an accepted answer; await the result until it is on disk."""
+        """Close a gate of this run and record an accepted answer; await the result until it is on disk.
+
+        A gate with a policy is closed if the answer decides it.
+        """
         self._require_usable_session()
-        return self._operations.answer(self, gate, GateAnswer(answer, by, key, dict(about or {}), reply))
+        given = GateAnswer(answer, by, key, dict(about or {}), reply, voter, action)
+        return self._operations.answer(self, gate, given)
 
     def _find_gate(self, name: str | None) -> tuple[WorkflowRun, GateInfo]:
         # First: a loop that has ended closed the gates of its runs in memory, and the error must say so.

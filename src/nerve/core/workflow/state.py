@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import UTC, datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import asyncio
+
+    from nerve.core.gate_policy import GatePolicy, GateTally, Voter
+
+
+GateAction = Literal["answer", "delegate", "claim", "release"]
+"""What a person can do at a gate; all but the answer need a policy."""
 
 
 class WorkflowState(Enum):
@@ -74,6 +80,10 @@ class GateInfo:
     """The exact action to approve, if the gate asks for permission."""
     form: dict[str, Any] | None = None
     """A JSON Schema that the answer must match."""
+    policy: GatePolicy | None = None
+    """Who decides it, if not the first answer does."""
+    tally: GateTally | None = None
+    """What people have done at it so far, if it has a policy."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the gate as plain data, without unset optional fields."""
@@ -96,6 +106,10 @@ class GateAnswer:
     """Further data that is recorded with it, such as `via` and `reason`."""
     reply: Any = None
     """The reply that the store keeps for a repeated request with the same key."""
+    voter: Voter | None = None
+    """The person who answers a gate with a policy."""
+    action: GateAction = "answer"
+    """What the person does at a gate with a policy; the value of `delegate` is the name of another person."""
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,11 @@ class Workflow(Node):
         """The directory with a subdirectory per run for the files of its steps, or None."""
         return None
 
+    @property
+    def has_workspace(self) -> bool:
+        """Whether each of its runs works in a workspace of its own."""
+        return False
+
     def encode_input(self, input: Any) -> Any:
         """Return the input of a run as JSON data; InvalidValue if the function declares another type."""
         if self.signature is None:
@@ -231,6 +236,9 @@ class Workflow(Node):
 
     def check_names(self, known: Callable[[], Any]) -> None:
         """Raise ValueError for an unknown name that a workflow file uses."""
+
+    def check_shared_folders(self, known: Callable[[], Any]) -> None:
+        """Raise ValueError for parallel agents of a workflow file that would edit the same files unawares."""
 
     def definition(self) -> tuple[str, str, str]:
         """Return hash, source and canonical form; a run is pinned to the definition it was started from."""

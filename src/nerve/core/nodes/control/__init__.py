@@ -10,6 +10,7 @@ from nerve.core.nodes.control.parallel_node import ParallelNode
 from nerve.core.nodes.control.reduce_node import ReduceNode
 from nerve.core.nodes.control.switch_node import SwitchNode
 from nerve.core.nodes.control.while_node import WhileNode, WhileState
+from nerve.core.nodes.control.workspace_node import MergeNode, WorkspaceNode
 
 __all__ = [
     "BranchNode",
@@ -19,10 +20,12 @@ __all__ = [
     "LoopState",
     "MachineNode",
     "MapNode",
+    "MergeNode",
     "ParallelNode",
     "ReduceNode",
     "State",
     "SwitchNode",
     "WhileNode",
     "WhileState",
+    "WorkspaceNode",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.core.gates import check_gate_settings, validate_answer
 from nerve.core.nodes.base import NodeRegistry
@@ -18,11 +18,17 @@ from nerve.core.nodes.control.common import (
     require_at_least,
     wrap_output_function,
 )
+from nerve.core.nodes.workspace import read_files
 from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text, result_output
 from nerve.core.runtime import GateWait
 from nerve.core.validation import describe_value, require_str, require_str_list, require_sync_callable
 
+if TYPE_CHECKING:
+    from nerve.core.gate_policy import GatePolicy
+
 INPUT_PREVIEW_CHARS = 200
+POLICY_SETTINGS = ("approvers", "quorum", "veto", "self_approval", "author", "claim", "remind", "escalate")
+"""The settings that make the policy of a gate; the others are those of any node."""
 
 
 class GateNode(ControlNode):
@@ -32,7 +38,8 @@ class GateNode(ControlNode):
     the `validator` rejects an answer or raises, the gate asks again with the reason, up to `attempts` times
     in all. After `timeout` seconds it fails with "Gate timeout".
     `auto_answer` answers at once, for tests and rehearsals. An answer in `reject` ends the run as cancelled:
-    neither `retry` nor `on_error` handles it.
+    neither `retry` nor `on_error` handles it. `approvers`, `quorum`, `veto`, `self_approval`, `author`,
+    `claim`, `remind` and `escalate` are the policy of the gate, as in `ctx.gate`.
     """
 
     def __init__(
@@ -69,6 +76,8 @@ class GateNode(ControlNode):
             raise ValueError(f"reject of '{id}' contains {unknown[0]!r}, which is not one of its choices")
         if auto_answer is not None:
             validate_answer(auto_answer, self.choices, form)
+        settings = {name: policy.pop(name) for name in POLICY_SETTINGS if name in policy}
+        self.gate_policy = make_gate_policy(id, settings, self.reject, choices is not None)
         super().__init__(id, session, **policy)
         self._auto_approve = False
         """Whether it is answered automatically; tests of user code set it."""
@@ -77,7 +86,9 @@ class GateNode(ControlNode):
     async def execute(self, context: ExecutionContext) -> Result:
         note = None
         problem = "Invalid response"
-        for _ in range(self.attempts):
+        remaining = self.attempts
+        while remaining:
+            files = await read_files(context, context.next_internal_path("files"))
             try:
                 answer = await context.wait(
                     GateWait(
@@ -87,18 +98,28 @@ class GateNode(ControlNode):
                         self.options,
                         self.timeout,
                         self.id,
-                        preview_input(context.input),
+                        preview_input(context.input) if files is None else files["diff"],
                         note,
                         self._automatic_answer(context),
                         self._receivers,
                         form=self.form,
+                        policy=self.gate_policy,
                     )
                 )
             except TimeoutError:
                 return Result.failed("Gate timeout", "TimeoutError")
+            # The answer is about the files that were shown, and about no others.
+            now = await read_files(context, context.next_internal_path("files"))
+            if files is not None and now is not None and files["tree"] != now["tree"]:
+                note = f"'{answer}' was for other files: they have changed since the question was asked"
+                continue
+            remaining -= 1
             try:
                 if self._accepts(answer, context):
-                    return answer_result(answer, self.reject, {"gate_input": answer})
+                    if context.workspace is not None:
+                        context.workspace.evidence.note_approval(files)
+                    tree = {} if files is None else {"tree": files["tree"]}
+                    return answer_result(answer, self.reject, {"gate_input": answer, **tree})
                 note, problem = f"'{answer}' was not accepted", "Invalid response"
             except Exception as error:
                 note = f"'{answer}' was not accepted: {error_text(error.__cause__ or error)}"
@@ -141,6 +162,17 @@ class GateNode(ControlNode):
         answer = validate_answer(input, self.choices, self.form)
         self._receivers[:] = open_futures[1:]
         open_futures[0].get_loop().call_soon_threadsafe(settle_answer, open_futures[0], answer)
+
+
+def make_gate_policy(
+    id: str, settings: dict[str, Any], reject: Sequence[str], has_choices: bool
+) -> GatePolicy | None:
+    """Return the policy of a gate node; None without settings."""
+    if not settings:
+        return None
+    from nerve.core.gate_policy import read_gate_policy  # few gates have a policy
+
+    return read_gate_policy(f"'{id}'", settings, reject, has_choices)
 
 
 def answer_result(answer: Any, reject: Sequence[str], attributes: dict[str, Any]) -> Result:
