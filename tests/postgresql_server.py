@@ -130,7 +130,7 @@ class PostgresqlServer:
         self._programs = find_programs()
         self._account = choose_account()
         self._settings = {**SETTINGS, **settings}
-        self._password = secrets.token_hex(8)
+        self.password = secrets.token_hex(8)
         self._databases = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.port = choose_port()
@@ -155,7 +155,7 @@ class PostgresqlServer:
         if self._account and not is_open_to_all(self._programs.resolve()):
             self._copy_programs()
         password_file = self.folder / "password"
-        password_file.write_text(self._password)
+        password_file.write_text(self.password)
         if self._account:
             for path in (self.folder, password_file):
                 os.chown(path, self._account["user"], self._account["group"])
@@ -232,12 +232,17 @@ class PostgresqlServer:
         """End the server without a chance to write anything."""
         self.stop(signal.SIGKILL)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def read_log(self) -> str:
         return (self.folder / "log").read_text()
 
     def url(self, database: str) -> str:
         """Return the URL of a database, with the password."""
-        return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{quote(database)}"
+        return f"postgresql://{USER}:{self.password}@127.0.0.1:{self.port}/{quote(database)}"
 
     def create_database(self) -> str:
         """Create an empty database and return its URL."""
@@ -257,10 +262,10 @@ class PostgresqlServer:
             connection.execute(command)
 
 
-def stop_with_parent() -> None:
+def stop_with_parent(number: signal.Signals = signal.SIGQUIT) -> None:
     """Let the system stop this process when its parent ends, so that a killed test leaves no server."""
     with suppress(OSError, AttributeError):  # it is there on Linux only
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
+from both_engines import parametrize_engine
 from nerve import FunctionNode, Session, WorkflowContext
 from store.vfs import Disk
+
+
+@pytest.fixture(autouse=True)
+def _both_engines(engine: str) -> None:
+    pass
 
 
 @pytest.fixture
@@ -26,7 +32,7 @@ def disk() -> Iterator[Disk]:
     disk.unregister()
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
     """Run the loop until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -49,3 +55,9 @@ def register(session: Session, done: list[str]) -> None:
         answer = await ctx.gate("Go on?")
         two = await ctx.run("work", 2)
         return [one["output"], answer, two["output"]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of this folder with both engines."""
+    if metafunc.definition.path.parent.name == "engine":
+        parametrize_engine(metafunc)

@@ -282,9 +282,11 @@ def log(ctx: WorkflowContext, what: Any) -> Any:
     return what
 
 
-def build(program: Any, world: World, store: MemoryStore, has_patches: bool = True) -> Session:
+def build(
+    program: Any, world: World, store: MemoryStore, has_patches: bool = True, name: str = "default"
+) -> Session:
     """Return a session in which `program` is the workflow `main`, before or after its patches were added."""
-    session = Session(store=store, queues=[Queue("lanes", concurrency=1, per="lane", priority="n")])
+    session = Session(name, store, queues=[Queue("lanes", concurrency=1, per="lane", priority="n")])
 
     async def fail(context: Any) -> Any:
         await world.work(context)

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from nerve.core.limits import BUDGET_FIELDS, Limits, RunUsage
 from nerve.engine.budget import Budget, Reservation
 
+pytestmark = pytest.mark.local("looks at executors")
+
 TURN = RunUsage(turns=1, agents=1)
 
 amounts = st.builds(RunUsage, turns=st.integers(0, 2), agents=st.integers(0, 1))

@@ -135,6 +135,7 @@ async def test_label_tags_conversation_and_limits_are_carried_over() -> None:
         ]
 
 
+@pytest.mark.local("looks at executors")
 async def test_the_end_and_the_next_start_are_in_one_commit(file: Path) -> None:
     store = CountingStore(file)
     async with Session(store=store) as session:
@@ -145,6 +146,7 @@ async def test_the_end_and_the_next_start_are_in_one_commit(file: Path) -> None:
         assert start in batch
 
 
+@pytest.mark.local("looks into the store")
 async def test_the_next_run_is_not_written_if_an_earlier_write_of_its_chain_failed() -> None:
     class FailingStore(MemoryStore):
         is_full = False
@@ -168,6 +170,7 @@ async def test_the_next_run_is_not_written_if_an_earlier_write_of_its_chain_fail
         assert len(store.runs()) == 1
 
 
+@pytest.mark.local("looks at executors")
 @pytest.mark.parametrize("upto", range(1, 9))
 async def test_a_crash_before_the_commit_repeats_it_once(upto: int) -> None:
     store = MemoryStore()
@@ -226,6 +229,7 @@ async def test_unread_messages_are_carried_over_in_order_with_their_keys(file: P
         assert await run.wait() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.local("looks at executors")
 async def test_a_message_that_a_stopped_task_did_not_get_is_carried_over() -> None:
     async with Session() as session:
 
@@ -250,6 +254,7 @@ async def test_a_message_that_a_stopped_task_did_not_get_is_carried_over() -> No
         assert await run.wait() == [1, 2]
 
 
+@pytest.mark.local("looks at executors")
 async def test_an_update_that_the_run_had_not_read_is_answered_by_the_next_one() -> None:
     async with Session() as session:
 
@@ -480,6 +485,7 @@ async def test_except_exception_does_not_catch_it_and_cleanup_runs() -> None:
         assert done == ["cleaned up"]
 
 
+@pytest.mark.local("looks at executors")
 async def test_wrong_places_and_values_are_refused() -> None:
     async with Session() as session:
         problems: list[str] = []
@@ -620,6 +626,7 @@ async def read_counts(file: Path, iterations: int) -> tuple[int, int]:
         return found, store.read - found
 
 
+@pytest.mark.local("looks at executors")
 async def test_the_events_read_to_resume_a_parked_loop_do_not_depend_on_its_iterations(
     tmp_path: Path,
 ) -> None:
@@ -662,6 +669,7 @@ async def cost_to_resume(file: Path, iterations: int) -> tuple[int, float]:
         return store.read, time.process_time() - started
 
 
+@pytest.mark.local("looks at executors")
 @pytest.mark.parametrize("iterations", [2_100, pytest.param(100_100, marks=pytest.mark.full)])
 async def test_a_parked_loop_resumes_in_constant_time(tmp_path: Path, iterations: int) -> None:
     short_reads, short_seconds = await cost_to_resume(tmp_path / "short.db", 350)
@@ -671,6 +679,7 @@ async def test_a_parked_loop_resumes_in_constant_time(tmp_path: Path, iterations
     assert seconds < short_seconds * 2 + 0.1
 
 
+@pytest.mark.local("looks at executors")
 async def test_the_lookup_of_the_current_run_survives_a_clock_that_is_set_back() -> None:
     store = MemoryStore()
     async with Session(store=store) as session:
@@ -724,6 +733,7 @@ def test_the_start_records_the_previous_and_the_first_run() -> None:
     assert third["run"] != first
 
 
+@pytest.mark.local("looks at executors")
 async def test_the_replay_of_a_run_that_continued_is_checked(file: Path) -> None:
     async with Session(store=file) as session:
         run = await start_chain(session, 7)
@@ -745,6 +755,7 @@ async def test_the_replay_of_a_run_that_continued_is_checked(file: Path) -> None
             await assert_replays(run)
 
 
+@pytest.mark.local("sets the clock")
 async def test_time_is_skipped_in_every_run_of_a_chain() -> None:
     async with test_session() as session:
 
@@ -760,6 +771,7 @@ async def test_time_is_skipped_in_every_run_of_a_chain() -> None:
         assert (run.current.completed_at - run.started_at).days == 390
 
 
+@pytest.mark.differs("a queue")
 async def test_the_next_run_enters_the_queue_of_its_chain() -> None:
     async with Session(queues=[Queue("loops", concurrency=1)]) as session:
         register(session)

@@ -14,6 +14,8 @@ from nerve.core.runtime import SignalWait
 from nerve.engine import result_dispatcher
 from nerve.errors import RunHeld
 
+pytestmark = pytest.mark.local("restarts with other code; Temporal needs another build for that")
+
 
 async def three_steps(ctx):
     for name in ("a", "b"):

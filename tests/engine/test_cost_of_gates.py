@@ -15,6 +15,8 @@ from nerve import Session
 from nerve.api import answer_gate, models
 from nerve.core.workflow.run import WorkflowRun
 
+pytestmark = pytest.mark.local("measures this process")
+
 SOURCE_FOLDER = str(Path(nerve.__file__).parent)
 FEW, MANY = 25, 250
 Answer = Callable[[Session, WorkflowRun, str], Awaitable[Any]]

@@ -17,12 +17,14 @@ from nerve import FunctionNode, Session, Workflow, WorkflowContext
 from nerve.core.nodes.context import ExecutionContext
 from nerve.store.memory import MemoryStore
 
+pytestmark = pytest.mark.local("measures this process")
+
 PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
-MAX_OF_RUN = 5010
+MAX_OF_RUN = 4650
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
-MAX_OF_STEP = 1950
-MAX_OF_GATE = 6350
+MAX_OF_STEP = 1900
+MAX_OF_GATE = 5950
 """Instructions of a gate that is answered at once, in addition to those of its run."""
 
 

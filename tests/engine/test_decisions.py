@@ -14,6 +14,8 @@ from nerve.core.json_codec import encode_json
 from nerve.errors import Conflict, RunHeld
 from nerve.store.port import Append, EventRow
 
+pytestmark = pytest.mark.local("restarts with other code; Temporal needs another build for that")
+
 
 def make_body(emits: bool = True, given: int = 1, prompt: str = "Go?") -> Any:
     """A body that emits an event, runs a step and opens a gate, or does one of these differently."""

@@ -73,6 +73,7 @@ async def test_detached_runs_continue_after_a_restart_and_keep_their_ids(file: P
         assert [each.run_id for each in session.runs(workflow="write_report")][::-1] == ids
 
 
+@pytest.mark.local("looks at executors")
 @pytest.mark.parametrize("upto", [2, 3, 4, 5, 6])
 async def test_a_crash_at_any_event_starts_each_of_them_once(upto: int) -> None:
     store = MemoryStore()

@@ -13,6 +13,8 @@ from nerve.errors import RunHeld, StoreFull, StoreInUse
 from nerve.store.sqlite import SqliteStore
 from store.vfs import Disk, io_error
 
+pytestmark = pytest.mark.local("breaks the disk of the store")
+
 
 def unsynced(disk: Disk) -> list[str]:
     """Files that were written to after their last sync."""

@@ -16,9 +16,11 @@ import pytest
 from core.workflow.support import Latch, at_gate, counted, data_of, types, until, within
 from nerve import FunctionNode, Graph, Limits, Retry, Session, WorkflowContext, WorkflowRun, WorkflowState
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.errors import LimitReached, NerveError, StoreError, StoreFull
 from nerve.store.memory import MemoryStore
+
+pytestmark = pytest.mark.local("ends the bodies of this process")
 
 Body = Callable[[WorkflowContext], Awaitable[Any]]
 
@@ -53,7 +55,7 @@ TIDIED_ONCE = [
 @pytest.fixture
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evict runs as soon as they only wait."""
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 0)
 
 
 async def test_a_run_that_is_being_stopped_is_not_evicted(
@@ -62,12 +64,12 @@ async def test_a_run_that_is_being_stopped_is_not_evicted(
     async with opened(file, ask) as session:
         run = await session.start("ask")
         await at_gate(run)
-        monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
+        monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 0)
         drive = session.engine.executors[run.run_id]
         stopping = asyncio.ensure_future(run.stop())
         while run.state is not WorkflowState.STOPPING:  # noqa: ASYNC110 - in this very turn of the loop
             await asyncio.sleep(0)
-        session.engine.on_idle(drive)
+        session.engine.idle_runs.add(drive)
         await within(stopping)
         assert types(run)[-1] == "workflow_cancelled"
 

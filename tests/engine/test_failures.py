@@ -61,6 +61,7 @@ async def test_a_step_that_raises_records_where(session: Session) -> None:
     assert "src/nerve" not in failed.data["traceback"]
 
 
+@pytest.mark.local("looks at executors")
 async def test_a_typed_step_and_the_run_it_fails_record_where(session: Session) -> None:
     @session.step
     async def pay_bill(amount: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from core.workflow.support import at_gate
 from nerve import Session, WorkflowContext, WorkflowRun, WorkflowState
 from nerve.store.memory import MemoryStore
@@ -36,6 +38,7 @@ def states(run: WorkflowRun) -> list[WorkflowState]:
     return [run.run_state.status, *below]
 
 
+@pytest.mark.local("looks into the store")
 async def test_commands_on_a_run_reach_its_children_without_reading_other_runs() -> None:
     store = Counting()
     session = Session("test", store)

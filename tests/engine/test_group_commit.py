@@ -11,6 +11,8 @@ from nerve.errors import StoreFailed
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, EventRow
 
+pytestmark = pytest.mark.local("looks at the commits of the store")
+
 
 class Author:
     """Writes one event of its own run."""

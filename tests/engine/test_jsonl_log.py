@@ -20,6 +20,8 @@ from nerve.core.workflow import Workflow
 from nerve.engine.jsonl_log import JsonlLog, log_file_path
 from nerve.testing import ScriptedProvider
 
+pytestmark = pytest.mark.local("looks at log files, which only the local engine writes")
+
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 
 

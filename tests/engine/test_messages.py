@@ -11,7 +11,7 @@ import pytest
 
 from engine.conftest import until
 from nerve import Session, WorkflowContext, WorkflowState
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.errors import InvalidValue
 
 
@@ -36,6 +36,10 @@ def register(session: Session) -> None:
     async def gate_first(ctx: WorkflowContext) -> list[Any]:
         await ctx.gate("Open?")
         return [await ctx.receive("orders") for _ in range(3)]
+
+
+def types(run: Any) -> list[str]:
+    return [event.event_type for event in run.events]
 
 
 async def is_waiting(run: Any) -> None:
@@ -80,8 +84,9 @@ async def test_messages_survive_a_restart_before_and_after_they_are_received(fil
         assert await run.wait() == [1, 2]
 
 
+@pytest.mark.local("looks at executors")
 async def test_a_parked_run_is_loaded_for_its_message(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 1)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 1)
     async with Session(store=file) as session:
         register(session)
         runs = [await session.start("collect") for _ in range(3)]
@@ -146,7 +151,7 @@ async def test_a_receiver_can_be_a_task_and_a_cancelled_one_takes_no_message(fil
             return await ctx.receive("orders")
 
         run = await session.start(impatient)
-        await is_waiting(run)
+        await until(lambda: types(run).count("message_waiting") == 2)
         await run.send("orders", "kept")
         assert await run.wait() == "kept"
 
@@ -196,6 +201,7 @@ async def test_a_receive_times_out(file: Path) -> None:
         assert await run.wait() == "message 'orders' timed out after 0.01 s"
 
 
+@pytest.mark.local("looks at executors")
 async def test_typed_messages_are_decoded(file: Path) -> None:
     async with Session(store=file) as session:
 
@@ -266,6 +272,7 @@ async def test_a_fork_has_the_messages_that_its_source_had_there(file: Path) -> 
 
         @session.workflow
         async def two(ctx: WorkflowContext) -> list[Any]:
+            await ctx.gate("Open?")
             first = await ctx.receive("orders")
             await ctx.run("work", first)
             return [first, await ctx.receive("orders")]
@@ -273,6 +280,8 @@ async def test_a_fork_has_the_messages_that_its_source_had_there(file: Path) -> 
         run = await session.start("two")
         await run.send("orders", 1)
         await run.send("orders", 2)
+        await is_waiting(run)
+        await run.answer("yes")
         assert await run.wait() == [1, 2]
         fork = await session.fork(run.run_id, at="/work")
         assert await fork.wait() == [1, 2]

@@ -12,13 +12,15 @@ import pytest
 
 from engine.conftest import register, until
 from nerve import Session, WorkflowContext, WorkflowState
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.testing import VirtualClock
+
+pytestmark = pytest.mark.local("looks at executors")
 
 
 @pytest.fixture(autouse=True)
 def keep_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 2)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 2)
 
 
 async def park(session: Session, count: int, workflow: str = "asking") -> list[Any]:
@@ -125,6 +127,14 @@ async def test_recovery_does_not_load_waiting_runs_until_they_are_answered(file:
 
 
 async def test_a_timer_that_expired_while_the_process_was_down_fires_once(file: Path) -> None:
+    await check_expired_timer(file)
+
+
+async def test_a_timer_in_postgresql_that_expired_without_an_owner_fires_once(postgresql_url: str) -> None:
+    await check_expired_timer(postgresql_url)
+
+
+async def check_expired_timer(store: Path | str) -> None:
     def timers(session: Session, woken: list[str]) -> None:
         @session.workflow
         async def sleepy(ctx: WorkflowContext) -> Any:
@@ -133,13 +143,13 @@ async def test_a_timer_that_expired_while_the_process_was_down_fires_once(file: 
             return "slept"
 
     clock = VirtualClock(skip=False)
-    async with Session(store=file, clock=clock) as session:
+    async with Session(store=store, clock=clock) as session:
         timers(session, [])
         run = await session.start("sleepy")
         await until(lambda: run.state is WorkflowState.WAITING)
     clock.jump(hours=1)
     woken: list[str] = []
-    async with Session(store=file, clock=clock) as session:
+    async with Session(store=store, clock=clock) as session:
         timers(session, woken)
         (run,) = await session.recover()
         assert await run.wait() == "slept"

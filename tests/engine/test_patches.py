@@ -11,6 +11,8 @@ from nerve import FunctionNode, Session, WorkflowContext
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Store
 
+pytestmark = pytest.mark.local("restarts with other code; Temporal needs another build for that")
+
 
 def open_session(store: Store | Path | None, body: Any) -> Session:
     session = Session("test", store=store)

@@ -13,6 +13,8 @@ from nerve.api import Api
 from nerve.engine import recovery
 from nerve.errors import RunHeld
 
+pytestmark = pytest.mark.local("ends this process")
+
 PROGRAM = """
 import asyncio, os, sys
 from nerve import Session

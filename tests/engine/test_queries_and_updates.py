@@ -12,7 +12,7 @@ import pytest
 
 from engine.conftest import until
 from nerve import Session, WorkflowContext, WorkflowState
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.errors import InvalidValue, UpdateFailed, UpdateRejected
 
 
@@ -89,10 +89,11 @@ async def test_updates_are_handled_again_after_a_restart_without_repeating_their
         assert types.count("update_completed") == 2
 
 
+@pytest.mark.local("looks at executors")
 async def test_a_parked_run_is_loaded_for_a_query_and_an_update(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 1)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 1)
     async with Session(store=file) as session:
         register(session)
         runs = [await session.start("cart") for _ in range(3)]
@@ -109,8 +110,9 @@ async def test_two_updates_at_once_are_handled_one_after_the_other(file: Path) -
         run = await start_cart(session)
         names = [f"item {number}" for number in range(10)]
         replies = await asyncio.gather(*(run.update("add_item", Item(name)) for name in names))
-        assert replies == [len(name) + place + 1 for place, name in enumerate(names)]
-        assert await run.query("items") == names
+        items = await run.query("items")
+        assert sorted(items) == names
+        assert replies == [len(name) + items.index(name) + 1 for name in names]
 
 
 async def test_a_rejected_update_records_nothing(file: Path) -> None:
@@ -342,6 +344,7 @@ async def ask(ctx: WorkflowContext, question: str) -> Any:
     return await ctx.gate(question)
 
 
+@pytest.mark.local("looks into the store")
 async def test_the_stack_shows_where_the_code_of_a_run_waits(file: Path) -> None:
     async with Session(store=file) as session:
         session.workflow(wait_in_parallel)

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from nerve.engine.session_queues import WAIT_SUFFIX, SessionQueues
 from nerve.journal.events import QueueWaiting
 from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, RunRow, WaitRow
+
+pytestmark = pytest.mark.local("looks at executors")
 
 ACTIONS = st.lists(
     st.tuples(

@@ -13,10 +13,12 @@ import pytest
 from engine.conftest import until
 from engine.programs import copied, finish, spin
 from nerve import FunctionNode, Graph, Queue, Retry, Session, WorkflowContext, WorkflowState
-from nerve.engine import local_engine
+from nerve.engine import idle_runs
 from nerve.engine.session_queues import SLOT_KIND, START_KIND
 from nerve.store.memory import MemoryStore
 from nerve.testing import VirtualClock, assert_replays, test_session
+
+pytestmark = pytest.mark.differs("a queue")
 
 
 class Office:
@@ -512,7 +514,7 @@ async def test_starts_that_no_longer_count_are_deleted(file: Path) -> None:
 async def test_runs_that_wait_for_a_queue_leave_memory_and_keep_their_turn(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 2)
+    monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 2)
     async with (office := Office(file)).session as session:
         names = [f"{number:02}" for number in range(10)]
         runs = [await session.start("whole" if int(name) % 2 else "one", name) for name in names]
@@ -676,7 +678,7 @@ async def test_a_deadline_around_a_step_that_waits_holds_after_a_restart(
     done: list[str] = []
     clock = VirtualClock(skip=False)
     if is_evicted:
-        monkeypatch.setattr(local_engine, "MAX_IDLE_RUNS", 0)
+        monkeypatch.setattr(idle_runs, "MAX_IDLE_RUNS", 0)
     async with test_session(store=file, clock=clock) as session:
         with_deadlines(session, done)
         await session.start("holder")

@@ -20,6 +20,8 @@ from nerve.engine.quiescence import quiescence_monitor_of
 from nerve.engine.task_tracking import TASK_OWNER, detached_context
 from nerve.store.memory import MemoryStore
 
+pytestmark = pytest.mark.local("looks at the event loop")
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 LOOP_FACTORIES: dict[str, LoopFactory] = {"asyncio": asyncio.new_event_loop}
 if sys.platform != "win32":

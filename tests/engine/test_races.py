@@ -16,6 +16,8 @@ from nerve import FunctionNode, Limits, Session, WorkflowRun, WorkflowState
 from nerve.engine import group_commit
 from nerve.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.local("races commands with commits of this process")
+
 
 class SlowDisk(SqliteStore):
     """After `hold()`, an append waits until it is released; with `only`, just those that match."""
@@ -314,7 +316,7 @@ async def test_a_run_is_not_woken_while_its_pause_or_stop_is_written(
         doing = asyncio.create_task(getattr(run, what)())
         await until(disk.begun.is_set)
         if meanwhile == "its time comes":
-            session.engine._wake_run(run.run_id)
+            session.engine.idle_runs.wake(run.run_id)
         else:
             assert await session.start("ask_with_a_bound", key="k") is run
         for _ in range(20):

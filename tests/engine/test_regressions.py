@@ -61,6 +61,7 @@ async def test_an_exhausted_budget_cannot_be_skipped(session: Session, decision:
     assert (run.state, types(run), seen) == (WorkflowState.HELD, before, [0])
 
 
+@pytest.mark.local("looks at the event loop")
 async def test_an_output_that_looks_like_a_failure_does_not_count_as_an_error_after_a_restart(
     file: Path,
 ) -> None:
@@ -156,6 +157,7 @@ async def test_a_child_that_timed_out_is_stopped_and_fails_the_same_way_on_repla
     assert reported == [("TimeoutError", "timed out after 0.05 s")] * 2
 
 
+@pytest.mark.local("depends on tenths of a second")
 async def test_the_work_of_a_bounded_graph_counts_after_another_one_timed_out(file: Path) -> None:
     """The first graph is retried after 0.7 s; on replay the second must not wait for that."""
     again, go = asyncio.Event(), asyncio.Event()
@@ -263,6 +265,7 @@ async def test_a_sleeping_child_wakes_when_its_parent_is_resumed_by_key(file: Pa
                 assert await within(run.wait()) == "slept"
 
 
+@pytest.mark.differs("the state `pausing`")
 async def test_the_child_of_a_paused_parent_is_pausing_while_its_leaf_runs(session: Session) -> None:
     latch = Latch()
     FunctionNode("work", session, latch.leaf)
@@ -290,6 +293,7 @@ async def test_the_child_of_a_paused_parent_is_pausing_while_its_leaf_runs(sessi
 # -- what is shown -----------------------------------------------------------------------------
 
 
+@pytest.mark.local("looks at the future of a gate")
 async def test_a_gate_that_is_reopened_after_a_restart_keeps_its_creation_time(file: Path) -> None:
     async with Session("test", file) as session:
         session.workflow(ask)

@@ -20,6 +20,8 @@ from nerve.store.memory import MemoryStore
 from nerve.store.port import EventRow
 from nerve.testing import assert_replays
 
+pytestmark = pytest.mark.local("cuts the journal of the store")
+
 DELAYS = st.lists(st.integers(0, 12), min_size=1, max_size=5)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 FULL = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))

@@ -16,6 +16,8 @@ from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, EventRow, RunRow, Store
 from nerve.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.local("deletes rows of the store")
+
 NOW = 2_000_000_000.0
 DAY = 86_400.0
 

@@ -6,11 +6,14 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nerve import FunctionNode, Graph, Session, WorkflowContext, WorkflowRun
 from nerve.core.workflow import WorkflowState
+
+pytestmark = pytest.mark.local("cuts the journal of the store")
 
 LEAVES = st.one_of(
     st.tuples(st.just("step"), st.sampled_from([0, 0, 1, 2])), st.tuples(st.sampled_from(["gate", "sleep"]))

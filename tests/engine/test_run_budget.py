@@ -15,6 +15,8 @@ from nerve import FunctionNode, Result, Session
 from nerve.core.limits import BUDGET_FIELDS, RunUsage
 from nerve.engine.run_budget import SessionBudgets
 
+pytestmark = pytest.mark.local("looks at executors")
+
 FAMILY = [1, [2, [3], [4]], [5, [6], [7]]]
 """What each run pays twice, and its child runs."""
 
@@ -71,7 +73,7 @@ async def test_budgets_in_memory_have_the_figures_of_the_journals(file: Path, se
         elif action == "evict":
             idle = [each for each in session.engine.executors.values() if each.open_waits.is_single_wait]
             for executor in idle:
-                session.engine.evict(executor)
+                session.engine.idle_runs.evict(executor)
         elif action == "restart":
             await session.close()
             session = opened(file)

@@ -18,6 +18,8 @@ from nerve.journal.events import EmittedEvent, decode_event
 from nerve.journal.index import JournalIndex, is_guard, read_events
 from nerve.store.port import EventRow, WaitRow
 
+pytestmark = pytest.mark.local("looks at summaries in the store")
+
 STEPS = ("/a", "/b", "/a/c", "/b[2]")
 
 

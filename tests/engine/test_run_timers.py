@@ -4,8 +4,12 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
 
+import pytest
+
 from nerve.engine import run_timers
 from nerve.engine.run_timers import DeadlineTimer, RunTimers
+
+pytestmark = pytest.mark.local("sets the clock")
 
 
 class SilentJournal:

@@ -16,6 +16,8 @@ from nerve.engine import group_commit
 from nerve.errors import StoreFull
 from nerve.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.local("breaks the disk of the store")
+
 # -- abandoned after the answer -----------------------------------------------------------------
 
 

@@ -79,6 +79,7 @@ async def changed(session: Session) -> WorkflowRun:
     return run
 
 
+@pytest.mark.local("restarts with other code; Temporal needs another build for that")
 async def test_the_usage_of_a_child_counts_when_changed_code_requests_another(file: Path) -> None:
     await left_at_its_gate(file)
     async with project(file, asks_with_two) as session:
@@ -98,6 +99,7 @@ async def test_the_usage_of_a_child_counts_when_changed_code_requests_another(fi
         assert recorded_usage(run) == (2400, 2400)
 
 
+@pytest.mark.local("restarts with other code; Temporal needs another build for that")
 async def test_a_replaced_child_spends_from_the_budget_too(file: Path) -> None:
     await left_at_its_gate(file, tokens=1000)
     async with project(file, asks_with_two, tokens=1000) as session:
@@ -108,6 +110,7 @@ async def test_a_replaced_child_spends_from_the_budget_too(file: Path) -> None:
         assert "1200 of 1000 tokens" in run.held["message"]
 
 
+@pytest.mark.local("copies the file of the store")
 async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, tmp_path: Path) -> None:
     await left_at_its_gate(file)
     copies: list[Path] = []
@@ -127,6 +130,7 @@ async def test_a_crash_after_the_child_was_stopped_changes_nothing(file: Path, t
         assert (current_usage(run), recorded_usage(run)) == (1200, (600, 600))
 
 
+@pytest.mark.local("restarts with other code; Temporal needs another build for that")
 async def test_the_usage_of_a_child_counts_that_the_code_no_longer_requests(file: Path) -> None:
     await left_at_its_gate(file)
     async with project(file, asks_no_more) as session:

@@ -36,6 +36,7 @@ async def until_waiting(run: Any) -> None:
         await run.wait_for_change()
 
 
+@pytest.mark.local("looks into the store")
 async def test_a_run_has_the_tags_of_its_start_and_those_that_its_body_sets() -> None:
     session = open_session(None, review)
     run = await session.start("main", tags={"customer": 42, "urgent": True})
@@ -49,6 +50,7 @@ async def test_a_run_has_the_tags_of_its_start_and_those_that_its_body_sets() ->
     assert changes(run) == [{"stage": "draft"}, {"stage": "review", "round": "1"}, {"stage": "done"}]
 
 
+@pytest.mark.local("looks into the store")
 async def test_a_restart_keeps_the_tags_and_records_none_again(tmp_path: Path) -> None:
     file = tmp_path / "nerve.db"
     async with open_session(file, review) as session:
@@ -69,6 +71,7 @@ async def test_a_restart_keeps_the_tags_and_records_none_again(tmp_path: Path) -
         assert store.runs(session="test", tags={"stage": "review"}) == []
 
 
+@pytest.mark.local("looks into the store")
 async def test_a_line_that_sets_a_tag_can_be_added_and_removed_while_runs_are_open() -> None:
     async def changed(ctx: WorkflowContext) -> str:
         ctx.tag(owner="ann")
@@ -90,6 +93,7 @@ async def test_a_line_that_sets_a_tag_can_be_added_and_removed_while_runs_are_op
     assert changes(again) == [*changes(run)[:2], {"owner": "ann"}]
 
 
+@pytest.mark.local("looks into the store")
 async def test_a_fork_keeps_the_tags_of_its_source_and_sets_them_again_in_its_own_part() -> None:
     session = open_session(None, review)
     run = await session.start("main", tags={"customer": "42"})
@@ -128,6 +132,7 @@ async def test_a_child_run_does_not_inherit_tags() -> None:
     assert tags == {"parent": {"customer": "42"}, "child": {"own": "yes"}}
 
 
+@pytest.mark.local("looks into the store")
 async def test_a_wrong_tag_fails_before_anything_is_recorded() -> None:
     async def body(ctx: WorkflowContext) -> str:
         for number in range(31):

@@ -15,6 +15,8 @@ from nerve.api import Api
 from nerve.core.workflow import WorkflowContext, WorkflowRun
 from nerve.dataspace import Record
 
+pytestmark = pytest.mark.local("lists the runs of this process")
+
 
 def open_session(file: Path | None = None) -> Session:
     session = Session(store=file)

@@ -11,6 +11,8 @@ from nerve.journal import index
 from nerve.store.port import EventRow
 from nerve.store.sqlite import SqliteStore
 
+pytestmark = pytest.mark.local("looks at executors")
+
 
 class CountingStore(SqliteStore):
     """Counts the events read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 
@@ -47,7 +47,7 @@ class Budget:
     """Whether the run is in memory and updates the figures; otherwise they come from its journal."""
     usage: RunUsage = field(default_factory=RunUsage)
     reserved: RunUsage = field(default_factory=RunUsage)
-    reservations: list[Reservation] = field(default_factory=list)
+    reservations: Sequence[Reservation] = ()
     """Its own reservations, without those of the budgets below it."""
     steps: dict[str, Budget] = field(default_factory=dict)
     """The agent steps in progress of an active run, by path."""
@@ -83,7 +83,7 @@ class Budget:
             return None
         for budget in self.chain():
             budget.reserved.add(amount)
-        self.reservations.append(reservation := Reservation(amount))
+        self.reservations = [*self.reservations, reservation := Reservation(amount)]
         return reservation
 
     def commit(self, reservation: Reservation, usage: RunUsage) -> None:
@@ -93,7 +93,7 @@ class Budget:
 
     def release(self, reservation: Reservation) -> None:
         """End a reservation in the whole chain."""
-        self.reservations.remove(reservation)
+        self.reservations = [each for each in self.reservations if each is not reservation]
         for budget in self.chain():
             budget.reserved.add(reservation.amount, sign=-1)
 

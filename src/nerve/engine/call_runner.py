@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import sleep_on_clock
 from nerve.core.json_codec import encode_json, short_sha256
+from nerve.core.nodes.active_workspace import ActiveWorkspace
 from nerve.core.nodes.attempt import AttemptTimer, execute_safely, run_attempt
-from nerve.core.nodes.base import Node, Role, node_role
+from nerve.core.nodes.base import Role, node_role
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.fact_nodes import FactChanges
-from nerve.core.nodes.in_memory_runtime import current_home, retry_event_data
+from nerve.core.nodes.folder_users import FolderUsers
+from nerve.core.nodes.in_memory_runtime import RuntimeHome, retry_event_data
 from nerve.core.nodes.inline import run_with_retries
+from nerve.core.nodes.workspace import MergeWorkspace
 from nerve.core.policy import NO_POLICY, NO_RETRY, Policy
 from nerve.core.result import IMMUTABLE_TYPES, Result, deep_copy_json
 from nerve.core.runtime import NodeCall
 from nerve.core.workflow.run import RunState
-from nerve.core.workflow.state import FINAL_STATES, WorkflowState
-from nerve.engine.budget import ExhaustedBudget
+from nerve.core.workflow.state import WorkflowState
 from nerve.engine.child_runner import ChildRunner
+from nerve.engine.child_runs import iterate_recorded_files
 from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.leaf_runtime import LeafEnvironment, LeafRuntime
 from nerve.engine.open_waits import OpenWaits
@@ -33,15 +36,11 @@ from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.task_tracking import TASK_OWNER
-from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import NotJson
 from nerve.journal.events import (
-    CallStarted,
     NodeCancelled,
     NodeRetrying,
-    NodeStarted,
-    RunOnHold,
-    StepStarted,
+    open_call,
     settle_call,
 )
 from nerve.journal.replay import RecordedCall, RecordInvalidated, ReplayEntry
@@ -57,10 +56,36 @@ class PendingDecision(NamedTuple):
     decision_recorded: asyncio.Future[None]
 
 
+class CallOwner(Protocol):
+    """What the calls of a run ask of it."""
+
+    @property
+    def child_runner(self) -> ChildRunner: ...
+
+    @property
+    def queues(self) -> RunQueues: ...
+
+    def random(self, path: str) -> float:
+        """Return the random number of a path, from the seed of the run."""
+
+    def check_limits(self, path: str) -> bool:
+        """Return whether the run may continue; fail it if it has reached a limit on its work."""
+
+    def record_before_end(self) -> None:
+        """Record what precedes the end of a call: what the body did, and that it was stopped."""
+
+    def copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
+        """Change facts as a step did that a fork has copied."""
+
+
 class CallRunner:
     """The calls of one run."""
 
     _next_yield_at = 0.0
+    _recorded_files: list[tuple[str, dict[str, Any]]] | None = None
+    """What the steps in the journal have recorded about the files of workspaces, with their paths."""
+    in_backoff: frozenset[str] = frozenset()
+    """The leaves that wait for their next attempt."""
 
     def __init__(
         self,
@@ -71,41 +96,29 @@ class CallRunner:
         barrier: ExecutionBarrier,
         history: RecordedHistory,
         waits: OpenWaits,
-        get_children: Callable[[], ChildRunner],
-        get_queues: Callable[[], RunQueues],
-        random: Callable[[str], float],
         budget: RunBudget,
         timers: RunTimers,
         threads: AgentThreads,
         running_leaves: dict[str, LeafRuntime],
-        check_limits: Callable[[str], bool],
-        is_only_run: Callable[[], bool],
-        find_fake: Callable[[NodeCall], Node | None] | None,
-        copy_facts: Callable[[ReplayEntry, FactChanges], None],
+        home: RuntimeHome,
+        count_active_runs: Callable[[], int],
+        replace_leaf: Callable[[NodeCall], NodeCall] | None,
+        folder_users: FolderUsers,
+        owner: CallOwner,
     ) -> None:
         self._state, self._overrides = state, overrides
         self._journal, self._dispatcher, self._barrier, self._history = journal, dispatcher, barrier, history
         self._waits, self._budget, self._timers = waits, budget, timers
-        # Few runs have child runs or queues, so these are created when a run first needs them.
-        self._get_children, self._get_queues, self._random = get_children, get_queues, random
-        self._clock = timers.clock
-        self._threads, self._check_limits, self._is_only_run = threads, check_limits, is_only_run
-        self._find_fake, self._copy_facts = find_fake, copy_facts
+        self._clock, self._monotonic = timers.clock, timers.clock.monotonic
+        self._threads, self._count_active_runs = threads, count_active_runs
+        self._replace_leaf, self._owner = replace_leaf, owner
+        self._folder_users = folder_users
         self.running_leaves = running_leaves
         """The leaves that are executing, by path, with the runtime each of them sees."""
-        self.in_backoff: set[str] = set()
-        """The leaves that wait for their next attempt."""
         self.pending_decisions: dict[str, PendingDecision] = {}
         """Steps whose outcome the user must decide, by path."""
         self._leaf_environment = LeafEnvironment(
-            current_home(),
-            threads,
-            journal,
-            waits,
-            budget,
-            timers,
-            weak_callback(self._wait_for_budget),
-            lambda: state.recorded_status not in FINAL_STATES and not barrier.is_shutting_down(),
+            home, state, threads, journal, waits, budget, timers, barrier
         )
 
     async def call(self, call: NodeCall) -> Result:
@@ -113,12 +126,22 @@ class CallRunner:
         self._barrier.check_request(path)
         if self._overrides:
             call.input = self._overrides.get(path, {}).get("input", call.input)
-        text, input_error = encode_call_input(call.input)
-        input_hash, role = short_sha256(text), node_role(call.node)
+        input_error: NotJson | None = None
+        try:
+            text = encode_json(call.input, canonical=True)
+        except NotJson as error:
+            text, input_error = "null", error
+        role: Role = getattr(call.node, "role", "leaf")
+        input_hash = short_sha256(text)
         is_once = call.policy.effect == "once" and role == "leaf"
-        recorded = history.lookup(path, input_hash, text) if self._dispatcher.history is not None else None
+        workspace = call.context.workspace if call.context is not None else None
+        recorded: RecordedCall | None = None
+        if self._dispatcher.history is not None:
+            is_outdated = workspace is not None and workspace.is_live and role != "control"
+            recorded = history.lookup(path, input_hash, text, is_outdated)
         is_started, is_settled = recorded is not None, False
-        queues = self._get_queues() if call.policy.queue is not None else None
+        edits_files, refusal = hasattr(call.node, "find_edited_folder"), None
+        queues = self._owner.queues if call.policy.queue is not None else None
         # A reset removed the record of this step, but it may have run before. The start is recorded again
         # so that the hold, and the decision that ends it, have a call to refer to.
         if is_once and not is_started and path in history.unknown_outcomes:
@@ -143,7 +166,7 @@ class CallRunner:
                 self._dispatcher.dispatch()
             elif is_once and recorded is not None and recorded.is_in_doubt:
                 await history.hold_in_doubt(path)
-            elif not self._barrier.is_live:
+            elif self._dispatcher.replay is not None or self._barrier.resumed is not None:
                 await self._barrier.wait_until_live()
             if recorded is None:
                 # The budget is reserved before the start is recorded: a call that waits for its budget has
@@ -155,22 +178,29 @@ class CallRunner:
                     request = queues.request_of_call(call)
                     if role == "leaf":
                         await queues.enter_step(path, request)
+            if edits_files:
+                refusal = self._folder_users.enter(call, is_restarted=recorded is not None)
+            if recorded is None:
                 is_started = True
                 seq = self._record_started(call, role, text, input_hash)
                 if role != "control" and (durable_start := self._sync_start(seq)) is not None:
                     await durable_start
-            started_at = time.perf_counter()
+            started_at = self._monotonic()
             if input_error is not None:
                 result = Result.from_exception(input_error)
+            elif refusal is not None:
+                result = refusal
             elif role == "leaf":
                 result = await self._run_leaf(call, recorded)
             else:
                 result = await self._run_in_body(call, role)
+            if workspace is not None and role != "control":
+                workspace.note_result(result)
             # A child may end while this run is paused or replays; its outcome is new and comes after
             # recorded ones.
             if role == "workflow" and not self._barrier.is_live:
                 await self._barrier.wait_until_live()
-            outcome = self._record_outcome(call, role, result, time.perf_counter() - started_at)
+            outcome = self._record_outcome(call, role, result, self._monotonic() - started_at)
             is_settled = True
             if not isinstance(outcome, Result):
                 delivered: Result = await self._dispatcher.wait_for(outcome)
@@ -181,6 +211,8 @@ class CallRunner:
                 await self._record_abandoned_call(call, role, recorded, is_settled)
             raise
         finally:
+            if edits_files:
+                self._folder_users.leave(call)
             if queues is not None:
                 queues.leave(path)
 
@@ -193,9 +225,9 @@ class CallRunner:
         """
         path, is_child = call.path, role == "workflow"
         if role == "leaf" and call.policy.effect == "once":
-            self._get_children().interrupted_steps.append(path)
+            self._owner.child_runner.interrupted_steps.append(path)
         elif is_child and recorded is not None and recorded.is_abandoned:
-            self._get_children().record_interrupted_steps(call)
+            self._owner.child_runner.record_interrupted_steps(call)
         if not self._history.must_record_abandoned(recorded, takes_time=role != "control"):
             return
         is_stopped = self._barrier.is_cancelled_by_engine()
@@ -218,10 +250,22 @@ class CallRunner:
         except RecordInvalidated:
             return None
         self._threads.record_result(call.node_id, result)
+        if call.context is not None and (workspace := call.context.workspace) is not None:
+            if node_role(call.node) == "control":
+                self._note_files_below(call.path, workspace)
+            workspace.note_result(result)
         copied_facts: Callable[[Any], FactChanges] | None = getattr(call.node, "copied_facts", None)
         if copied_facts is not None and result.success and recorded.request.is_optional:
-            self._copy_facts(recorded.request, copied_facts(call.input))
+            self._owner.copy_facts(recorded.request, copied_facts(call.input))
         return result
+
+    def _note_files_below(self, path: str, workspace: ActiveWorkspace) -> None:
+        """Note the files after a control node whose outcome is replayed, so that its steps are not."""
+        if self._recorded_files is None:
+            self._recorded_files = list(iterate_recorded_files(self._journal.read_rows()))
+        for step_path, files in self._recorded_files:
+            if step_path.startswith(f"{path}/"):
+                workspace.note_files(files)
 
     def _count_and_reserve(self, path: str, role: Role) -> Awaitable[None] | None:
         """Count a new call; return what to await if a limit or budget applies."""
@@ -233,52 +277,14 @@ class CallRunner:
         # What cleans up after a limit was reached must not fail by the same limit.
         if not budget.is_limited or self._barrier.is_cleaning_up:
             return None
-        if not self._check_limits(path):
+        if not self._owner.check_limits(path):
             return self._dispatcher.wait_forever()
-        return self._wait_for_budget(path, lambda promised: budget.find_exhausted())
-
-    async def _wait_for_budget(
-        self, path: str, find_exhausted_budget: Callable[[bool], ExhaustedBudget | None]
-    ) -> None:
-        """Wait while a budget is exhausted, or the rest of it is reserved by running turns.
-
-        `find_exhausted_budget` takes whether to include reservations; only actual spending holds the run.
-        """
-        if find_exhausted_budget(True) is None:
-            return
-        with self._timers.paused(path):
-            while True:
-                # Reservations end by themselves when their turns end, so those are waited for; spent budget
-                # needs a user.
-                if (exhausted := find_exhausted_budget(False)) is not None:
-                    self._hold_for_budget(exhausted, path)
-                elif find_exhausted_budget(True) is not None:
-                    await self._budget.wait_for_change()
-                else:
-                    return
-                # The state may have changed while this task waited, so both checks run again.
-                await self._barrier.wait_until_live()
-
-    def _hold_for_budget(self, exhausted: ExhaustedBudget, path: str) -> None:
-        """Start no new work until the budget is raised; running work is finished and recorded."""
-        if self._barrier.is_paused:
-            return
-        budget_name = exhausted.budget.run_id or "day"
-        self._barrier.hold_new_work(RunOnHold("budget", str(exhausted), path, budget_name, exhausted.limit))
-        if exhausted.budget.run_id is None:
-            self._budget.watch_for_midnight()
+        return self._leaf_environment.wait_for_budget(path, lambda promised: budget.find_exhausted())
 
     def _record_started(self, call: NodeCall, role: Role, text: str, input_hash: str) -> int:
         """Record that the call has started; return the sequence number of the event."""
-        path, is_child = call.path, role == "workflow"
-        event_class: type[CallStarted] = NodeStarted
-        step_id = None
-        if call.is_graph_step:
-            event_class, step_id = StepStarted, path.rsplit("/", 1)[-1]
-        child = self._journal.child_id(path) if is_child else None
-        is_once = call.policy.effect == "once" and not is_child
-        started = event_class(call.node_id, input_hash, text, step_id, role == "control", is_once, child)
-        return self._journal.append(started, path)
+        child = self._journal.child_id(call.path) if role == "workflow" else None
+        return self._journal.append(open_call(call, input_hash, text, role == "control", child), call.path)
 
     def _sync_start(self, seq: int) -> Awaitable[None] | None:
         """Commit the start of a leaf or child run; return what to await until it is on disk.
@@ -287,7 +293,11 @@ class CallRunner:
         either exists: a crash then repeats no step whose result a later one has used.
         """
         # With one run and one task nothing else can share the commit; inline it saves turns of the loop.
-        if self._dispatcher.is_sequential and self._is_only_run() and self._journal.flush_now() >= seq:
+        if (
+            self._dispatcher.is_sequential
+            and self._count_active_runs() == 1
+            and self._journal.flush_now() >= seq
+        ):
             return self._yield_to_loop() if time.perf_counter() > self._next_yield_at else None
         return self._journal.wait_durable(seq)
 
@@ -303,7 +313,7 @@ class CallRunner:
             return await run_with_retries(
                 context, call.policy, lambda _: self._run_control_node(call, context)
             )
-        children = self._get_children()
+        children = self._owner.child_runner
         result = await run_with_retries(
             context, call.policy, lambda number: children.run_attempt(call, number)
         )
@@ -325,11 +335,14 @@ class CallRunner:
     async def _run_leaf(self, call: NodeCall, recorded: RecordedCall | None) -> Result:
         """Run a leaf outside the body: tasks it starts and events it emits are not replayed."""
         assert call.context is not None
-        path, node = call.path, call.node
-        if self._find_fake is not None:
-            node = self._find_fake(call) or node
+        path = call.path
+        executed = call if self._replace_leaf is None else self._replace_leaf(call)
         runtime = self.running_leaves[path] = LeafRuntime(call, self._leaf_environment, recorded is not None)
         context = call.context.child(path, call.input, runtime)
+        if context.workspace is not None and getattr(call.node, "changes_files", False):
+            context.workspace.is_live = True
+        elif context.workspace is not None and isinstance(call.node, MergeWorkspace):
+            context.workspace.mark_live()
         if self._overrides:
             context.overrides = self._overrides.get(path, {})
         # The agent starts over and asks again; gates of the interrupted attempt have no receiver.
@@ -338,9 +351,9 @@ class CallRunner:
         # Tasks that the leaf starts must not count as tasks of the body, or the body would never be idle.
         token = TASK_OWNER.set(None)
         try:
-            if recorded is None and call.policy is NO_POLICY:
-                return await execute_safely(node, context)
-            return await self._run_attempts(call, node, context, runtime, recorded)
+            if recorded is None and executed.policy is NO_POLICY:
+                return await execute_safely(executed.node, context)
+            return await self._run_attempts(call, executed, context, runtime, recorded)
         finally:
             TASK_OWNER.reset(token)
             self._mark_leaf_idle(path)
@@ -361,22 +374,30 @@ class CallRunner:
             self._state.notify_watchers()
 
     async def _run_attempts(
-        self, call: NodeCall, node: Node, context: Any, runtime: LeafRuntime, recorded: RecordedCall | None
+        self,
+        call: NodeCall,
+        executed: NodeCall,
+        context: Any,
+        runtime: LeafRuntime,
+        recorded: RecordedCall | None,
     ) -> Result:
+        """Attempt a call, by the node and the timeouts of `executed`, until its policy is satisfied."""
         retry = call.policy.retry or NO_RETRY
         number, delay = await self._previous_attempts(call, recorded) if recorded else (0, 0.0)
         while True:
             if number:
                 await self._backoff(runtime, delay)
-            if call.policy.queue is not None and not self._get_queues().holds(call.path):
+            if call.policy.queue is not None and not self._owner.queues.holds(call.path):
                 await self._enter_queue_again(call, runtime)
             number += 1
-            result = await run_attempt(node, context, call.policy, runtime.set_timer, self._clock)
+            result = await run_attempt(
+                executed.node, context, executed.policy, runtime.set_timer, self._clock
+            )
             if not result.success:
                 self._barrier.raise_if_cancelled()
             # An attempt has its own slot: others run during a backoff, and a rate counts every attempt.
             if call.policy.queue is not None:
-                self._get_queues().leave(call.path)
+                self._owner.queues.leave(call.path)
             # After a timeout the effect may have happened, so a step with effect="once" is never retried
             # unasked.
             if result.settlement == "timeout" and call.policy.effect == "once":
@@ -388,7 +409,7 @@ class CallRunner:
                 if not is_retried:
                     return self._with_noted_usage(call, runtime, result)
                 # The jitter comes from the seeded generator of the run, so replay computes the same delay.
-                delay = retry.backoff_seconds(number, self._random(f"{call.path}~{number}"))
+                delay = retry.backoff_seconds(number, self._owner.random(f"{call.path}~{number}"))
             retrying = retry_event_data(call.node_id, number, retry, delay, result)
             self._journal.append(NodeRetrying.from_data(retrying), call.path)
 
@@ -396,23 +417,23 @@ class CallRunner:
         """Wait between two attempts; none starts while the run is paused or held."""
         path = runtime.path
         self._mark_leaf_idle(path)
-        self.in_backoff.add(path)
+        self.in_backoff |= {path}
         try:
             if delay > 0:
                 await sleep_on_clock(self._clock, delay)
             await self._barrier.wait_until_resumed()
         finally:
-            self.in_backoff.discard(path)
+            self.in_backoff -= {path}
         self.running_leaves[path] = runtime
 
     async def _enter_queue_again(self, call: NodeCall, runtime: LeafRuntime) -> None:
         """Wait for the slot of another attempt; meanwhile the leaf does not execute."""
         self._mark_leaf_idle(call.path)
-        self.in_backoff.add(call.path)
+        self.in_backoff |= {call.path}
         try:
-            await self._get_queues().enter_attempt(call)
+            await self._owner.queues.enter_attempt(call)
         finally:
-            self.in_backoff.discard(call.path)
+            self.in_backoff -= {call.path}
         self.running_leaves[call.path] = runtime
 
     async def _wait_for_decision(self, call: NodeCall) -> Result | None:
@@ -478,10 +499,14 @@ class CallRunner:
             if not is_control:
                 self._budget.usage.errors += 1
         if not is_control:
-            self._budget.spend(path, attributes.get("usage"), by_child=role == "workflow")
+            usage = attributes.get("usage")
+            # Most steps are not agents.
+            if usage is not None or role == "workflow" or self._budget.agent_steps:
+                self._budget.spend(path, usage, by_child=role == "workflow")
         if self._barrier.is_unwinding:
-            self._history.record_before_end()
-        self._timers.reset_idle(path)
+            self._owner.record_before_end()
+        if self._timers.attempt_timers:
+            self._timers.reset_idle(path)
         settled, stored_result = settle_call(call, result, seconds)
         if attributes:
             self._threads.record_result(call.node_id, stored_result)
@@ -493,11 +518,3 @@ class CallRunner:
         future = dispatcher.create_future()
         dispatcher.enqueue(seq, future, stored_result)
         return future
-
-
-def encode_call_input(value: Any) -> tuple[str, NotJson | None]:
-    """Return the canonical JSON of an input, or the reason why it cannot be encoded."""
-    try:
-        return encode_json(value, canonical=True), None
-    except NotJson as error:
-        return "null", error

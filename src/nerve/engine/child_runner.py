@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from nerve.core.limits import BUDGET_FIELDS, Limits, RunUsage
+from nerve.core.nodes.active_workspace import ActiveWorkspace, share_workspace
 from nerve.core.nodes.attempt import InterruptedSteps
-from nerve.core.queues import QueueRequest
 from nerve.core.result import CHILD_REJECTED_ERROR_TYPE, REJECTED_ERROR_TYPE, Result
 from nerve.core.run_view import RunView
 from nerve.core.runtime import NodeCall
@@ -16,13 +16,19 @@ from nerve.core.usage_ledger import UsageEntry, sum_entries
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import FINAL_STATES, WorkflowState
 from nerve.core.workflow.workflow import Workflow, recursion_error
-from nerve.engine.child_runs import attempt_timer_path, find_child_attempts, find_interrupted_step
+from nerve.engine.child_runs import (
+    attempt_timer_path,
+    find_child_attempts,
+    find_interrupted_step,
+    find_shared_files,
+)
 from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.recorded_history import RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_chain import find_current_row
 from nerve.engine.run_journal import RunJournal
+from nerve.engine.run_queues import RunQueues
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.wall_clock import WallClock
 from nerve.errors import NerveError
@@ -48,6 +54,16 @@ class ChildRunOperations:
     """Whether a run waits for a queue before it starts."""
 
 
+class ParentRun(Protocol):
+    """The run that starts the child runs."""
+
+    @property
+    def queues(self) -> RunQueues: ...
+
+    def on_write_failed(self, error: NerveError) -> None:
+        """Suspend the body because an event of a child run cannot be written."""
+
+
 class ChildRunner:
     """The child runs of one run."""
 
@@ -63,13 +79,12 @@ class ChildRunner:
         timers: RunTimers,
         wall_clock: WallClock,
         operations: ChildRunOperations,
-        on_write_failed: Callable[[NerveError], None],
-        request_queue: Callable[[NodeCall], QueueRequest],
+        owner: ParentRun,
     ) -> None:
         self._run, self._state, self._journal, self._dispatcher = run, run.run_state, journal, dispatcher
         self._barrier, self._history, self._budget = barrier, history, budget
         self._timers, self._wall_clock, self._operations = timers, wall_clock, operations
-        self._on_write_failed, self._request_queue = on_write_failed, request_queue
+        self._owner = owner
         self._lineage = [*(start.lineage or ()), run.workflow_id]
         self.interrupted_steps = InterruptedSteps()
         """Steps of the run and its children that were interrupted and may have had their effect."""
@@ -84,6 +99,7 @@ class ChildRunner:
         assert isinstance(workflow, Workflow)
         if refusal := recursion_error(workflow.name, self._lineage, self._state.limits.depth):
             return refusal
+        workspace = None if call.context is None else call.context.workspace
         run_id = self._journal.child_id(call.path, attempt)
         # The journal may say that this attempt timed out; then it times out again whatever the child did.
         is_late = call.policy.timeout is not None and self._history.was_delivered(
@@ -107,7 +123,8 @@ class ChildRunner:
             await self._stop_with_child(child, top)
         if child.run_state.status is not WorkflowState.COMPLETED:
             self._record_interrupted_step(call, child.run_id)
-        return child_run_result(child, previous_runs)
+        result = child_run_result(child, previous_runs)
+        return result if workspace is None else self._with_files(result, child, workspace)
 
     async def _run_to_end(
         self, call: NodeCall, child: WorkflowRun, attempt: int, is_new: bool
@@ -123,7 +140,11 @@ class ChildRunner:
         try:
             if is_new:
                 await self._operations.start(
-                    child, parent=self._run.run_id, parent_path=call.path, lineage=self._lineage
+                    child,
+                    parent=self._run.run_id,
+                    parent_path=call.path,
+                    lineage=self._lineage,
+                    workspace=None if call.context is None else share_workspace(call.context),
                 )
             while not child.is_complete:
                 await self._wait_for_change(call, child)
@@ -159,8 +180,21 @@ class ChildRunner:
                     budget_limits[name] = min(bound, budget_limits.get(name, bound))
         limits = workflow.limits.with_raised({"depth": depth, **budget_limits})
         params = workflow.check_params(call.params)
-        about = {} if call.policy.queue is None else {"queue": self._request_queue(call).to_data()}
+        about: dict[str, Any] = {}
+        if call.policy.queue is not None:
+            about["queue"] = self._owner.queues.request_of_call(call).to_data()
         return WorkflowRun(workflow, call.input, params, run_id=run_id, limits=limits, about=about)
+
+    def _with_files(self, result: Result, child: WorkflowRun, workspace: ActiveWorkspace) -> Result:
+        """Add the files of the caller's workspace after a child run that has changed them to its result."""
+        recorded = find_shared_files(self._operations.store, child.run_id)
+        if recorded is None:
+            return result
+        workspace.is_live = True
+        owner = {} if workspace.run_id == self._run.run_id else {"run": workspace.run_id}
+        files = {"name": workspace.name, **owner, **recorded}
+        attributes = {**result["attributes"], "workspace": files}
+        return Result({**result, "attributes": attributes}).with_settlement(result)
 
     def _previous_runs(self, path: str, attempt: int) -> list[WorkflowRun]:
         rows = (self._current_row(self._journal.child_id(path, number)) for number in range(1, attempt))
@@ -193,7 +227,7 @@ class ChildRunner:
         try:
             await child.stop("its parent abandoned it")
         except NerveError as unwritten:
-            self._on_write_failed(unwritten)
+            self._owner.on_write_failed(unwritten)
         self._record_interrupted_step(call, child.run_id, is_abandoned=True)
 
     async def _wait_for_change(self, call: NodeCall, child: WorkflowRun) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from nerve.core.nodes.context import numbered_path
 from nerve.core.workflow.run import WorkflowRun
 from nerve.engine.run_chain import find_current_row, iterate_chain
-from nerve.journal.index import JournalIndex
-from nerve.store.port import RunRow, Store
+from nerve.journal.events import CallSettled, decode_event, outcome_of
+from nerve.journal.index import JournalIndex, read_start
+from nerve.store.port import EventRow, RunRow, Store
 
 
 def child_id(parent: str, path: str, attempt: int = 1) -> str:
@@ -44,6 +46,29 @@ def find_interrupted_step(store: Store, run_id: str) -> str | None:
     return None
 
 
+def find_shared_files(store: Store, run_id: str) -> dict[str, Any] | None:
+    """Return the files of the caller's workspace before and after the steps of a run called in it."""
+    current: str | None = run_id
+    while current is not None:
+        records = [each for _, each in iterate_recorded_files(store.events(current)) if "run" in each]
+        if records:
+            return {
+                "before": records[0]["before"],
+                "after": records[-1]["after"],
+                "tree": records[-1]["tree"],
+            }
+        current = read_start(store, current).previous_run
+    return None
+
+
+def iterate_recorded_files(rows: Iterable[EventRow]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what steps have recorded about the files of their workspaces, with their paths, in order."""
+    for row in rows:
+        event = decode_event(row) if row.settles is not None else None
+        if isinstance(event, CallSettled) and (files := outcome_of(event).attributes.get("workspace")):
+            yield row.path, files
+
+
 def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
     """Return the child runs of a call by its key, first attempt first; of a chain, the first run."""
     rows: list[RunRow] = []
@@ -52,14 +77,17 @@ def find_child_attempts(store: Store, run_id: str, key: str) -> list[RunRow]:
     return rows
 
 
-def find_unsettled_children(store: Store, run_id: str) -> list[RunRow]:
+def find_unsettled_children(
+    store: Store, run_id: str, rows: Sequence[EventRow] | None = None
+) -> list[RunRow]:
     """Return the child runs a run has called without a recorded outcome; of a chain, the current run.
 
-    Includes all attempts, abandoned ones, and those the code no longer requests.
+    Includes all attempts, abandoned ones, and those the code no longer requests. With `rows`, the run has
+    only these events.
     """
-    keys = JournalIndex(store.events(run_id)).children.unsettled_keys
-    rows = [row for key in keys for row in find_child_attempts(store, run_id, key)]
-    return [find_current_row(store, row) for row in rows]
+    keys = JournalIndex(store.events(run_id) if rows is None else rows).children.unsettled_keys
+    children = [row for key in keys for row in find_child_attempts(store, run_id, key)]
+    return [find_current_row(store, row) for row in children]
 
 
 def has_asked_person(store: Store, run_id: str) -> bool:

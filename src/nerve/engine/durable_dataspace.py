@@ -77,6 +77,8 @@ class DataspaceSources:
 class DurableDataspace:
     """The dataspace of one engine. Waits and observers see a change once it is on disk."""
 
+    decides_tests = False
+
     def __init__(self, sources: DataspaceSources, session: str) -> None:
         self._sources, self._session = sources, session
         self.space = Dataspace(*self._load_stored())
@@ -272,11 +274,7 @@ class DurableDataspace:
 
     def match_or_watch(self, run_id: str, path: str, request: SignalWaiting) -> dict[str, Any] | None:
         """Return the fact that settles a wait, or settle the wait when a matching fact is on disk."""
-        patterns: WaitPatterns = (
-            signal_patterns(request.label or "", request.key)
-            if request.patterns is None
-            else request.patterns
-        )
+        patterns = patterns_of_wait(request)
         first: tuple[PendingChanges, dict[str, Any]] | None = None
         for pattern_name, pattern in patterns.items():
             for fact, captures in self.space.find(list(pattern)):
@@ -301,6 +299,12 @@ class DurableDataspace:
             if pending.changes[0].version <= fact.version <= pending.changes[-1].version:
                 return pending
         return None
+
+    def confirm_timeout(
+        self, run_id: str, path: str, request: SignalWaiting, on_absent: Callable[[], object]
+    ) -> None:
+        """Call back: what settles the wait would have done so when it was asserted."""
+        on_absent()
 
     def unwatch(self, run_id: str, path: str | None = None) -> None:
         """Stop watching for one wait, or for all waits of a run."""
@@ -351,6 +355,19 @@ def fact_from_row(row: FactRow) -> Fact:
     """Return the fact of a stored row."""
     assert row.record is not None
     return Fact(Record.of(decode_json(row.record)), row.id, row.by, row.at, row.version)
+
+
+def patterns_of_wait(request: SignalWaiting) -> WaitPatterns:
+    """Return the patterns of a wait for facts or for a signal."""
+    if request.patterns is None:
+        return signal_patterns(request.label or "", request.key)
+    return request.patterns
+
+
+def is_match_of(request: SignalWaiting, fact_match: Mapping[str, Any]) -> bool:
+    """Whether a match is one for this wait, and not for an earlier one at its path."""
+    pattern = patterns_of_wait(request).get(fact_match["which"])
+    return pattern is not None and Pattern.of(list(pattern)).match(Record.of(fact_match["fact"])) is not None
 
 
 def signal_patterns(label: str, key: str | None) -> WaitPatterns:

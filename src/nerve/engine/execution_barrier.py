@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.core.workflow.run import RunState
@@ -17,8 +18,10 @@ MAX_CLEANUP_ERRORS = 3
 """How often a body that is being stopped hears that it starts steps outside a cleanup block."""
 
 
-def ignore_pause() -> None:
-    pass
+class PauseObserver(Protocol):
+    """What gives something up while no new work may start."""
+
+    def on_pause(self) -> None: ...
 
 
 class ExecutionBarrier:
@@ -37,10 +40,11 @@ class ExecutionBarrier:
     is_stop_recorded = False
     """Whether the journal says that the body was cancelled."""
     is_cleanup_aborted = False
+    pause_observer: PauseObserver | None = None
     forced_error: Exception | None = None
     """The error that the run fails with, even if the body catches it."""
     _cleanup_errors_left = MAX_CLEANUP_ERRORS
-    _resumed: asyncio.Future[None] | None = None
+    resumed: asyncio.Future[None] | None = None
     """Completes when the run is resumed; None unless it is paused or held."""
 
     def __init__(
@@ -53,8 +57,6 @@ class ExecutionBarrier:
     ) -> None:
         self._state, self._journal, self._dispatcher, self._timers = state, journal, dispatcher, timers
         self.is_shutting_down = is_shutting_down
-        self.on_pause: Callable[[], None] = ignore_pause
-        """Called when no new work may start."""
 
     # -- is the body still part of the run? ----------------------------------------------------
 
@@ -104,12 +106,12 @@ class ExecutionBarrier:
     @property
     def is_paused(self) -> bool:
         """Whether the run is paused or held."""
-        return self._resumed is not None
+        return self.resumed is not None
 
     @property
     def is_live(self) -> bool:
         """Whether new work may start at once."""
-        return self._dispatcher.replay is None and self._resumed is None
+        return self._dispatcher.replay is None and self.resumed is None
 
     async def wait_until_live(self) -> None:
         """Wait until replay has ended and the run is not paused."""
@@ -119,19 +121,20 @@ class ExecutionBarrier:
         self.raise_if_cancelled()
 
     async def wait_until_resumed(self) -> None:
-        while self._resumed is not None:
+        while self.resumed is not None:
             # shield(): the future is shared by all tasks of the body, and cancelling one must not cancel it
             # for all.
-            await asyncio.shield(self._resumed)
+            await asyncio.shield(self.resumed)
 
     def pause(self) -> asyncio.Future[None]:
         """Start no new work; return the future that completes on resume."""
-        if self._resumed is None:
+        if self.resumed is None:
             # The future stops new work and the flag stops new outcomes; set together, since an outcome that
             # still came through would be journaled before the event that pauses or holds the run.
-            self._resumed, self._dispatcher.is_paused = asyncio.get_running_loop().create_future(), True
-            self.on_pause()
-        return self._resumed
+            self.resumed, self._dispatcher.is_paused = asyncio.get_running_loop().create_future(), True
+            if self.pause_observer is not None:
+                self.pause_observer.on_pause()
+        return self.resumed
 
     def stop_new_work(self) -> None:
         """Start no new work, but deliver the outcomes that are recorded: the body has seen them on replay."""
@@ -141,14 +144,14 @@ class ExecutionBarrier:
 
     def resume(self) -> None:
         """Let new work start; waiting tasks wake in a later turn of the loop."""
-        resumed, self._resumed, self._dispatcher.is_paused = self._resumed, None, False
+        resumed, self.resumed, self._dispatcher.is_paused = self.resumed, None, False
         if resumed is not None:
             resumed.set_result(None)
 
     def hold_new_work(self, hold: RunOnHold) -> asyncio.Future[None]:
         """Start no new work until the user decides; return the future that completes on resume."""
-        if self._resumed is not None:
-            return self._resumed
+        if self.resumed is not None:
+            return self.resumed
         resumed = self.pause()
         self.record_hold(hold)
         return resumed

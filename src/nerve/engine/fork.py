@@ -12,13 +12,14 @@ from typing import Any
 from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import split_step_limits
+from nerve.core.nodes.active_workspace import move_shared_workspace
 from nerve.core.step_names import step_path
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.core.workflow.workflow import Workflow
 from nerve.engine.child_runs import child_id, find_child_attempts, has_asked_person
 from nerve.engine.group_commit import GroupCommitter
-from nerve.engine.journal_writer import JournalWriter
+from nerve.engine.journal_writer import JournalCallbacks, JournalWriter
 from nerve.engine.run_chain import find_current_row
 from nerve.journal.events import CallStarted, RunStarted
 from nerve.journal.failures import find_failures
@@ -44,7 +45,7 @@ class ForkServices:
     has_workflow: Callable[[RunRow], bool]
     definition_of: Callable[[Workflow], Definition]
     attach_sinks: Callable[[WorkflowRun], None]
-    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float], RunRow]
+    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float, str], RunRow]
     publish: Callable[[WorkflowRun, list[EventRow]], None]
     rebuild_run: Callable[[WorkflowRun], object]
 
@@ -127,20 +128,19 @@ def plan_retry(services: ForkServices, source: str) -> ForkPlan:
     return ForkPlan(row, replace(journal, start=start), fork_point, workflow, start.input, at, is_changed)
 
 
-async def start_planned(
+def copy_planned(
     services: ForkServices,
     plan: ForkPlan,
     key: str | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
-    reply: ReplyRow | None = None,
     caller: dict[str, str] | None = None,
-) -> WorkflowRun:
-    """Start the run of a plan; the open and failed child runs of its source are copied with it."""
+    run_id: str | None = None,
+) -> list[RunCopy]:
+    """Return the copies for the run of a plan: the open and failed child runs of its source, then itself."""
     start = replace(plan.journal.start, key=key, caller=caller)
-    run = WorkflowRun(plan.workflow, plan.input, start.params, about=start.metadata)
+    run = WorkflowRun(plan.workflow, plan.input, start.params, run_id=run_id, about=start.metadata)
     journal = replace(plan.journal, start=start)
-    copies = copy_run_tree(services, plan.row, journal, run, plan.fork_point, plan.at, limits)
-    return await start_fork(services, copies, reply)
+    return copy_run_tree(services, plan.row, journal, run, plan.fork_point, plan.at, limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +174,7 @@ async def start_fork(
     services: ForkServices, copies: Sequence[RunCopy], reply: ReplyRow | None
 ) -> WorkflowRun:
     """Write a fork, the last of these copies, and its open child runs, and execute it."""
-    # Files first: once the journal exists, recovery may start the fork, and its steps expect them.
-    for run_copy in copies:
-        if (folder := run_copy.run.workflow.artifacts) is not None:
-            await asyncio.to_thread(copy_artifacts, folder, run_copy.source_id, run_copy.run.run_id)
+    await copy_artifacts_of(copies)
     run = copies[-1].run
     # Appended in one turn of the loop, so one commit holds the whole tree: a fork never exists without the
     # children that its journal names.
@@ -186,6 +183,13 @@ async def start_fork(
     )
     services.rebuild_run(run)
     return run
+
+
+async def copy_artifacts_of(copies: Sequence[RunCopy]) -> None:
+    """Copy the artifacts of the sources, before a journal exists that can start the forks."""
+    for run_copy in copies:
+        if (folder := run_copy.run.workflow.artifacts) is not None:
+            await asyncio.to_thread(copy_artifacts, folder, run_copy.source_id, run_copy.run.run_id)
 
 
 def copy_artifacts(folder: Path, source: str, run: str) -> None:
@@ -224,12 +228,20 @@ def copy_run_tree(
     fork_point: ForkPoint,
     at: str | None = None,
     limits: Mapping[str, Any] = MappingProxyType({}),
+    copied_ids: Mapping[str, str] = MappingProxyType({}),
 ) -> list[RunCopy]:
-    """Return the copies of open child runs, followed by the fork itself."""
+    """Return the copies of open child runs, followed by the fork itself.
+
+    `copied_ids` has the ids of the copies of the runs around it, outermost first.
+    """
     events, index = copied_events(journal.events, fork_point), journal.index
     run_limits, step_limits = raise_limits(index, limits)
+    copied_ids = {**copied_ids, row.run: run.run_id}
+    if (workspace := journal.start.workspace) is not None:
+        workspace = move_shared_workspace(workspace, copied_ids, next(iter(copied_ids.values())))
     start = replace(
         journal.start,
+        workspace=workspace,
         run_id=run.run_id,
         input=run.input,
         definition=run.workflow.definition()[0],
@@ -256,7 +268,9 @@ def copy_run_tree(
             # child.
             events[number] = copied._replace(event=call._replace(child=child_id(run.run_id, path)))
             if (child_row := find_copied_child(services, row, index, path)) is not None:
-                child_run_copies += copy_child_runs(services, child_row, run.run_id, path, fork_point)
+                child_run_copies += copy_child_runs(
+                    services, child_row, run.run_id, path, fork_point, copied_ids
+                )
     return [*child_run_copies, RunCopy(row.run, run, start, events)]
 
 
@@ -267,7 +281,12 @@ def find_copied_child(services: ForkServices, row: RunRow, index: JournalIndex, 
 
 
 def copy_child_runs(
-    services: ForkServices, row: RunRow, parent: str, path: str, parent_fork_point: ForkPoint
+    services: ForkServices,
+    row: RunRow,
+    parent: str,
+    path: str,
+    parent_fork_point: ForkPoint,
+    copied_ids: Mapping[str, str],
 ) -> list[RunCopy]:
     """Return the copies of an open child run and its own open children."""
     journal = SourceJournal.read(services, row.run)
@@ -282,7 +301,9 @@ def copy_child_runs(
         about=start.metadata,
     )
     fork_point = child_fork_point(services, journal, path, parent_fork_point)
-    return copy_run_tree(services, row, replace(journal, start=start), child, fork_point)
+    return copy_run_tree(
+        services, row, replace(journal, start=start), child, fork_point, copied_ids=copied_ids
+    )
 
 
 def child_fork_point(
@@ -305,10 +326,12 @@ def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None
         run.run_id,
         0,
         services.get_committer(),
-        # Stored as running: if the process ends before rebuild_run(), recovery resumes the fork.
-        lambda at: services.make_run_row(run, WorkflowState.RUNNING, None, start, at),
-        lambda rows: services.publish(run, rows),
-        lambda error: None,  # the task that awaits the write gets the error
+        JournalCallbacks(
+            # Stored as running: if the process ends before rebuild_run(), recovery resumes the fork.
+            lambda at, summary: services.make_run_row(run, WorkflowState.RUNNING, None, start, at, summary),
+            lambda rows: services.publish(run, rows),
+            lambda error: None,  # the task that awaits the write gets the error
+        ),
         services.clock.time,
     )
     journal.attach_definition(services.definition_of(run.workflow))

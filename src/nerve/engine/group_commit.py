@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -45,8 +45,9 @@ class GroupCommitter:
     meanwhile form the next group.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, time_watchers: Sequence[Callable[[float], None]] = ()) -> None:
+        """The watchers get the seconds of every commit, in the thread that commits."""
+        self._store, self._time_watchers = store, time_watchers
         # Callbacks run in a context without a task owner; otherwise the body that happened to append would
         # count as busy.
         self._context = detached_context()
@@ -149,7 +150,7 @@ class GroupCommitter:
         self._is_committing = True
         if not self._store.durable or self._sync_wait_s < MAX_INLINE_SYNC_S:
             try:
-                self._on_committed(sources, self._commit(batch, 0.0))
+                self._on_committed(sources, self.commit_batch(batch, 0.0))
                 return
             # Another process holds the write lock. Waiting for it belongs in the thread, not on the event
             # loop.
@@ -175,7 +176,8 @@ class GroupCommitter:
                 batch.append(append)
         return sources, batch
 
-    def _commit(self, batch: list[Append], timeout: float) -> list[CommitOutcome]:
+    def commit_batch(self, batch: list[Append], timeout: float) -> list[CommitOutcome]:
+        """Write a batch to the store and return the outcome of each part."""
         started_at, cpu_started_at = time.perf_counter(), time.thread_time()
         try:
             outcomes: list[CommitOutcome] = list(self._store.append(batch, timeout))
@@ -189,7 +191,10 @@ class GroupCommitter:
         except Exception as error:
             outcomes = [StoreFailed(f"{type(error).__name__}: {error}")] * len(batch)
         # Only waiting counts: CPU work takes as long in a thread, and competes for the interpreter lock.
-        waited_s = max(0.0, time.perf_counter() - started_at - (time.thread_time() - cpu_started_at))
+        took_s = time.perf_counter() - started_at
+        waited_s = max(0.0, took_s - (time.thread_time() - cpu_started_at))
+        for watcher in self._time_watchers:
+            watcher(took_s)
         self._sync_wait_s += (waited_s - self._sync_wait_s) * 0.1
         return outcomes
 
@@ -203,7 +208,7 @@ class GroupCommitter:
         self._commit_started_at = time.monotonic()
 
         def job() -> None:
-            outcomes = self._commit(batch, COMMIT_PATIENCE_S)
+            outcomes = self.commit_batch(batch, COMMIT_PATIENCE_S)
             try:
                 loop.call_soon_threadsafe(self._on_committed, sources, outcomes)
             except RuntimeError:
@@ -217,7 +222,8 @@ class GroupCommitter:
             notify_source(source, outcome)
         if self._dirty_sources and not self._is_flush_scheduled:
             self._schedule_flush()
-        self._notify_idle()
+        if self._idle_event is not None:
+            self._notify_idle()
 
     def _notify_idle(self) -> None:
         if self._idle_event is not None and not self._dirty_sources and not self._is_committing:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from nerve.engine.group_commit import CommitOutcome, GroupCommitter
 from nerve.engine.run_summary import RunSummary
@@ -20,6 +20,27 @@ _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = 
 """Build a row in C: a run creates more of these than of anything else."""
 
 
+class JournalOwner(Protocol):
+    """The run that a journal belongs to."""
+
+    def make_run_row(self, at: float, summary: str, /) -> RunRow:
+        """Return the row of the run after an event at a time, with its summary."""
+
+    def on_rows_written(self, rows: list[EventRow], /) -> None:
+        """Take note of the events that are on disk now."""
+
+    def on_write_failed(self, error: NerveError, /) -> None:
+        """Take note that nothing more can be written; not called for a closed journal."""
+
+
+class JournalCallbacks(NamedTuple):
+    """The owner of a journal whose run is not executed yet."""
+
+    make_run_row: Callable[[float, str], RunRow]
+    on_rows_written: Callable[[list[EventRow]], None]
+    on_write_failed: Callable[[NerveError], None]
+
+
 class JournalWriter:
     """The end of a run's journal. A failed write closes it: nothing is appended after a gap."""
 
@@ -31,28 +52,26 @@ class JournalWriter:
     _definition: Definition | None = None
     _write_error: NerveError | None = None
     _is_closed = False
+    _in_flight: list[EventRow] | None = None
+    """The events in a commit that is not confirmed."""
+    _replies: Sequence[ReplyRow] = ()
+    _attached_waits: Sequence[WaitRow] = ()
 
     def __init__(
         self,
         run_id: str,
         seq: int,
         committer: GroupCommitter,
-        make_run_row: Callable[[float], RunRow],
-        on_rows_written: Callable[[list[EventRow]], None],
-        on_error: Callable[[NerveError], None],
+        owner: JournalOwner,
         time: Callable[[], float],
         events: Iterable[RecordedEvent] = (),
     ) -> None:
         """`events` are those that the journal has already."""
         self.run_id, self.seq, self.committed_seq = run_id, seq, seq
         self.summary = RunSummary(run_id, events)
-        self._writer, self._make_run_row, self._time = committer, make_run_row, time
-        self._on_rows_written, self._on_error = on_rows_written, on_error
+        self._writer, self._owner, self._time = committer, owner, time
         self._buffer: list[EventRow] = []
-        self._in_flight: list[EventRow] = []
-        self._replies: list[ReplyRow] = []
-        self._attached_waits: list[WaitRow] = []
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
 
     def close(self) -> None:
         """Accept no more events; pending ones are still written, and a failure to do so is not reported."""
@@ -79,7 +98,7 @@ class JournalWriter:
     @property
     def pending_rows(self) -> list[EventRow]:
         """The rows that are not known to be on disk."""
-        return [*self._in_flight, *self._buffer]
+        return [*(self._in_flight or ()), *self._buffer]
 
     @property
     def has_failed(self) -> bool:
@@ -104,11 +123,11 @@ class JournalWriter:
     def attach_reply(self, reply: ReplyRow | None) -> None:
         """Store the reply to a command with the event appended last."""
         if reply is not None:
-            self._replies.append(reply)
+            self._replies = [*self._replies, reply]
 
     def attach_waits(self, waits: Iterable[WaitRow]) -> None:
         """Store rows beside the waits of the run with its next event."""
-        self._attached_waits += waits
+        self._attached_waits = [*self._attached_waits, *waits]
         self._is_row_dirty = True
 
     def mark_row_dirty(self) -> None:
@@ -125,7 +144,8 @@ class JournalWriter:
             future.set_result(None)
         else:
             self._waiters.append((seq, future))
-            self.flush_soon()
+            if not self._is_flush_urgent:
+                self.flush_soon()
         return future
 
     def drain(self) -> Append | None:
@@ -137,25 +157,28 @@ class JournalWriter:
         # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.
         self._in_flight, self._buffer = rows, []
         summary = self.summary
-        is_row_dirty = self._is_row_dirty or summary.has_changes
+        has_changes = summary.has_changes
+        is_row_dirty = self._is_row_dirty or has_changes
         if not (is_row_dirty or self._replies or self._definition):
             return Append(self.run_id, self.committed_seq, rows)
         definition, self._definition, self._is_row_dirty = self._definition, None, False
-        replies, self._replies = self._replies, []
+        replies, self._replies = self._replies, ()
         if not is_row_dirty:
             return Append(self.run_id, self.committed_seq, rows, None, definition, replies=replies)
         # The row is built when the write is collected, so it matches the last event of this batch.
-        row = self._make_run_row(rows[-1].at)
+        row = self._owner.make_run_row(rows[-1].at, summary.encode())
+        if not (has_changes or self._attached_waits):
+            return Append(self.run_id, self.committed_seq, rows, row, definition, replies=replies)
         waits = summary.take_waits(row.session)
         if self._attached_waits:
             waits += self._attached_waits
-            self._attached_waits = []
+            self._attached_waits = ()
         usage, step_usage = summary.take_usage(row.session, row.workflow)
         return Append(
             self.run_id,
             self.committed_seq,
             rows,
-            row._replace(summary=summary.encode()),
+            row,
             definition,
             replies=replies,
             waits=waits,
@@ -168,14 +191,21 @@ class JournalWriter:
         if error is not None:
             self._fail_waiters(error)
             return
-        rows, self._in_flight = self._in_flight, []
+        rows, self._in_flight = self._in_flight, None
+        assert rows is not None
         self.committed_seq = committed = rows[-1].seq
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= committed:
-            future = waiters.popleft()[1]
+        if self._waiters:
+            self._wake_waiters(committed)
+        self._owner.on_rows_written(rows)
+
+    def _wake_waiters(self, committed: int) -> None:
+        for index, (seq, future) in enumerate(self._waiters):
+            if seq > committed:
+                del self._waiters[:index]
+                return
             if not future.done():
                 future.set_result(None)
-        self._on_rows_written(rows)
+        self._waiters.clear()
 
     def _fail_waiters(self, error: NerveError) -> None:
         self._write_error = error
@@ -185,4 +215,4 @@ class JournalWriter:
                 future.exception()  # marks it as retrieved: the hold of the run reports it
         self._waiters.clear()
         if not self._is_closed:
-            self._on_error(error)
+            self._owner.on_write_failed(error)

@@ -2,35 +2,81 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.nodes.attempt import AttemptTimer, pause_timers, reset_idle_timers, timers_around
 from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeHome, RuntimeOrigin
 from nerve.core.runtime import GateWait, NodeCall
+from nerve.core.workflow.run import RunState
+from nerve.core.workflow.state import FINAL_STATES
 from nerve.engine.budget import ExhaustedBudget
+from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.open_waits import OpenWaits
 from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
-from nerve.journal.events import EmittedEvent
+from nerve.journal.events import EmittedEvent, RunOnHold
 
 
-class LeafEnvironment(NamedTuple):
+class LeafEnvironment:
     """What the leaves of one run share."""
 
-    home: RuntimeHome
-    threads: AgentThreads
-    journal: RunJournal
-    waits: OpenWaits
-    budget: RunBudget
-    timers: RunTimers
-    wait_for_budget: Callable[[str, Callable[[bool], ExhaustedBudget | None]], Coroutine[Any, Any, None]]
-    accepts_events: Callable[[], bool]
-    """Whether the run has not ended, so that events of a leaf are recorded."""
+    __slots__ = ("barrier", "budget", "home", "journal", "state", "threads", "timers", "waits")
+
+    def __init__(
+        self,
+        home: RuntimeHome,
+        state: RunState,
+        threads: AgentThreads,
+        journal: RunJournal,
+        waits: OpenWaits,
+        budget: RunBudget,
+        timers: RunTimers,
+        barrier: ExecutionBarrier,
+    ) -> None:
+        self.home, self.state, self.threads, self.journal = home, state, threads, journal
+        self.waits, self.budget, self.timers, self.barrier = waits, budget, timers, barrier
+
+    @property
+    def accepts_events(self) -> bool:
+        """Whether the run has not ended, so that events of a leaf are recorded."""
+        return self.state.recorded_status not in FINAL_STATES and not self.barrier.is_shutting_down()
+
+    async def wait_for_budget(
+        self, path: str, find_exhausted_budget: Callable[[bool], ExhaustedBudget | None]
+    ) -> None:
+        """Wait while a budget is exhausted, or the rest of it is reserved by running turns.
+
+        `find_exhausted_budget` takes whether to include reservations; only actual spending holds the run.
+        """
+        if find_exhausted_budget(True) is None:
+            return
+        with self.timers.paused(path):
+            while True:
+                # Reservations end by themselves when their turns end, so those are waited for; spent budget
+                # needs a user.
+                if (exhausted := find_exhausted_budget(False)) is not None:
+                    self._hold_for_budget(exhausted, path)
+                elif find_exhausted_budget(True) is not None:
+                    await self.budget.wait_for_change()
+                else:
+                    return
+                # The state may have changed while this task waited, so both checks run again.
+                await self.barrier.wait_until_live()
+
+    def _hold_for_budget(self, exhausted: ExhaustedBudget, path: str) -> None:
+        """Start no new work until the budget is raised; running work is finished and recorded."""
+        if self.barrier.is_paused:
+            return
+        budget_name = exhausted.budget.run_id or "day"
+        self.barrier.hold_new_work(RunOnHold("budget", str(exhausted), path, budget_name, exhausted.limit))
+        if exhausted.budget.run_id is None:
+            self.budget.watch_for_midnight()
 
 
 class LeafRuntime(InMemoryRuntime):
@@ -64,6 +110,16 @@ class LeafRuntime(InMemoryRuntime):
         return self._environment.threads
 
     @property
+    def is_agent(self) -> bool:
+        """Whether it can ask a person, and receive messages."""
+        return getattr(self._call.node, "asks", False)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a budget applies to its turns."""
+        return self._call.policy.limits is not None or self._environment.budget.is_limited
+
+    @property
     def is_waiting(self) -> bool:
         """Whether it only waits: for a person, a budget, a rate limit, or the clock."""
         return self._wait_count > 0
@@ -89,7 +145,7 @@ class LeafRuntime(InMemoryRuntime):
     def _emit_snapshot(self, path: str, type: str, data: dict[str, Any]) -> None:
         self._deliver(path, type, data)
         self._environment.timers.reset_idle(self.path)
-        if self._environment.accepts_events():
+        if self._environment.accepts_events:
             self._environment.journal.append(EmittedEvent(type, data), self.path)
 
     async def record(self, path: str, type: str, data: dict[str, Any]) -> None:
@@ -116,10 +172,16 @@ class LeafRuntime(InMemoryRuntime):
                 ),
             )
 
-    def begin_turn(self, used: Mapping[str, Any]) -> bool:
+    async def hold(self, hold: RunOnHold) -> None:
+        """Hold the run, and return when it is resumed."""
+        with self.timers_paused(self.path):
+            await asyncio.wait([self._environment.barrier.hold_new_work(hold)])
+            await self._environment.barrier.wait_until_live()
+
+    async def begin_turn(self, used: Mapping[str, Any]) -> bool:
         return self._environment.budget.begin_turn(self.path, self._call.policy.limits, used)
 
-    def end_turn(self, used: Mapping[str, Any]) -> None:
+    async def end_turn(self, used: Mapping[str, Any]) -> None:
         self._environment.budget.end_turn(self.path, used)
 
     @contextmanager

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer, utc_now
+from nerve.core.clock import SYSTEM_CLOCK, Clock, utc_now
 from nerve.core.events import GATE_EVENTS, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
-from nerve.core.nodes.base import Node, NodeRegistry
+from nerve.core.nodes.base import NodeRegistry
+from nerve.core.nodes.folder_users import FolderUsers
+from nerve.core.nodes.in_memory_runtime import current_home
 from nerve.core.queues import QueueRequest
 from nerve.core.runtime import NodeCall
-from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.run import RunOperations, WorkflowRun
 from nerve.core.workflow.special_workflows import MissingWorkflow
 from nerve.core.workflow.state import (
@@ -28,7 +28,6 @@ from nerve.core.workflow.state import (
     FINAL_STATE_VALUES,
     FINAL_STATES,
     OPEN_STATE_VALUES,
-    GateInfo,
     WorkflowState,
 )
 from nerve.core.workflow.workflow import Workflow
@@ -36,29 +35,35 @@ from nerve.engine import child_runs, fork, run_logs
 from nerve.engine.budget import day_bounds
 from nerve.engine.child_runner import ChildRunOperations, sum_run_usage
 from nerve.engine.definitions import DefinitionCache
+from nerve.engine.engine_host import PROCESS_HOST, EngineHost
 from nerve.engine.group_commit import GroupCommitter
+from nerve.engine.idle_runs import IdleRuns
+from nerve.engine.journal_writer import JournalCallbacks
 from nerve.engine.jsonl_log import JsonlLog
 from nerve.engine.recovery import RecoveredRuns, RecoveryOperations, RunRecovery, SkippedRun
 from nerve.engine.run_budget import SessionBudgets
-from nerve.engine.run_chain import NextRunJournal, carry_messages, find_current_row, find_run_of_chain
+from nerve.engine.run_chain import (
+    NextRunJournal,
+    carry_messages,
+    find_current_row,
+    find_run_of_chain,
+    ignore_write_error,
+)
 from nerve.engine.run_commands import RunAccess, RunCommands
-from nerve.engine.run_executor import ExecutorServices, RunExecutor, StoredOutcome, outcome_of_run
+from nerve.engine.run_executor import ExecutorServices, RunExecutor, outcome_of_run
+from nerve.engine.run_reader import RunReader
 from nerve.engine.run_summary import (
-    GATE_KIND,
     PROVIDER_LIMIT_KIND,
     SIGNAL_KIND,
     StoredSummary,
     event_of_wait,
-    events_of_waits,
     local_day,
     summarize_journal,
     tags_of_row,
     usage_by_model,
     usage_of_day,
 )
-from nerve.engine.session_queues import SessionQueues
 from nerve.engine.sink_dispatcher import SinkDispatcher
-from nerve.engine.stored_gates import gate_of_wait
 from nerve.engine.task_tracking import (
     detached_context,
     install_task_factory,
@@ -72,23 +77,22 @@ from nerve.journal.events import (
     RunOnHold,
     RunStarted,
     SignalWaiting,
-    WaitOpened,
     decode_event,
     make_event,
 )
 from nerve.journal.index import JournalIndex, StoredJournal, read_limits, read_start
 from nerve.journal.run_view import read_view
-from nerve.journal.waiting import describe_waits
-from nerve.store.port import EventRow, ReplyRow, RunRow, Store, WaitRow
+from nerve.store.port import EventRow, ReplyRow, RunRow, Store
 
 if TYPE_CHECKING:
-    from nerve.engine.durable_dataspace import DurableDataspace
+    from nerve.dataspace import Change
+    from nerve.engine.durable_dataspace import ChangeReplyFactory, DurableDataspace
+    from nerve.engine.fork import ForkPlan
     from nerve.engine.fork_preview import ForkPreview
+    from nerve.engine.open_waits import RunFacts
+    from nerve.engine.reused_answers import ReusedAnswer
 
 log = logging.getLogger("nerve")
-
-MAX_IDLE_RUNS = 128
-"""Maximum number of waiting runs in memory; older ones are evicted and rebuilt when needed."""
 
 CHILDLESS_STATES = frozenset({WorkflowState.PENDING, WorkflowState.WAITING})
 """States in which an inactive run does not wait for a child run."""
@@ -101,9 +105,15 @@ class LocalEngine:
     """The engine of one session. Everything that happens to a run happens here, on one event loop."""
 
     def __init__(
-        self, store: Store, session: NodeRegistry, session_name: str, clock: Clock = SYSTEM_CLOCK
+        self,
+        store: Store,
+        session: NodeRegistry,
+        session_name: str,
+        clock: Clock = SYSTEM_CLOCK,
+        host: EngineHost = PROCESS_HOST,
     ) -> None:
         self.store, self._session, self._session_name, self.clock = store, session, session_name, clock
+        self._host = host
         self.executors: dict[str, RunExecutor] = {}
         self.run_handles: WeakValueDictionary[str, WorkflowRun] = WeakValueDictionary()
         definitions = DefinitionCache(store, session)
@@ -115,6 +125,9 @@ class LocalEngine:
         self.modules_of = definitions.modules_of
         self.draining_tasks: dict[str, asyncio.Future[None]] = {}
         """Inactive runs whose last tasks and writes are still in progress."""
+        self.unreadable_runs: dict[str, str] = {}
+        """The runs whose journals were found damaged, with the problem."""
+        self.reader = RunReader(store, self.executors, self.run_handles, self.mark_unreadable)
         self.commands = RunCommands(self._run_access())
         self._fork_services = fork.ForkServices(
             store=store,
@@ -132,17 +145,18 @@ class LocalEngine:
         self.budgets = SessionBudgets(
             store,
             session_name,
-            lambda: getattr(session, "budget", None),
+            lambda: getattr(session, "budget", None) if host.counts_days else None,
             self.resume_runs_held_for_day,
             clock,
         )
-        self.queues = SessionQueues(
+        self.idle_runs = IdleRuns(store, clock, self.executors, self.is_shutting_down, self._resume_waiting)
+        self.queues = host.queue_class(
             store,
             session_name,
             lambda: getattr(session, "queues", {}),
             lambda: self.committer,
             self.is_shutting_down,
-            self._wake_queued_run,
+            self.idle_runs.wake_for_slot,
             clock,
         )
         self._recovery = RunRecovery(
@@ -163,25 +177,25 @@ class LocalEngine:
         )
         self._sink_dispatcher = SinkDispatcher()
         self.flush_sinks = self._sink_dispatcher.wait_flushed
-        self._idle_executors: dict[str, RunExecutor] = {}
-        self._wake_timers: dict[str, ClockTimer] = {}
-        self._wake_tasks: set[asyncio.Task[None]] = set()
         self._starts_by_key: dict[str, asyncio.Task[WorkflowRun]] = {}
         self._shutdown_sentinel: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._committer: GroupCommitter | None = None
+        self.commit_time_watchers: list[Callable[[float], None]] = []
+        """Called with the seconds of every commit, in the thread that commits."""
         self._services: ExecutorServices | None = None
         self.watchers: list[Callable[[WorkflowRun, list[EventRow]], None]] = []
+        """Subscribers to the events of all runs."""
         self.ownership_watchers: list[Callable[[OwnershipLost], None]] = []
         """Called when another process has taken over the session."""
-        """Subscribers to the events of all runs."""
         self.sinks: list[Sink] = []
         """Sinks of every run that is started or resumed from now on."""
         self._dataspace: DurableDataspace | None = None
-        self.unreadable_runs: dict[str, str] = {}
-        """The runs whose journals were found damaged, with the problem."""
-        self.find_fake: Callable[[NodeCall], Node | None] | None = None
-        """Returns the node that a test executes instead of a leaf; set before the first run."""
+        self._folder_users = FolderUsers(self.outermost_run)
+        self.replace_leaf: Callable[[NodeCall], NodeCall] | None = None
+        """Returns the call to execute instead of that of a leaf; set before the first run."""
+        self.shared_facts: RunFacts | None = None
+        """The facts that runs wait for, if other processes change them too; set before the first run."""
         self.closed = False
         self.operations = RunOperations(
             start=self.start,
@@ -200,9 +214,9 @@ class LocalEngine:
             rows=self.store.events,
             make_event=make_event,
             read_view=read_view,
-            open_gates=self.open_gates,
+            open_gates=self.reader.open_gates,
             children_of=self.children_of,
-            describe_waiting=self.describe_waiting,
+            describe_waiting=self.reader.describe_waiting,
             current_run=self.current_run,
             flush_sinks=self.flush_sinks,
         )
@@ -242,7 +256,7 @@ class LocalEngine:
             self._unbind_from_loop(self._loop)
         install_task_factory(loop)
         self._loop, self._shutdown_sentinel = loop, shutdown_sentinel(loop)
-        self._committer = GroupCommitter(self.store)
+        self._committer = self._host.open_committer(self.store, self.commit_time_watchers)
         self.store.watch_ownership(partial(self._report_ownership_lost, loop))
         self._services = self._executor_services(self._committer)
         self._summarize_older_runs()
@@ -253,8 +267,7 @@ class LocalEngine:
 
     def _on_ownership_lost(self, error: OwnershipLost) -> None:
         """Suspend all runs and end their processes: another process executes their steps now."""
-        for run_id in list(self._wake_timers):
-            self._cancel_wake(run_id)
+        self.idle_runs.cancel_all_wakes()
         for executor in list(self.executors.values()):
             executor.on_write_failed(error)
         for watcher in self.ownership_watchers:
@@ -262,7 +275,7 @@ class LocalEngine:
 
     def _summarize_older_runs(self) -> None:
         """Store the summaries of open runs that an earlier version wrote without them."""
-        since = self.store.summarized_since
+        since = 0 if self.store.read_only else self.store.summarized_since
         if since == 0:
             return
         upgrade, begins = RunRow("", "", "", "", since), day_bounds(self.clock.time())[0]
@@ -285,6 +298,7 @@ class LocalEngine:
             committer=committer,
             budgets=self.budgets,
             queues=self.queues,
+            folder_users=self._folder_users,
             requests_around=self.requests_around,
             children=ChildRunOperations(
                 store=self.store,
@@ -296,13 +310,16 @@ class LocalEngine:
                 schedule_stop=self.commands.schedule_stop,
                 is_queued=self.queues.is_waiting,
             ),
-            get_dataspace=lambda: self.dataspace,
+            get_facts=lambda: self._run_facts,
+            home=current_home(),
+            has_asked_person=partial(child_runs.has_asked_person, self.store),
             is_shutting_down=self.is_shutting_down,
-            is_only_run=lambda: len(self.executors) == 1,
-            find_fake=self.find_fake,
+            count_active_runs=self.executors.__len__ if self._host.commits_alone else lambda: 0,
+            replace_leaf=self.replace_leaf,
+            host=self._host,
             make_run_row=self.run_row,
             publish=self.publish,
-            on_idle=self.on_idle,
+            on_idle=self.idle_runs.add,
             on_released=self.on_released,
             begin_next_run=self._begin_next_run,
             start_next_run=self._start_next_run,
@@ -325,10 +342,10 @@ class LocalEngine:
             )
         assert self._committer is not None
         self._committer.close()
-        # Futures and timers of an ended loop never fire; the runs they belong to are rebuilt from the
-        # store.
-        for mapping in (self.draining_tasks, self._idle_executors, self._wake_timers, self._starts_by_key):
-            mapping.clear()
+        # Futures of an ended loop never fire; the runs they belong to are rebuilt from the store.
+        self.draining_tasks.clear()
+        self._starts_by_key.clear()
+        self.idle_runs.forget_loop()
         self.queues.forget()
 
     def usage_today(self) -> RunUsage:
@@ -368,6 +385,29 @@ class LocalEngine:
             self._dataspace = DurableDataspace(sources, self._session_name)
         return self._dataspace
 
+    @property
+    def _run_facts(self) -> RunFacts:
+        return self.shared_facts or self.dataspace
+
+    async def load_dataspace(self) -> None:
+        """Load the facts as all processes see them; those of this engine are up to date."""
+
+    async def change_facts(
+        self,
+        asserted: Sequence[Any] = (),
+        retracted: Sequence[Any] = (),
+        by: str = "",
+        make_reply: ChangeReplyFactory | None = None,
+    ) -> list[Change]:
+        """Retract and assert facts as `DurableDataspace.change` does."""
+        return await self.dataspace.change(asserted, retracted, by, make_reply)
+
+    def forget_dataspace(self) -> None:
+        """Load the dataspace again on its next use, because another process may have changed it."""
+        dataspace, self._dataspace = self._dataspace, None
+        if dataspace is not None:
+            dataspace.space.close()
+
     def _summary_of_active(self, run_id: str) -> str | None:
         executor = self.executors.get(run_id)
         return None if executor is None else executor.journal.summary.encode()
@@ -383,7 +423,7 @@ class LocalEngine:
         if self._committer is not None and self._committer.has_pending_writes:
             self._committer.flush_all_soon()  # not after the delay of writes that no task waits for
             return False
-        is_opening = self.draining_tasks or self._starts_by_key or self._wake_tasks
+        is_opening = self.draining_tasks or self._starts_by_key or self.idle_runs.is_resuming
         return (
             not is_opening
             and not self._recovery.is_resuming
@@ -410,8 +450,7 @@ class LocalEngine:
         await self._recovery.close()
         for run in list(self.run_handles.values()):
             run.run_state.notify_watchers()
-        for timer in self._wake_timers.values():
-            timer.cancel()
+        self.idle_runs.cancel_all_wakes()
         if is_own_loop:
             await self._sink_dispatcher.wait_all_flushed()
         self._sink_dispatcher.close()
@@ -432,20 +471,7 @@ class LocalEngine:
         if self.closed:
             raise RuntimeError("The session is closed")
         self.bind_to_running_loop()
-        start = RunStarted(
-            run.run_id,
-            run.workflow_id,
-            run.workflow.steps,
-            run.run_state.input,
-            run.run_state.params,
-            self._session_name,
-            run.workflow.definition()[0],
-            os.urandom(16).hex(),
-            run.run_state.limits.to_dict(),
-            key=key,
-            **run.about,
-            **lineage,
-        )
+        start = self.make_start(run, key, lineage)
         executor = self._create_executor(run, start)
         seq = executor.journal.append(start, "")
         # The body gets the input as the journal has it: changes by the caller, or tuples, would differ on
@@ -462,6 +488,28 @@ class LocalEngine:
         # The body's task is scheduled before the commit, so what the body records first shares that commit.
         executor.start_body()
         await executor.journal.wait_durable(seq)
+
+    def make_start(self, run: WorkflowRun, key: str | None, lineage: dict[str, Any]) -> RunStarted:
+        """Return the first event of a run."""
+        return RunStarted(
+            run.run_id,
+            run.workflow_id,
+            run.workflow.steps,
+            run.run_state.input,
+            run.run_state.params,
+            self._session_name,
+            run.workflow.definition()[0],
+            self._host.make_seed(run.run_id),
+            run.run_state.limits.to_dict(),
+            key=key,
+            **run.about,
+            **lineage,
+        )
+
+    async def next_change(self, run: WorkflowRun) -> WorkflowRun:
+        """Wait for the next change of a run; return the current run of its chain."""
+        await run.wait_for_change()
+        return run.current
 
     def current_run(self, run: WorkflowRun) -> WorkflowRun:
         """Return the current run of the chain of a run; the run itself unless it continued as new."""
@@ -493,9 +541,12 @@ class LocalEngine:
             executor.journal,
             run.run_id,
             self.committer,
-            # Stored as running: if the process ends before it executes, recovery resumes it.
-            lambda at: self.run_row(run, WorkflowState.RUNNING, None, start, at),
-            lambda rows: self.publish(run, rows),
+            JournalCallbacks(
+                # Stored as running: if the process ends before it executes, recovery resumes it.
+                lambda at, summary: self.run_row(run, WorkflowState.RUNNING, None, start, at, summary),
+                lambda rows: self.publish(run, rows),
+                ignore_write_error,
+            ),
             self.clock.time,
         )
         run.run_state.mark_started(start.input, start.params, utc_now(self.clock))
@@ -533,7 +584,8 @@ class LocalEngine:
     def attach_sinks(self, run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
         """Attach the sinks of all runs, and the log, to a run."""
         run.sinks += [sink for sink in self.sinks if sink not in run.sinks]
-        run_logs.attach_log(run, rows)
+        if self._host.writes_logs:
+            run_logs.attach_log(run, rows)
 
     async def start_once(self, run: WorkflowRun, key: str) -> WorkflowRun:
         """Start a run under an idempotency key, or return the run that already has the key."""
@@ -568,7 +620,7 @@ class LocalEngine:
         self.run_handles[run_id] = executor.run
         # An executor without a body is gone after one command; the run still has to be woken.
         if executor.has_body:
-            self._cancel_wake(run_id)
+            self.idle_runs.cancel_wake(run_id)
 
     def on_released(self, executor: RunExecutor) -> None:
         """Remove an executor that was released; its pending writes still complete."""
@@ -580,58 +632,16 @@ class LocalEngine:
             if journal.committed_seq < journal.seq or executor.dispatcher.tasks.keys() - {executor.main_task}:
                 drain_task = self.draining_tasks[run_id] = spawn_detached(drain_executor(executor))
                 drain_task.add_done_callback(lambda _: self.draining_tasks.pop(run_id, None))
-        self._idle_executors.pop(run_id, None)
+        self.idle_runs.remove(run_id)
         is_complete = executor.run.is_complete
         if self.queues.has_entries(run_id) and (is_complete or executor.state.status not in EXECUTED_STATES):
             self.queues.leave_run(run_id, is_ended=is_complete)
         if is_complete:
-            self._cancel_wake(run_id)
+            self.idle_runs.cancel_wake(run_id)
             if self._dataspace is not None:
                 self._dataspace.unwatch(run_id)
 
     # -- parking and recovery ------------------------------------------------------------------
-
-    def on_idle(self, executor: RunExecutor) -> None:
-        """Note that a run only waits; if too many do, evict the one that has waited longest."""
-        if not self.store.durable:
-            return
-        self._idle_executors.pop(executor.run.run_id, None)
-        self._idle_executors[executor.run.run_id] = executor
-        while len(self._idle_executors) > MAX_IDLE_RUNS:
-            oldest = self._idle_executors.pop(next(iter(self._idle_executors)))
-            # It may have received an answer since it was queued.
-            if oldest.open_waits.is_single_wait:
-                self.evict(oldest)
-
-    def evict(self, executor: RunExecutor) -> None:
-        """Evict a run that only waits for an external event."""
-        # Read before suspend(), which ends the open waits.
-        wake = executor.open_waits.wake_time
-        executor.suspend()
-        executor.state.forget_gates()
-        self._schedule_wake(executor.run.run_id, wake)
-
-    def _schedule_wake(self, run_id: str, deadline: float | None) -> None:
-        self._cancel_wake(run_id)
-        if deadline is not None and run_id not in self.executors:
-            delay = max(0.0, deadline - self.clock.time())
-            self._wake_timers[run_id] = self.clock.call_later(delay, self._wake_run, run_id)
-
-    def _cancel_wake(self, run_id: str) -> None:
-        if timer := self._wake_timers.pop(run_id, None):
-            timer.cancel()
-
-    def _wake_run(self, run_id: str) -> None:
-        self._wake_timers.pop(run_id, None)
-        row = self.store.run(run_id)
-        if row is not None and row.state == WorkflowState.WAITING.value and not self.is_shutting_down():
-            self._schedule_resume(row)
-
-    def _schedule_resume(self, row: RunRow) -> None:
-        """Resume a run as soon as no command holds its lock."""
-        wake_task = spawn_detached(self._resume_waiting(row))
-        self._wake_tasks.add(wake_task)
-        wake_task.add_done_callback(self._wake_tasks.discard)
 
     async def _resume_waiting(self, row: RunRow) -> None:
         try:
@@ -643,13 +653,6 @@ class LocalEngine:
             # A run that cannot continue must not keep a slot that others wait for.
             if row.run not in self.executors and self.queues.has_entries(row.run):
                 self.queues.leave_unclaimed(row.run)
-
-    def _wake_queued_run(self, run_id: str) -> None:
-        """Continue an inactive run that has a slot now; an active one asks for it when it needs it."""
-        if run_id in self.executors:
-            return
-        if (row := self.store.run(run_id)) is not None:
-            self._schedule_resume(row)
 
     def rebuild_run(self, run: WorkflowRun, stored: StoredJournal | None = None) -> RunExecutor:
         """Rebuild a run from its journal and continue it."""
@@ -726,8 +729,12 @@ class LocalEngine:
             run.continued_from = start.previous_run
             run.run_state.limits = read_limits(start, rows)
             restore_run(run, row, rows)
-            self.attach_sinks(run, rows)
-            self.run_handles[row.run] = run
+            if self.store.read_only:
+                # Not kept: another process changes the run.
+                run.run_state.children.update(self.children_of(run))
+            else:
+                self.attach_sinks(run, rows)
+                self.run_handles[row.run] = run
         elif isinstance(run.workflow, MissingWorkflow):
             run.use_workflow(self._workflow_or_placeholder(row))
         return run
@@ -770,7 +777,7 @@ class LocalEngine:
         runs += [
             self.run_handle(row)
             for row in rows
-            if row.run not in self.executors and is_held_for_daily_budget(self.hold_data(row))
+            if row.run not in self.executors and is_held_for_daily_budget(self.reader.hold_data(row))
         ]
         if runs and self.budgets.update_day().find_exhausted() is not None:
             self.budgets.watch_for_midnight()
@@ -803,14 +810,14 @@ class LocalEngine:
         is_waiting = row.state == WorkflowState.WAITING.value and not stored.index.has_running_leaf
         is_due = row.wake is not None and row.wake <= self.clock.time()
         if is_waiting and not is_due and not self.watch_facts(row.run):
-            self._schedule_wake(row.run, row.wake)
+            self.idle_runs.schedule_wake(row.run, row.wake)
         elif row.state in EXECUTED_STATE_VALUES:
             if row.run not in self.executors:
                 # Counted on disk before any code of the run executes, so a run that crashes the process is
                 # identified.
                 self._recovery.mark_resuming([row.run])
             if self.commands.is_busy(run):
-                self._schedule_resume(row)
+                self.idle_runs.schedule_resume(row)
             else:
                 self.rebuild_run(run, stored)
         elif row.state in (WorkflowState.PAUSED.value, WorkflowState.HELD.value):
@@ -825,14 +832,14 @@ class LocalEngine:
         if self.watch_facts(row.run):
             self.resume_run(row)
         else:
-            self._schedule_wake(row.run, row.wake)
+            self.idle_runs.schedule_wake(row.run, row.wake)
 
     def watch_facts(self, run_id: str) -> bool:
         """Subscribe an inactive run to the facts it waits for; return whether one exists already."""
         waits = [wait for wait in self.store.waits_of_run(run_id) if wait.kind == SIGNAL_KIND]
         requests = [(wait.path, event_of_wait(wait)) for wait in waits]
         fact_matches = [
-            self.dataspace.match_or_watch(run_id, path, request)
+            self._run_facts.match_or_watch(run_id, path, request)
             for path, request in requests
             if isinstance(request, SignalWaiting)
         ]
@@ -846,10 +853,15 @@ class LocalEngine:
             self._sink_dispatcher.dispatch(run, map(run.event_from_row, rows))
         if not GATE_EVENTS.isdisjoint(map(type_of_row, rows)):
             self._publish_to_parents(run, [row for row in rows if row.type in GATE_EVENTS])
+        watchers = self.watchers
         if self._dataspace is not None:
-            notify_watcher(self._dataspace.on_events, run, rows)
-        for watch in self.watchers:
-            notify_watcher(watch, run, rows)
+            watchers = [self._dataspace.on_events, *watchers]
+        for watch in watchers:
+            try:
+                watch(run, rows)
+            # A watcher that fails affects neither the run nor other watchers.
+            except Exception:
+                log.exception("watcher failed for events of run %s", run.run_id)
 
     def _publish_to_parents(self, run: WorkflowRun, rows: list[EventRow]) -> None:
         """Publish gate events of a run to the sinks of its enclosing runs."""
@@ -870,6 +882,11 @@ class LocalEngine:
                 return enclosing
             run_id, path = start.parent, (start.parent_path or "") + path
             enclosing.append((run_id, path))
+
+    def outermost_run(self, run_id: str) -> str:
+        """Return the id of the run that no other run has called, around a run or itself."""
+        enclosing = self.enclosing_runs(run_id)
+        return enclosing[-1][0] if enclosing else run_id
 
     def requests_around(self, run_id: str) -> list[QueueRequest]:
         """Return the queues that a run, and the runs around it, are in until they end."""
@@ -964,7 +981,7 @@ class LocalEngine:
     ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
             plan = fork.plan_fork(self._fork_services, source, at, input, overrides, definition)
-            return await fork.start_planned(self._fork_services, plan, key, limits or {}, reply, caller)
+            return await self._start_planned(plan, key, reply, limits=limits or {}, caller=caller)
 
         return await self._fork_with_key(source, key, begin)
 
@@ -977,9 +994,15 @@ class LocalEngine:
     ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
             plan = fork.plan_retry(self._fork_services, source)
-            return await fork.start_planned(self._fork_services, plan, key, reply=reply, caller=caller)
+            return await self._start_planned(plan, key, reply, caller=caller)
 
         return await self._fork_with_key(source, key, begin)
+
+    async def _start_planned(
+        self, plan: ForkPlan, key: str | None, reply: ReplyRow | None, **options: Any
+    ) -> WorkflowRun:
+        services = self._fork_services
+        return await fork.start_fork(services, fork.copy_planned(services, plan, key, **options), reply)
 
     def preview_fork(
         self,
@@ -994,6 +1017,22 @@ class LocalEngine:
 
         services = self._fork_services
         return preview_plan(services, fork.plan_fork(services, source, at, input, overrides, definition))
+
+    def find_reused_answers(
+        self,
+        source: str,
+        at: str | None,
+        input: Any,
+        overrides: Mapping[str, Mapping[str, Any]],
+        definition: str | None = None,
+    ) -> list[ReusedAnswer]:
+        """Return the answers of people that a fork would reuse; nothing is started or written."""
+        from nerve.engine.reused_answers import find_reused_answers  # few forks change steps
+
+        services = self._fork_services
+        return find_reused_answers(
+            services, fork.plan_fork(services, source, at, input, overrides, definition)
+        )
 
     def preview_retry(self, source: str) -> ForkPreview:
         """Return what a retry would reuse and run again."""
@@ -1012,95 +1051,41 @@ class LocalEngine:
         fork.check_fork_source(self.store, key, run.run_id, source)
         return run
 
-    def open_gates(self, run_id: str) -> OpenGates:
-        """Return the open gates of an inactive run."""
-        waits = self.store.waits_of_run(run_id)
-        return OpenGates(gate_of_wait(wait) for wait in waits if wait.kind == GATE_KIND)
+    def is_busy(self, run_id: str) -> bool:
+        """Whether a run must not be deleted, because the engine still writes or needs it."""
+        return run_id in self.executors or run_id in self.draining_tasks
 
-    def describe_waiting(self, run: WorkflowRun) -> str | None:
-        """Return what a run, or the child runs that it called, wait for; None if it does not wait."""
-        is_waiting = run.state is WorkflowState.WAITING
-        # A run that waits for a child run is stored as running.
-        is_inactive = run.state is WorkflowState.RUNNING and run.run_id not in self.executors
-        if not is_waiting and not is_inactive:
-            return None
-        open_children = run.open_children.values()
-        waiting = {child.run_id: text for child in open_children if (text := child.waiting_for) is not None}
-        return describe_waits(self.waits_of_run(run.run_id) if is_waiting else (), waiting)
-
-    def waits_of_run(self, run_id: str) -> list[WaitOpened]:
-        """Return the open waits of a run without those of its children."""
-        if (executor := self.executors.get(run_id)) is not None:
-            return executor.journal.summary.open_waits
-        return events_of_waits(self.store.waits_of_run(run_id))
-
-    # Lists read from memory, or else from summaries: they cover thousands of runs.
-
-    def stored_outcome(self, row: RunRow) -> StoredOutcome:
-        """Return the outcome of a run that has ended."""
-        last = self.store.last_event(row.run)
-        return outcome_of_run(None if last is None else decode_event(last))
-
-    def hold_data(self, row: RunRow) -> dict[str, Any] | None:
-        """Return why a run is held."""
-        if (run := self.run_handles.get(row.run)) is not None:
-            return run.held
-        if (summary := StoredSummary.of_row(row)) is not None:
-            return None if summary.hold is None else {"run_id": row.run, **summary.hold}
-        try:
-            last = self.store.last_event(row.run, RunOnHold.type)
-        except JournalBroken as error:
-            return {"run_id": row.run, **self.mark_unreadable(error)}
-        return None if last is None else {"run_id": row.run, **decode_event(last).to_data()}
-
-    def gates_of_run(self, row: RunRow) -> OpenGates:
-        """Return the open gates of a run without those of its children; none if it is unreadable."""
-        if (run := self.run_handles.get(row.run)) is not None:
-            return run.run_state.gates
-        return self.open_gates(row.run) if self.is_readable(row.run) else OpenGates()
-
-    def find_gate(self, wait: WaitRow) -> GateInfo | None:
-        """Return the open gate of a stored wait; None if the run is unreadable or does not ask any more."""
-        if (run := self.run_handles.get(wait.run)) is not None:
-            # Changed code may not have asked for the gate again.
-            return run.run_state.gates.get(wait.path)
-        return gate_of_wait(wait) if self.is_readable(wait.run) else None
-
-    def is_readable(self, run_id: str) -> bool:
-        """Whether the first and last events of a journal are intact; the rest is verified when it is read."""
-        try:
-            self.store.events(run_id, 0, 1)
-            self.store.last_event(run_id)
-        except JournalBroken as error:
-            self.mark_unreadable(error)
-            return False
+    async def wait_finished(self, run_id: str) -> bool:
+        """Return whether nothing is written any more for a run that has ended, after a moment if needed."""
         return True
+
+    async def delete_executions(self, rows: Sequence[RunRow]) -> None:
+        """Delete what an engine outside of this process keeps of runs that have ended."""
 
     async def wait_durable(self, run: WorkflowRun) -> None:
         """Return when everything that has happened to a run so far is on disk."""
         if (executor := self.executors.get(run.run_id)) is not None:
             await executor.journal.wait_durable(executor.journal.seq)
 
-    def waits_for_person_or_fact(self, run: WorkflowRun) -> bool:
-        """Whether a run, or a child of it, waits for a person or a fact, not just for a timer."""
-        if (executor := self.executors.get(run.run_id)) is not None:
-            return executor.open_waits.waits_for_person_or_fact or any(
-                map(self.waits_for_person_or_fact, run.run_state.children.values())
-            )
-        return any(wait.kind in (GATE_KIND, SIGNAL_KIND) for wait in self.store.waits_of_run(run.run_id))
-
     def run_row(
-        self, run: WorkflowRun, state: WorkflowState, wake: float | None, start: RunStarted, at: float
+        self,
+        run: WorkflowRun,
+        state: WorkflowState,
+        wake: float | None,
+        start: RunStarted,
+        at: float,
+        summary: str | None = None,
     ) -> RunRow:
         """Return the row of a run after an event; `pausing` is stored as `paused`."""
         stored_state = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
         ended = at if state in FINAL_STATES else None
+        started_at = run.run_state.started_at
         return RunRow(
             run.run_id,
             self._session_name,
             run.workflow_id,
             stored_state.value,
-            run.run_state.started_at.timestamp() if run.run_state.started_at else self.clock.time(),
+            started_at.timestamp() if started_at is not None else self.clock.time(),
             ended,
             start.key,
             start.parent,
@@ -1108,6 +1093,7 @@ class LocalEngine:
             start.definition or None,
             start.conversation,
             start.label,
+            summary,
         )
 
 
@@ -1119,16 +1105,6 @@ async def drain_executor(executor: RunExecutor) -> None:
     await executor.cancel_tasks()
     with contextlib.suppress(NerveError):
         await executor.journal.wait_durable(executor.journal.seq)
-
-
-def notify_watcher(
-    watch: Callable[[WorkflowRun, list[EventRow]], None], run: WorkflowRun, rows: list[EventRow]
-) -> None:
-    """Call a watcher; a watcher that fails affects neither the run nor other watchers."""
-    try:
-        watch(run, rows)
-    except Exception:
-        log.exception("watcher failed for events of run %s", run.run_id)
 
 
 def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> WorkflowRun:
@@ -1147,9 +1123,11 @@ def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:
     end = decode_event(rows[-1])
     state.set_outcome(*outcome_of_run(end))
     state.continued_as = end.continued_as if isinstance(end, RunCompleted) else None
+    state.hold = None
     if state.status is WorkflowState.HELD:
         held = (decode_event(row).to_data() for row in reversed(rows) if row.type == RunOnHold.type)
-        state.hold = next(held, None)
+        summary = StoredSummary.of_row(row)
+        state.hold = summary.hold if summary is not None and summary.hold is not None else next(held, None)
 
 
 def is_held_for_daily_budget(hold_data: Mapping[str, Any] | None) -> bool:

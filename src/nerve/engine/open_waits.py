@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from nerve.core.gates import gate_id, gate_waiting_data
+from nerve.core.gates import gate_id
 from nerve.core.json_codec import decode_json, encode_json, short_sha256
 from nerve.core.result import deep_copy_json
 from nerve.core.runtime import GateWait, MessageWait, SignalWait, TimerWait, Wait
@@ -19,12 +19,12 @@ from nerve.engine.recorded_history import RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import DeadlineTimer, RunTimers, moved_deadline
-from nerve.engine.stored_gates import gate_info
 from nerve.engine.wall_clock import WallClock
 from nerve.errors import GateNotOpen, Suspended
 from nerve.journal.events import (
     GateAnswered,
     GateCancelled,
+    GateProgress,
     GateTimeout,
     GateWaiting,
     MessageCancelled,
@@ -42,12 +42,33 @@ from nerve.journal.events import (
     WaitSettled,
     outcome_of,
 )
+from nerve.journal.gate_info import gate_info
 from nerve.journal.paths import is_below_leaf
 from nerve.journal.replay import RecordedCall, RecordInvalidated, compared_wait_data
 from nerve.lazy_dataclass import dataclass
 
-if TYPE_CHECKING:
-    from nerve.engine.durable_dataspace import DurableDataspace
+
+class RunFacts(Protocol):
+    """The facts of the session, as the runs that wait for them see them."""
+
+    decides_tests: bool
+    """Whether `confirm_timeout` alone decides a wait with a timeout of 0, which then needs no timer."""
+
+    def match_or_watch(self, run_id: str, path: str, request: SignalWaiting) -> dict[str, Any] | None:
+        """Return the fact that settles a wait, or settle the wait when there is one."""
+
+    def unwatch(self, run_id: str, path: str) -> None:
+        """Stop watching for a wait."""
+
+    def confirm_timeout(
+        self, run_id: str, path: str, request: SignalWaiting, on_absent: Callable[[], object]
+    ) -> None:
+        """Settle a wait whose time is over by a fact, or call back if there is none."""
+
+    def change_now(
+        self, asserted: Sequence[Any], retracted: Sequence[Any], by: str
+    ) -> asyncio.Future[None] | None:
+        """Retract and assert facts; return a future that completes when that is on disk, if it is not."""
 
 
 @dataclass(slots=True)
@@ -73,6 +94,8 @@ class OpenWait:
     future: asyncio.Future[Any]
     timer: DeadlineTimer | None = None
     """Its timer, if it has a deadline."""
+    step_timer: DeadlineTimer | None = None
+    """The timer of the next reminder or escalation of a gate."""
     gate: GateInfo | None = None
     """The gate as users see it, if it is one."""
 
@@ -95,6 +118,8 @@ class OpenWaits:
 
     _blocking_count = 0
     """The number of open waits that make the run a waiting one."""
+    unshown_gates: deque[tuple[int, OpenWait]] | None = None
+    """Gates that are not on disk yet, with the sequence numbers of their events."""
 
     def __init__(
         self,
@@ -106,17 +131,15 @@ class OpenWaits:
         timers: RunTimers,
         wall_clock: WallClock,
         running_leaves: Container[str],
-        get_dataspace: Callable[[], DurableDataspace],
+        get_facts: Callable[[], RunFacts],
     ) -> None:
         self._run, self._state, self._journal, self._dispatcher = run, run.run_state, journal, dispatcher
         self._barrier, self._history, self._timers, self._wall_clock = barrier, history, timers, wall_clock
-        self._running_leaves, self._get_dataspace = running_leaves, get_dataspace
+        self._running_leaves, self._get_facts = running_leaves, get_facts
         self.by_path: dict[str, OpenWait] = {}
         """The open waits."""
-        self._gate_ids: set[str] = set()
+        self._gate_ids: dict[str, None] = {}
         """The ids of the gates among the open waits, shown or not."""
-        self._unshown_gates: deque[tuple[int, OpenWait]] = deque()
-        """Gates that are not on disk yet, with the sequence numbers of their events."""
 
     async def wait(self, wait: Wait) -> Any:
         self._barrier.check_request(wait.path)
@@ -200,14 +223,25 @@ class OpenWaits:
         self.by_path[wait.path] = open_wait
         self._blocking_count += open_wait.is_blocking
         if isinstance(event, GateWaiting):
-            opened_at = recorded.request.row.at if recorded is not None else self._timers.clock.time()
+            # As after a restart: the hash of what the gate asks has the time of its event.
+            rows = self._journal.pending_rows
+            if recorded is not None:
+                opened_at = recorded.request.row.at
+            else:
+                opened_at = rows[-1].at if rows else self._timers.clock.time()
+            if event.policy is not None:
+                event = self._with_progress(wait.path, event)
             open_wait.gate = gate_info(wait.path, event, opened_at)
             open_wait.gate.future = open_wait.future
-            self._gate_ids.add(open_wait.gate.gate_id)
+            self._gate_ids[open_wait.gate.gate_id] = None
+            if self.unshown_gates is None:
+                self.unshown_gates = deque()
             # In the order of their numbers; a recorded gate has 0 and is shown at once.
-            (self._unshown_gates.append if seq else self._unshown_gates.appendleft)((seq, open_wait))
+            if event.policy is not None and isinstance(wait, GateWait) and wait.auto_answer is None:
+                self._start_step_timer(open_wait, open_wait.gate)
+            (self.unshown_gates.append if seq else self.unshown_gates.appendleft)((seq, open_wait))
         is_auto_answered = isinstance(wait, GateWait) and wait.auto_answer is not None
-        if event.deadline is not None and not is_auto_answered:
+        if event.deadline is not None and not is_auto_answered and not self._is_decided_by_look(wait):
             self._start_timer(open_wait, wait, event.deadline, is_reopened=recorded is not None)
         self.update_run_state()
         if isinstance(wait, SignalWait | MessageWait):
@@ -215,13 +249,19 @@ class OpenWaits:
         self.show_recorded_gates()
         # The row has the time at which an evicted or crashed run has to be woken.
         self._journal.mark_row_dirty()
-        if isinstance(wait, SignalWait):
+        if self._is_decided_by_look(wait):
+            self._on_timeout(wait)
+        elif isinstance(wait, SignalWait):
             self._settle_by_known_fact(wait)
         elif isinstance(wait, MessageWait):
             self._deliver_messages(wait.channel)
         elif isinstance(wait, GateWait) and open_wait.gate is not None and wait.auto_answer is not None:
             self.answer(open_wait.gate, GateAnswer(wait.auto_answer, "auto"))
         return open_wait
+
+    def _is_decided_by_look(self, wait: Wait) -> bool:
+        """Whether a wait only tests if there is a fact, and the facts say so without a timer."""
+        return isinstance(wait, SignalWait) and wait.timeout == 0 and self._get_facts().decides_tests
 
     def add_queue_wait(self, path: str, future: asyncio.Future[Any]) -> None:
         """Count the run as waiting for a slot; `future` completes when it has one."""
@@ -236,7 +276,7 @@ class OpenWaits:
 
     def show_recorded_gates(self) -> None:
         """Show the gates whose events are on disk: an answer to one that a crash loses would be lost, too."""
-        unshown, committed_seq = self._unshown_gates, self._journal.committed_seq
+        unshown, committed_seq = self.unshown_gates, self._journal.committed_seq
         if not unshown or unshown[0][0] > committed_seq:
             return
         while unshown and unshown[0][0] <= committed_seq:
@@ -272,7 +312,7 @@ class OpenWaits:
     def _settle_by_known_fact(self, wait: SignalWait) -> None:
         """Settle a wait by a fact that exists already, or watch for one."""
         request = signal_waiting(wait)
-        fact_match = self._get_dataspace().match_or_watch(self._run.run_id, wait.path, request)
+        fact_match = self._get_facts().match_or_watch(self._run.run_id, wait.path, request)
         if fact_match is not None:
             self.settle(wait.path, signal_received(request, fact_match))
 
@@ -331,6 +371,82 @@ class OpenWaits:
         self._journal.attach_reply(answer.reply)
         return seq
 
+    # -- gates with a policy -----------------------------------------------------------------------
+
+    def _with_progress(self, path: str, event: GateWaiting) -> GateWaiting:
+        """Return the event of a gate with what people have done at it."""
+        opened = self._journal.index.unsettled.get(path)
+        return opened.event if opened is not None and isinstance(opened.event, GateWaiting) else event
+
+    def act_at_gate(self, gate: GateInfo, answer: GateAnswer) -> int:
+        """Record what a person does at a gate with a policy; settle it if that decides it.
+
+        Return the number of the event. VoteRefused says why the person may not do it, and RuntimeError that
+        the gate is closed.
+        """
+        from nerve.engine.gate_votes import make_gate_events  # few gates have a policy
+
+        opened = self._journal.index.unsettled.get(gate.path)
+        is_over = self._barrier.is_unwinding and not self._barrier.is_stop_recorded
+        if is_over or opened is None or not isinstance(opened.event, GateWaiting):
+            raise gate_closed_error(self._run, gate)
+        starter = (self._journal.index.start.caller or {}).get("by")
+        current = gate_info(gate.path, opened.event, opened.at)
+        if current.gate_id != gate.gate_id:
+            raise gate_closed_error(self._run, gate)
+        # Appended without an await in between: they are written in one transaction.
+        for event in make_gate_events(current, answer, starter, self._timers.clock.time()):
+            if isinstance(event, WaitSettled):
+                self.settle(gate.path, event)
+            else:
+                self._record_progress(gate.path, event)
+        self._journal.attach_reply(answer.reply)
+        return self._journal.seq
+
+    def _record_progress(self, path: str, event: GateProgress) -> int:
+        """Record an event of an open gate that does not settle it."""
+        seq = self._journal.append(event, path)
+        self._journal.mark_row_dirty()
+        opened = self._journal.index.unsettled[path]
+        open_wait = self.by_path.get(path)
+        if open_wait is not None and open_wait.gate is not None and isinstance(opened.event, GateWaiting):
+            open_wait.gate.tally = gate_info(path, opened.event, opened.at).tally
+        self._state.notify_watchers()
+        self._journal.flush_soon()
+        return seq
+
+    def _start_step_timer(self, open_wait: OpenWait, gate: GateInfo) -> None:
+        """Wait for the next reminder or escalation of a gate, if there is one."""
+        from nerve.core.gate_policy import next_step
+
+        assert gate.policy is not None
+        assert gate.tally is not None
+        step = next_step(gate.policy, gate.tally)
+        if step is None:
+            return
+        open_wait.step_timer = DeadlineTimer(
+            gate.path,
+            gate.created_at.timestamp() + step.after,
+            None,
+            self._journal,
+            self._timers,
+            lambda: self._is_open(open_wait) and not self._barrier.is_inactive,
+            lambda: self._take_step(open_wait, gate),
+        )
+
+    def _take_step(self, open_wait: OpenWait, gate: GateInfo) -> None:
+        """Record that a gate is due for a reminder or an escalation."""
+        from nerve.engine.gate_votes import make_step_event
+
+        if not self._is_open(open_wait) or open_wait.step_timer is None:
+            return
+        self._timers.remove(open_wait.step_timer)
+        open_wait.step_timer = None
+        self._record_progress(gate.path, make_step_event(gate))
+        self._start_step_timer(open_wait, gate)
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
     def settle(self, path: str, event: WaitSettled) -> int | None:
         """Settle a wait that is open, or that replay has not reached; None if it was settled before."""
         if path not in self.by_path and not self._journal.index.is_open_wait(path):
@@ -366,8 +482,17 @@ class OpenWaits:
             self.settle(wait.path, GateTimeout(gate.gate_id, gate.node_id or None, wait.timeout))
         elif isinstance(wait, MessageWait):
             self.settle(wait.path, MessageTimeout(wait.channel, wait.timeout))
-        else:
-            self.settle(wait.path, SignalTimeout(wait.timeout))
+        elif isinstance(wait, SignalWait):
+            self._time_out_signal(wait)
+
+    def _time_out_signal(self, wait: SignalWait) -> None:
+        open_wait = self.by_path[wait.path]
+
+        def settle() -> None:
+            if self._is_open(open_wait) and not self._barrier.is_inactive:
+                self.settle(wait.path, SignalTimeout(wait.timeout))
+
+        self._get_facts().confirm_timeout(self._run.run_id, wait.path, signal_waiting(wait), settle)
 
     def _close_wait(self, path: str) -> OpenWait | None:
         open_wait = self.by_path.pop(path, None)
@@ -375,11 +500,13 @@ class OpenWaits:
         if open_wait is not None:
             self._blocking_count -= open_wait.is_blocking
             if open_wait.gate is not None:
-                self._gate_ids.discard(open_wait.gate.gate_id)
+                self._gate_ids.pop(open_wait.gate.gate_id, None)
+                if open_wait.step_timer is not None:
+                    self._timers.remove(open_wait.step_timer)
             if open_wait.timer is not None:
                 self._timers.remove(open_wait.timer)
             if isinstance(open_wait.wait, SignalWait):
-                self._get_dataspace().unwatch(self._run.run_id, path)
+                self._get_facts().unwatch(self._run.run_id, path)
         self.update_run_state()
         return open_wait
 
@@ -394,7 +521,7 @@ class OpenWaits:
         if status is not state.status:
             self._journal.mark_row_dirty()
             # A run that waits has a gate to answer: both are shown when the gate is on disk.
-            if not self._unshown_gates:
+            if not self.unshown_gates:
                 state.status = status
         self._wall_clock.update()
         state.notify_watchers()
@@ -407,7 +534,7 @@ class OpenWaits:
     @property
     def waits_for_person_or_fact(self) -> bool:
         """Whether the run waits for a person, a fact or a message, not just for a timer or the disk."""
-        return not self._unshown_gates and any(
+        return not self.unshown_gates and any(
             not isinstance(open_wait.wait, TimerWait | QueueWait) and open_wait.is_blocking
             for open_wait in self.by_path.values()
         )
@@ -445,8 +572,9 @@ class OpenWaits:
     def cancel_timers(self) -> None:
         """Let no wait time out any more."""
         for open_wait in self.by_path.values():
-            if open_wait.timer is not None:
-                open_wait.timer.cancel()
+            for timer in (open_wait.timer, open_wait.step_timer):
+                if timer is not None:
+                    timer.cancel()
 
     def suspend(self) -> None:
         """Raise Suspended in every task of the body that waits."""
@@ -482,7 +610,22 @@ WaitEvent = GateWaiting | TimerStarted | SignalWaiting | MessageWaiting
 def wait_opened(wait: Wait, gate_id: str, deadline: float | None, request_hash: str) -> WaitEvent:
     """Return the event that opens the wait."""
     if isinstance(wait, GateWait):
-        return replace(GateWaiting.from_data(gate_waiting_data(wait, gate_id, deadline)), hash=request_hash)
+        return GateWaiting(
+            gate_id,
+            wait.prompt,
+            wait.choices,
+            wait.options,
+            wait.node_id,
+            wait.input_preview,
+            wait.note,
+            dict(wait.action) if wait.action is not None else None,
+            dict(wait.form) if wait.form is not None else None,
+            wait.timeout,
+            deadline,
+            request_hash,
+            wait.typed,
+            None if wait.policy is None else wait.policy.to_data(),
+        )
     if isinstance(wait, TimerWait):
         return TimerStarted(wait.seconds, deadline, wait.guard, request_hash)
     if isinstance(wait, MessageWait):
@@ -500,15 +643,11 @@ def signal_waiting(wait: SignalWait, deadline: float | None = None, request_hash
 def gate_answered(gate: GateInfo, answer: GateAnswer) -> GateAnswered:
     """Return the event that answers a gate, with the answer as it will be read back."""
     value = decode_json(encode_json(answer.value))
-    return replace(
-        GateAnswered.from_data(answer.about),
-        gate_id=gate.gate_id,
-        node_id=gate.node_id or None,
-        answer=value,
-        response=value,
-        by=answer.by,
-        key=answer.key,
-    )
+    answered = GateAnswered(gate.gate_id, gate.node_id or None, value, value, answer.by, key=answer.key)
+    if not answer.about:
+        return answered
+    about = GateAnswered.from_data(answer.about)
+    return replace(answered, via=about.via, reason=about.reason, extra=about.extra)
 
 
 def gate_closed_error(run: WorkflowRun, gate: GateInfo) -> GateNotOpen:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence, Set
+from typing import Any, Protocol
 
 from nerve.core.workflow.run import RunState
 from nerve.engine.execution_barrier import ExecutionBarrier
@@ -24,8 +24,26 @@ IN_DOUBT_MESSAGE = (
 )
 
 
+NO_PATHS: Set[str] = frozenset()
+
+
+class HistoryOwner(Protocol):
+    """What the records of a run ask of it."""
+
+    def hold(self, hold: RunOnHold) -> None:
+        """Suspend the body and hold the run."""
+
+    def record_before_end(self) -> None:
+        """Record what precedes the end of a call: what the body did, and that it was stopped."""
+
+
 class RecordedHistory:
     """The records of one run that its body requests again, and what happens where the body differs."""
+
+    # Without items until the first one comes: most runs are never replayed.
+    _steps_in_doubt: Sequence[str] = ()
+    newly_requested_paths: list[str] | None = None
+    """Paths that the body requests during replay and that are not in the journal."""
 
     def __init__(
         self,
@@ -35,30 +53,29 @@ class RecordedHistory:
         dispatcher: ResultDispatcher,
         barrier: ExecutionBarrier,
         budget: RunBudget,
-        hold_run: Callable[[RunOnHold], None],
-        record_before_end: Callable[[], None],
+        owner: HistoryOwner,
         has_asked_person: Callable[[str], bool],
     ) -> None:
         self._state, self._journal, self._dispatcher = state, journal, dispatcher
         self._barrier, self._budget = barrier, budget
-        self._hold_run, self._has_asked_person = hold_run, has_asked_person
-        self.record_before_end = record_before_end
-        """Records what precedes the end of a call: what the body did, and that it was stopped."""
+        self._owner, self._has_asked_person = owner, has_asked_person
         self.has_optional_records = index.optional_until > 0
         """Whether records and child runs may exist that the code no longer requests."""
         # Resets hide the rows of a step from replay, but a step with effect="once" may still have run; only
         # a run with optional records (a fork, or changed code) can contain such rows.
-        self.unknown_outcomes = set(index.unknown_outcomes) if self.has_optional_records else set()
+        self.unknown_outcomes = index.unknown_outcomes.copy() if self.has_optional_records else NO_PATHS
         """Leaves that may have run, including those whose records have been reset."""
         self.early_outcomes: dict[str, tuple[int, Any]] = {}
         """Outcomes of waits that replay has not reached, by path, with the sequence numbers of the events."""
-        self._steps_in_doubt: list[str] = []
         self._last_requested_path = ""
-        self.newly_requested_paths: list[str] = []
-        """Paths that the body requests during replay and that are not in the journal."""
 
-    def lookup(self, path: str, request_hash: str, request_text: str) -> RecordedCall | None:
-        """Return what the journal has for a request of the body."""
+    def lookup(
+        self, path: str, request_hash: str, request_text: str, is_outdated: bool = False
+    ) -> RecordedCall | None:
+        """Return what the journal has for a request of the body.
+
+        With `is_outdated`, what a fork has copied does not count, because the files are others now.
+        """
         source = self._dispatcher.history
         if source is None:
             return None
@@ -66,16 +83,21 @@ class RecordedHistory:
             recorded = source.lookup(path, request_hash, request_text)
         except ReplayMismatch as mismatch:
             if not source.is_optional(path):
-                self._hold_run(RunOnHold("mismatch", f"{mismatch}. {MISMATCH_HINT}", path))
+                self._owner.hold(RunOnHold("mismatch", f"{mismatch}. {MISMATCH_HINT}", path))
                 raise Suspended from None
             self._reset_path(source, path, str(mismatch))
             return None
         if self._dispatcher.replay is not None:
             self._last_requested_path = path
             if recorded is None:
+                if self.newly_requested_paths is None:
+                    self.newly_requested_paths = []
                 self.newly_requested_paths.append(path)
         # In optional history an abandoned call is not replayed as abandoned: the changed code may wait for
         # it.
+        if recorded is not None and recorded.request.is_optional and is_outdated:
+            self._reset_path(source, path, "the files of its workspace are others")
+            return None
         if recorded is not None and recorded.request.is_optional and recorded.is_abandoned:
             self._reset_path(source, path, "the code may now wait for it")
             return None
@@ -143,7 +165,7 @@ class RecordedHistory:
         """Record the end of an abandoned call or wait; one that was settled before keeps that outcome."""
         # What the body did before it abandoned the call is recorded before that, or a crash could lose the
         # cause and keep the effect.
-        self.record_before_end()
+        self._owner.record_before_end()
         return self._journal.append(event, path, None if is_settled else self._journal.settle_key(path))
 
     async def wait_for_turn(self, seq: int) -> None:
@@ -197,7 +219,7 @@ class RecordedHistory:
     async def hold_in_doubt(self, path: str) -> None:
         """Hold the run after replay for a step that may have run already; never returns."""
         if self._dispatcher.replay is not None:
-            self._steps_in_doubt.append(path)
+            self._steps_in_doubt = [*self._steps_in_doubt, path]
             await self._dispatcher.wait_for(self._dispatcher.wait_for_live())
         self._hold_for_doubt(path)
         raise Suspended
@@ -210,7 +232,7 @@ class RecordedHistory:
         return bool(self._steps_in_doubt)
 
     def _hold_for_doubt(self, path: str) -> None:
-        self._hold_run(hold_in_doubt(path))
+        self._owner.hold(hold_in_doubt(path))
 
     # -- a body that does not request what the journal has -------------------------------------
 
@@ -232,7 +254,7 @@ class RecordedHistory:
         request_name = key if isinstance(key, str) else f"{key[0] or '/'} {key[1]}"
         recorded = f"the journal has {obstacle.row.type} (event {obstacle.seq})"
         message = f"{request_name}: {recorded}, {found_instead}. {MISMATCH_HINT}"
-        self._hold_run(RunOnHold("mismatch", message, obstacle.row.path))
+        self._owner.hold(RunOnHold("mismatch", message, obstacle.row.path))
 
     def _describe_requests(self, obstacle: ReplayEntry) -> str:
         """Return what the body requests instead of the record that is next."""

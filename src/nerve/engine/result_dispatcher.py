@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.engine.quiescence import quiescence_monitor_of
@@ -22,11 +22,27 @@ log = logging.getLogger("nerve")
 BUSY_TURNS_BEFORE_WARNING = 10_000
 """Loop turns after which the log names a body that is never idle although an outcome is due."""
 
+REPLAY_PAUSE_S = 0.001
+"""Seconds between two parts of a replay that gives way."""
+
 REPLAY_TIMEOUT_S = 10.0
 """Seconds a body may spend on its own during replay before it requests the next record."""
 
 DeliveredOutcome = Any
 QueueEntry = tuple[int, asyncio.Future[Any], DeliveredOutcome]
+
+
+class ReplayOwner(Protocol):
+    """What a replay tells the run."""
+
+    def on_mismatch(self, obstacle: ReplayEntry) -> None:
+        """Hold the run: the body does not request what the journal has next."""
+
+    def prepare_to_go_live(self) -> bool:
+        """Return whether the replay may end; then new work can start."""
+
+    def on_recorded_stop(self, event: Event) -> None:
+        """Cancel the body where the recorded one was cancelled."""
 
 
 class ResultDispatcher:
@@ -47,30 +63,27 @@ class ResultDispatcher:
     _is_idle = False
     """Whether the body was idle in this turn of the loop; stale after the next delivery."""
     _busy_turns = 0
+    outcomes_per_turn: int | None = None
+    """How many recorded outcomes are delivered before the loop gets its turn; None for all."""
+    _turn_outcomes = 0
+    """How many recorded outcomes were delivered since the replay gave way."""
     _mismatch_timer: asyncio.TimerHandle | None = None
+    # Without items until the first one comes: most runs are not replayed, and have one task.
+    _queue: deque[QueueEntry] | None = None
+    leaf_queue: Sequence[QueueEntry] = ()
+    """New outcomes for running leaves, which are not on disk yet."""
+    _on_idle: Sequence[Callable[[], None]] = ()
+    _waiting_for_live: list[asyncio.Future[Any]] | None = None
 
-    def __init__(
-        self,
-        run_id: str,
-        replay: Replay | None,
-        on_mismatch: Callable[[ReplayEntry], None],
-        on_live: Callable[[], bool],
-        on_stop: Callable[[Event], None],
-    ) -> None:
-        self._run_id, self.replay = run_id, replay
+    def __init__(self, run_id: str, replay: Replay | None, owner: ReplayOwner) -> None:
+        self._run_id, self.replay, self._owner = run_id, replay, owner
         self.replay_timeout = REPLAY_TIMEOUT_S
         self.history = replay
         """The records that the body may request: those that are replayed, or the optional ones after that."""
         self.tasks: dict[asyncio.Future[Any], bool] = {}
         """The tasks of the body in the order of their start; True for those in a cleanup block."""
         self._loop = asyncio.get_running_loop()
-        self._on_mismatch, self._on_live, self._on_stop = on_mismatch, on_live, on_stop
         self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
-        self._queue: deque[QueueEntry] = deque()
-        self.leaf_queue: list[QueueEntry] = []
-        """New outcomes for running leaves, which are not on disk yet."""
-        self._waiting_for_live: list[asyncio.Future[Any]] = []
-        self._on_idle: list[Callable[[], None]] = []
         self._quiescence_monitor = quiescence_monitor_of(self._loop)
 
     @property
@@ -134,7 +147,7 @@ class ResultDispatcher:
         future, outcome = self.create_future(), outcome_of(record.event)
         # Sequence number 0: optional records have no order to keep, and they are on disk.
         if self.replay is None or (record.is_optional and self.optional_replay is not None):
-            self._queue.append((0, future, outcome))
+            self._enqueue_unordered(future, outcome)
         else:
             self._recorded_outcomes[record.seq] = (future, outcome)
         self.dispatch()
@@ -145,7 +158,9 @@ class ResultDispatcher:
 
         It need not be on disk: the next leaf waits for that, and so does everything a user sees.
         """
-        queue, index = self._queue, len(self._queue)
+        if (queue := self._queue) is None:
+            queue = self._queue = deque()
+        index = len(queue)
         while index and queue[index - 1][0] > seq:  # an answer may precede its wait: keep journal order
             index -= 1
         queue.insert(index, (seq, future, outcome))
@@ -155,7 +170,7 @@ class ResultDispatcher:
     def undelivered_outcomes(self) -> list[DeliveredOutcome]:
         """The outcomes that the body waits for and has not received."""
         recorded = [(future, outcome) for future, outcome in self._recorded_outcomes.values()]
-        queued = [(future, outcome) for _, future, outcome in self._queue]
+        queued = [(future, outcome) for _, future, outcome in self._queue or ()]
         return [outcome for future, outcome in (*recorded, *queued) if not future.done()]
 
     def is_awaited(self, record: ReplayEntry) -> bool:
@@ -165,7 +180,7 @@ class ResultDispatcher:
     def enqueue_for_leaf(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         """Queue a new outcome for a running leaf, delivered once it is on disk whatever the body does."""
         # A leaf acts on an answer at once, so a crash must not lose the answer.
-        self.leaf_queue.append((seq, future, outcome))
+        self.leaf_queue = [*self.leaf_queue, (seq, future, outcome)]
 
     def deliver_at_rest(self, future: asyncio.Future[Any]) -> None:
         """Complete a future for which a task of the body waits without seeing an outcome.
@@ -191,6 +206,8 @@ class ResultDispatcher:
     def wait_for_live(self) -> asyncio.Future[Any]:
         """Return a future that completes when replay has ended."""
         future = self.create_future()
+        if self._waiting_for_live is None:
+            self._waiting_for_live = []
         self._waiting_for_live.append(future)
         self.dispatch()
         return future
@@ -203,18 +220,17 @@ class ResultDispatcher:
 
     def call_when_idle(self, callback: Callable[[], None]) -> None:
         """Call back when replay has ended and the body has nothing left to run, or when it is released."""
-        self._on_idle.append(callback)
+        self._on_idle = [*self._on_idle, callback]
         self.dispatch()
 
     def stop(self, error: BaseException | None = None) -> None:
         """Release the body; its waiting tasks receive `error`."""
         self.is_released = True
         waiting = [future for future, _ in self._recorded_outcomes.values()]
-        waiting += [entry[1] for entry in (*self._queue, *self.leaf_queue)] + self._waiting_for_live
+        waiting += [entry[1] for entry in (*(self._queue or ()), *self.leaf_queue)]
+        waiting += self._waiting_for_live or ()
         self._recorded_outcomes.clear()
-        self._queue.clear()
-        self.leaf_queue.clear()
-        self._waiting_for_live.clear()
+        self._waiting_for_live, self._queue, self.leaf_queue = None, None, ()
         if self._mismatch_timer is not None:
             self._mismatch_timer.cancel()
         self._notify_idle()
@@ -231,6 +247,9 @@ class ResultDispatcher:
             # tasks react would depend on the loop and not on the journal.
             if not self._is_at_rest or (self._is_stop_next and not self._is_idle):
                 self._schedule_idle_check()
+                return
+            if self._turn_outcomes == self.outcomes_per_turn:
+                self._give_way()
                 return
             self._deliver_next()
         if self.replay is not None and not self.is_released:
@@ -253,7 +272,7 @@ class ResultDispatcher:
 
     def _has_next(self) -> bool:
         """Whether the next outcome, from the queue or from the journal, can be delivered."""
-        if self._is_queue_next():
+        if self._queue and self._is_queue_next():
             return not (self.is_paused and self.replay is None)
         record = self.replay.next_outcome() if self.replay is not None else None
         return record is not None and (record.kind == "stop" or self.is_awaited(record))
@@ -268,11 +287,13 @@ class ResultDispatcher:
     @property
     def _is_stop_next(self) -> bool:
         """Whether a recorded stop is next: a task must not be cancelled by a call that it makes itself."""
-        record = self.replay.next_outcome() if self.replay is not None else None
+        if self.replay is None or not self.replay.has_stops:
+            return False
+        record = self.replay.next_outcome()
         return record is not None and record.kind == "stop" and not self._is_queue_next()
 
     def _deliver_next(self) -> None:
-        if self._is_queue_next():
+        if self._queue and self._is_queue_next():
             _, future, outcome = self._queue.popleft()
             self._deliver(future, outcome)
             return
@@ -280,11 +301,21 @@ class ResultDispatcher:
         record = self.replay.next_outcome()
         assert record is not None
         record.is_done = True
+        self._turn_outcomes += 1
         if record.kind == "stop":
             self._mark_active()
-            self._on_stop(record.event)
+            self._owner.on_recorded_stop(record.event)
         else:
             self._deliver(*self._recorded_outcomes.pop(record.seq))
+
+    def _give_way(self) -> None:
+        """Continue with the replay in another turn of the loop: a Temporal workflow must not run for long."""
+        self._is_checking_idle = True
+        self._loop.call_later(REPLAY_PAUSE_S, self._continue_replay)
+
+    def _continue_replay(self) -> None:
+        self._is_checking_idle, self._turn_outcomes = False, 0
+        self.dispatch()
 
     def _deliver(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         if future.done():
@@ -323,7 +354,7 @@ class ResultDispatcher:
         self._is_idle = False
 
     def _notify_idle(self) -> None:
-        callbacks, self._on_idle = self._on_idle, []
+        callbacks, self._on_idle = self._on_idle, ()
         for callback in callbacks:
             callback()
 
@@ -367,13 +398,16 @@ class ResultDispatcher:
             self._queue_unordered()
             self.dispatch()
         else:
-            self._on_mismatch(obstacle)
+            self._owner.on_mismatch(obstacle)
 
     def _go_live(self) -> None:
-        if not self._on_live():
+        if not self._owner.prepare_to_go_live():
             return
         self.replay, self.history = None, self.optional_replay
-        waiting, self._waiting_for_live = self._waiting_for_live, []
+        if self._mismatch_timer is not None:
+            self._mismatch_timer.cancel()
+            self._mismatch_timer = None
+        waiting, self._waiting_for_live = self._waiting_for_live or (), None
         for future in waiting:
             if not future.done():
                 self._mark_active()
@@ -386,4 +420,10 @@ class ResultDispatcher:
         """Queue requested outcomes that no longer have a place in the order."""
         ordered = self.replay.ordered_seqs() if self.replay is not None else set()
         for seq in [seq for seq in self._recorded_outcomes if seq not in ordered]:
-            self._queue.append((0, *self._recorded_outcomes.pop(seq)))
+            self._enqueue_unordered(*self._recorded_outcomes.pop(seq))
+
+    def _enqueue_unordered(self, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
+        """Queue an outcome that has no place in the order, and is on disk."""
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append((0, future, outcome))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -247,7 +247,8 @@ class RunBudget:
         self._raised_step_limits = dict(index.step_limits)
         self._budget = budgets.activate_run(run_id, state.limits, start, index)
         self.usage = self._budget.usage
-        self.wait_for_change, self.watch_for_midnight = budgets.wait_for_change, budgets.watch_for_midnight
+        self.agent_steps: Mapping[str, Budget] = self._budget.steps
+        """The agent steps in progress, by path."""
 
     @property
     def is_limited(self) -> bool:
@@ -256,12 +257,21 @@ class RunBudget:
         # Limits are immutable, and read before every step. Only runs around this one can get others unseen.
         if self._unlimited is limits and budgets.daily_limits() is None:
             return False
-        day = budgets.update_day()
-        is_limited = limits.has_counted_limits or any(
-            budget.limits.has_budgets for budget in self._budget.chain()
-        )
-        self._unlimited = limits if not is_limited and self._budget.parent is day else None
-        return is_limited
+        day, parent = budgets.update_day(), self._budget.parent
+        if limits.has_counted_limits or day.limits.has_budgets:
+            return True
+        if parent is not day:
+            return any(budget.limits.has_budgets for budget in self._budget.chain())
+        self._unlimited = limits
+        return False
+
+    def wait_for_change(self) -> Awaitable[None]:
+        """Wait until a budget may have more room than before."""
+        return self._budgets.wait_for_change()
+
+    def watch_for_midnight(self) -> None:
+        """Check the clock until the day has ended, because the run is held for the daily budget."""
+        self._budgets.watch_for_midnight()
 
     def find_exhausted(self) -> ExhaustedBudget | None:
         """Return the budget that is exhausted for whatever the run does next."""
@@ -297,8 +307,7 @@ class RunBudget:
         if limits is not None:
             step.limits = limits.with_raised(self._raised_step_limits.get(step.step_path, {}))
         step.correct(usage_of_step(usage_data))
-        # The step must not be refused for the agent that it already is itself.
-        return step, RunUsage(turns=1, agents=1 - step.usage.agents)
+        return step, amount_of_turn(step.usage)
 
     def spend(self, path: str, usage: Any, by_child: bool) -> None:
         """Count the recorded usage of a call in place of what it has used so far."""
@@ -379,3 +388,9 @@ def usage_of_step(usage_data: Mapping[str, Any]) -> RunUsage:
     usage = RunUsage.of(usage_data)
     usage.agents = 1 if usage.turns else 0
     return usage
+
+
+def amount_of_turn(used: RunUsage) -> RunUsage:
+    """Return what the next turn of a step needs that has used something already."""
+    # The step must not be refused for the agent that it already is itself.
+    return RunUsage(turns=1, agents=1 - used.agents)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from nerve.engine.group_commit import GroupCommitter
-from nerve.engine.journal_writer import JournalWriter
+from nerve.engine.journal_writer import JournalOwner, JournalWriter
 from nerve.engine.run_summary import StoredSummary
 from nerve.errors import NerveError
 from nerve.journal.events import MessageSent, RunStarted
 from nerve.journal.mailbox import Message
-from nerve.store.port import Append, EventRow, RunRow, Store
+from nerve.store.port import Append, RunRow, Store
 
 CONTINUED_METADATA = (
     *("label", "branch", "conversation", "modules", "queue", "caller"),
-    *("parent", "parent_path", "lineage"),
+    *("parent", "parent_path", "lineage", "place"),
 )
 """What the next run of a chain has as its previous one had it."""
 
@@ -28,11 +28,10 @@ class NextRunJournal(JournalWriter):
         previous: JournalWriter,
         run_id: str,
         committer: GroupCommitter,
-        make_run_row: Callable[[float], RunRow],
-        on_rows_written: Callable[[list[EventRow]], None],
+        owner: JournalOwner,
         time: Callable[[], float],
     ) -> None:
-        super().__init__(run_id, 0, committer, make_run_row, on_rows_written, ignore_write_error, time)
+        super().__init__(run_id, 0, committer, owner, time)
         self._previous = previous
 
     def drain(self) -> Append | None:

@@ -346,6 +346,9 @@ class RunCommands:
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: GateAnswer) -> Awaitable[None]:
         """Close a gate at once, and settle it with this answer."""
         self._runs.check_ready(run)
+        if gate.policy is not None:
+            # The engine decides whether it closes, in the order in which the answers arrive.
+            return self._settle(run, lambda executor: executor.open_waits.act_at_gate(gate, answer), gate)
         # Closed before the answer is written, so that a concurrent answer is rejected.
         run.run_state.close_gate(gate.path)
         return self._settle(run, lambda executor: executor.open_waits.answer(gate, answer), gate)
@@ -637,8 +640,11 @@ def encode_ended_update(run: WorkflowRun, name: str, value: Any) -> Any:
 
 def settle_by_fact(executor: RunExecutor, path: str, fact_match: Mapping[str, Any]) -> int:
     """Settle a wait by a fact, unless it was settled before; return the event to wait for."""
+    # Imported here: few runs wait for facts.
+    from nerve.engine.durable_dataspace import is_match_of
+
     request = executor.open_waits.request_at(path)
-    if request is not None:
+    if request is not None and is_match_of(request, fact_match):
         executor.open_waits.settle(path, signal_received(request, fact_match))
     # The executor may have settled the wait itself without having written it yet.
     return executor.journal.seq

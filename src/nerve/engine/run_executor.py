@@ -9,18 +9,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+from weakref import proxy
 
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
-from nerve.core.nodes.base import Node
+from nerve.core.nodes.active_workspace import enter_shared_workspace, share_workspace
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.fact_nodes import FactChanges
+from nerve.core.nodes.folder_users import FolderUsers
+from nerve.core.nodes.in_memory_runtime import RuntimeHome
 from nerve.core.queues import QueueRequest
-from nerve.core.result import REJECTED_ERROR_TYPE, Result, error_text
+from nerve.core.result import REJECTED_ERROR_TYPE, error_text
 from nerve.core.runtime import NodeCall, Wait
 from nerve.core.tracebacks import NO_TRACE, FailureTrace
 from nerve.core.workflow.body_handlers import BodyHandlers, UpdateReply
@@ -28,15 +31,17 @@ from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
+from nerve.core.workflow.workspace_block import FRESH_PLACE, run_in_worktree
 from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, NO_STOP, BodyCancellation
 from nerve.engine.call_runner import CallRunner
 from nerve.engine.child_runner import ChildRunner, ChildRunOperations, sum_run_usage
-from nerve.engine.child_runs import child_id, has_asked_person
+from nerve.engine.child_runs import child_id
+from nerve.engine.engine_host import EngineHost
 from nerve.engine.execution_barrier import ExecutionBarrier
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.inherited_threads import InheritedThreads
 from nerve.engine.leaf_runtime import LeafRuntime
-from nerve.engine.open_waits import OpenWaits
+from nerve.engine.open_waits import OpenWaits, RunFacts
 from nerve.engine.recorded_history import MISMATCH_HINT, RecordedHistory
 from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget, SessionBudgets
@@ -48,8 +53,8 @@ from nerve.engine.session_queues import SessionQueues
 from nerve.engine.side_effects import SideEffects
 from nerve.engine.task_tracking import TASK_OWNER
 from nerve.engine.wall_clock import WallClock
-from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import (
+    CompensationFailed,
     Conflict,
     ContinuedAsNew,
     InvalidRecord,
@@ -84,9 +89,6 @@ from nerve.journal.run_view import read_view
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, RunRow, Store
 
-if TYPE_CHECKING:
-    from nerve.engine.durable_dataspace import DurableDataspace
-
 NEXT_RUN_PATH = "/~next"
 """The path from which the id of the next run of a chain derives, so that there is only one."""
 
@@ -100,17 +102,23 @@ class ExecutorServices:
     committer: GroupCommitter
     budgets: SessionBudgets
     queues: SessionQueues
+    folder_users: FolderUsers
     requests_around: Callable[[str], Iterable[QueueRequest]]
     """Returns the queues that a run and those around it are in until they end."""
     children: ChildRunOperations
-    get_dataspace: Callable[[], DurableDataspace]
+    get_facts: Callable[[], RunFacts]
+    home: RuntimeHome
+    has_asked_person: Callable[[str], bool]
+    """Whether a run, or one that it called, has asked a person."""
     is_shutting_down: Callable[[], bool]
-    is_only_run: Callable[[], bool]
-    """Whether no other run is active in the session."""
-    find_fake: Callable[[NodeCall], Node | None] | None
-    """Returns the node that a test executes instead of a leaf, if any."""
-    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float], RunRow]
-    """Builds the stored row from the state, wake time and start of a run, after an event at a time."""
+    count_active_runs: Callable[[], int]
+    """Returns the number of runs of the session in memory; 0 if a single run has no commit of its own."""
+    replace_leaf: Callable[[NodeCall], NodeCall] | None
+    """Returns the call to execute instead of that of a leaf: a fake of a test, or one on another machine."""
+    host: EngineHost
+    make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float, str], RunRow]
+    """Builds the stored row: from the state, wake time and start of a run, after an event at a time, and from
+    its summary."""
     publish: Callable[[WorkflowRun, list[EventRow]], None]
     on_idle: Callable[[RunExecutor], None]
     on_released: Callable[[RunExecutor], None]
@@ -138,6 +146,10 @@ class RunExecutor:
     _next_run: WorkflowRun | None = None
     """The next run of the chain, if the body continues as new."""
     _side_effects: SideEffects | None = None
+    _shared_workspace: dict[str, Any] | None = None
+    """The workspace in which the next run of the chain works."""
+    _undelivered_messages: frozenset[int] = frozenset()
+    """The messages that settled waits of a body which continues as new before it gets them."""
     _cleanup_error: str | None = None
     """What the body raised while it was being stopped."""
 
@@ -157,11 +169,12 @@ class RunExecutor:
         self.state.recorded_status = None
         if stored is not None:
             self.state.limits, self.state.children, self.state.tags = index.limits, {}, dict(index.tags)
-        self._undelivered_messages: set[int] = set()
-        """The messages that settled waits of a body which continues as new before it gets them."""
         self._is_stop_in_journal = index.stopping is not None
         """Whether the body was cancelled before a restart, and cleans up."""
         self._loop = asyncio.get_running_loop()
+        # The parts call it back, and do not keep it alive: strong references in both directions would leave
+        # every finished run to the garbage collector, which then costs a fifth of the time of short runs.
+        owner: RunExecutor = proxy(self)
         # The body and its tasks share one copied context, so TASK_OWNER marks exactly the tasks of this
         # body and never leaks into the task that called start().
         self._body_context = contextvars.copy_context()
@@ -170,23 +183,21 @@ class RunExecutor:
         self.dispatcher = ResultDispatcher(
             run.run_id,
             replay if replay and not replay.is_finished else None,
-            weak_callback(self._on_mismatch),
-            weak_callback(self._prepare_to_go_live),
-            weak_callback(self._on_recorded_stop),
+            owner,
         )
+        if is_replayed:
+            self.dispatcher.outcomes_per_turn = services.host.outcomes_per_turn
         self.journal = RunJournal(
             run.run_id,
             index if stored is not None else None,
             events,
             services.store,
             services.committer,
-            weak_callback(self._make_run_row),
-            weak_callback(self._on_commit),
-            weak_callback(self.on_write_failed),
+            owner,
             services.clock.time,
         )
         timers = RunTimers(services.clock)
-        self._wall_clock = WallClock(run, index.clock.seconds, weak_callback(self.fail_run), services.clock)
+        self._wall_clock = WallClock(run, index.clock.seconds, owner, services.clock)
         self.barrier = ExecutionBarrier(
             self.state, self.journal, self.dispatcher, timers, services.is_shutting_down
         )
@@ -206,9 +217,8 @@ class RunExecutor:
             self.dispatcher,
             self.barrier,
             self.budget,
-            weak_callback(self.hold),
-            weak_callback(self._record_before_end),
-            lambda run_id: has_asked_person(services.store, run_id),
+            owner,
+            services.has_asked_person,
         )
         running_leaves: dict[str, LeafRuntime] = {}
         self.journal.summary.running_leaves = running_leaves
@@ -221,7 +231,7 @@ class RunExecutor:
             timers,
             self._wall_clock,
             running_leaves,
-            services.get_dataspace,
+            services.get_facts,
         )
         self._initial_index, self._timers = index, timers
         if stored is not None:
@@ -237,18 +247,17 @@ class RunExecutor:
             self.barrier,
             self._history,
             self.open_waits,
-            weak_callback(self._get_child_runner),
-            weak_callback(self._get_queues),
-            weak_callback(self.random),
             self.budget,
             timers,
             AgentThreads(inherited) if inherited is not None else AgentThreads(),
             running_leaves,
-            weak_callback(self._check_limits),
-            services.is_only_run,
-            services.find_fake,
-            weak_callback(self._copy_facts),
+            services.home,
+            services.count_active_runs,
+            services.replace_leaf,
+            services.folder_users,
+            owner,
         )
+        self.call = self.call_runner.call
 
     @property
     def side_effects(self) -> SideEffects:
@@ -262,7 +271,7 @@ class RunExecutor:
                 self.dispatcher,
                 self.barrier,
                 self._history,
-                weak_callback(self._count_iteration),
+                proxy(self),
                 self._services.clock,
             )
         return self._side_effects
@@ -281,8 +290,7 @@ class RunExecutor:
             self._timers,
             self._wall_clock,
             self._services.children,
-            weak_callback(self.on_write_failed),
-            weak_callback(self._request_queue),
+            proxy(self),
         )
 
     @cached_property
@@ -301,12 +309,6 @@ class RunExecutor:
             lambda: services.requests_around(run_id),
         )
 
-    def _get_child_runner(self) -> ChildRunner:
-        return self.child_runner
-
-    def _get_queues(self) -> RunQueues:
-        return self.queues
-
     @cached_property
     def cancellation(self) -> BodyCancellation:
         """Cancels the body; few runs need it."""
@@ -323,9 +325,6 @@ class RunExecutor:
         return self.dispatcher.replay is None and not self.call_runner.is_executing
 
     # -- the runtime that the body sees --------------------------------------------------------------
-
-    def call(self, call: NodeCall) -> Awaitable[Result]:
-        return self.call_runner.call(call)
 
     def wait(self, wait: Wait) -> Awaitable[Any]:
         return self.open_waits.wait(wait)
@@ -370,7 +369,7 @@ class RunExecutor:
                 "ctx.continue_as_new was called in a task or a handler. Call it in the workflow function."
             )
 
-    def _reply_to_update(self, reply: UpdateReply) -> None:
+    def reply_to_update(self, reply: UpdateReply) -> None:
         completed = UpdateCompleted(
             reply.name, reply.message, reply.result, reply.error, error_type=reply.error_type
         )
@@ -393,7 +392,9 @@ class RunExecutor:
             params=state.params,
             _runtime=self,
         )
-        state.handlers = self._handlers = BodyHandlers(execution, self._reply_to_update)
+        if self.start.workspace is not None:
+            execution = enter_shared_workspace(execution, self.start.workspace, self._artifacts_folder())
+        state.handlers = self._handlers = BodyHandlers(execution, proxy(self))
         context = WorkflowContext(session, state.input, state.params, {}, run, execution)
         self._body_context.run(TASK_OWNER.set, self.dispatcher)
         # A run that is started in the cleanup of another one does not clean up itself.
@@ -402,6 +403,13 @@ class RunExecutor:
             self._loop.create_task, self._run_body(context), context=self._body_context
         )
         self._wall_clock.update()
+
+    def _artifacts_folder(self) -> str:
+        """Return the folder with the artifacts of the run, relative to the project."""
+        folder, session = self.run.workflow.artifacts, self.run.workflow.session
+        if folder is None or session is None:
+            return f".nerve/artifacts/{self.run.run_id}"
+        return os.path.join(os.path.relpath(folder, session.project), self.run.run_id)
 
     def use_definition(self, definition: Definition) -> None:
         """Continue the run with a definition; record it, if it is another than before."""
@@ -416,7 +424,8 @@ class RunExecutor:
         try:
             if self.start.queue is not None:
                 await self.queues.enter_run(QueueRequest.from_data(self.start.queue))
-            value = await self.run.workflow.run_body(context)
+            is_placed = self.start.place is not None
+            value = await (self._run_in_place(context) if is_placed else self.run.workflow.run_body(context))
             text = encode_json(value)
             if barrier.forced_error is not None:
                 raise barrier.forced_error
@@ -433,6 +442,7 @@ class RunExecutor:
             if barrier.forced_error is not None:
                 await self._end_with_failure(barrier.forced_error)
             else:
+                self._shared_workspace = share_workspace(context.execution)
                 await self._continue_as_new(continuation)
         except Rejected as error:
             rejected = RunCancelled(self.run.run_id, error.reason, error_type=REJECTED_ERROR_TYPE)
@@ -454,7 +464,9 @@ class RunExecutor:
 
     async def _end_with_failure(self, error: BaseException) -> None:
         name = getattr(error, "error_type", "") or type(error).__name__
-        error_message = truncate_error_text(getattr(error, "error", None) or error_text(error))
+        # Of a failed compensation, its `error` is only what had failed before.
+        own_error = None if isinstance(error, CompensationFailed) else getattr(error, "error", None)
+        error_message = truncate_error_text(own_error or error_text(error))
         trace = FailureTrace.of(error)
         failed = RunFailed(self.run.run_id, error_message, name, self._elapsed_seconds(), *trace)
         await self._end_run(failed, WorkflowState.FAILED, error=error)
@@ -464,14 +476,24 @@ class RunExecutor:
         await self.barrier.wait_until_resumed()
         # Now: the tasks that wait for them are cancelled when the run ends.
         outcomes = self.dispatcher.undelivered_outcomes
-        self._undelivered_messages = {each.message for each in outcomes if isinstance(each, MessageReceived)}
+        self._undelivered_messages = frozenset(
+            each.message for each in outcomes if isinstance(each, MessageReceived)
+        )
         next_id = child_id(self.run.run_id, NEXT_RUN_PATH)
         end = RunCompleted(self.run.run_id, "null", self._elapsed_seconds(), extra={"continued_as": next_id})
         await self._end_run(end, WorkflowState.COMPLETED, continuation=continuation)
 
+    async def _run_in_place(self, context: WorkflowContext) -> Any:
+        """Run the body, in a worktree of the run if its start says so and it has no workspace of its own."""
+        workflow = self.run.workflow
+        if self.start.place != FRESH_PLACE or workflow.has_workspace:
+            return await workflow.run_body(context)
+        return await run_in_worktree(context.execution, lambda: workflow.run_body(context))
+
     def next_start(self, continuation: ContinuedAsNew) -> RunStarted:
         """Return the start of the next run of the chain."""
         index, used = self.journal.index, self.budget.usage.to_dict()
+        next_id = child_id(self.run.run_id, NEXT_RUN_PATH)
         usage: dict[str, Any] = dict(used)
         if used:
             # The models are in the events of the run, and those of the runs before it in its start.
@@ -479,15 +501,16 @@ class RunExecutor:
             usage |= {"models": models} if (models := sum_run_usage([view]).get("models")) else {}
         return make_next_start(
             replace(self.start, run_id=self.run.run_id),
-            child_id(self.run.run_id, NEXT_RUN_PATH),
+            next_id,
             continuation.input,
             continuation.params,
             usage,
             definition=self.start.definition,
-            seed=os.urandom(16).hex(),
+            seed=self._services.host.make_seed(next_id),
             limits=self.state.limits.to_dict(),
             raised=index.step_limits or None,
             tags=index.tags or None,
+            workspace=self._shared_workspace,
         )
 
     @property
@@ -527,7 +550,7 @@ class RunExecutor:
             )
             return
         # A body that ends during replay has not gone live; a step in doubt is decided before the run ends.
-        if self.dispatcher.replay is not None and not self._prepare_to_go_live():
+        if self.dispatcher.replay is not None and not self.prepare_to_go_live():
             return
         # Detach before the awaits below: while children stop, no task of the body may start new work or be
         # recorded as abandoned.
@@ -601,7 +624,7 @@ class RunExecutor:
         self._finish(WorkflowState.CANCELLED)
         return killed
 
-    def _on_recorded_stop(self, event: Event) -> None:
+    def on_recorded_stop(self, event: Event) -> None:
         """Cancel the body where it was cancelled before the restart, and end the run after its cleanup."""
         assert isinstance(event, RunStopping)
         if event.error_type is not None:
@@ -661,6 +684,8 @@ class RunExecutor:
 
     def detach(self) -> None:
         """Let go of the body: nothing it does from here on affects the run."""
+        if self.barrier.is_detached:
+            return
         self.barrier.is_detached = self.dispatcher.is_cancelled = True
         self._wall_clock.close()
         self.open_waits.cancel_timers()
@@ -696,7 +721,8 @@ class RunExecutor:
         self.open_waits.suspend()
 
     def cancel_other_tasks(self) -> None:
-        for task in self.dispatcher.tasks.keys() - {asyncio.current_task()}:
+        current_task = asyncio.current_task()
+        for task in [each for each in self.dispatcher.tasks if each is not current_task]:
             task.cancel()
 
     # -- limits --------------------------------------------------------------------------------
@@ -712,7 +738,7 @@ class RunExecutor:
         self._forced_stop = RunStopping(self.run.run_id, error=error_text(error), error_type=error_type)
         self.cancellation.cancel_when_idle(self._forced_stop)
 
-    def _check_limits(self, path: str) -> bool:
+    def check_limits(self, path: str) -> bool:
         """Return whether the run may continue; fail it if it has reached a limit on its work."""
         limits = self.state.limits
         name = self.budget.usage.exceeded_limit(limits)
@@ -720,16 +746,13 @@ class RunExecutor:
             self.fail_run(LimitReached(name, limit_message(name, limits, path, kind=self.run.workflow.kind)))
         return not name
 
-    def _request_queue(self, call: NodeCall) -> QueueRequest:
-        return self.queues.request_of_call(call)
-
-    def _count_iteration(self, path: str) -> None:
+    def count_iteration(self, path: str) -> None:
         self.budget.usage.iterations += 1
-        if not self.barrier.is_cleaning_up and not self._check_limits(path):
+        if not self.barrier.is_cleaning_up and not self.check_limits(path):
             self.cancellation.cancel(self._forced_stop, except_task=asyncio.current_task())
             raise Suspended
 
-    def _copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
+    def copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
         """Change facts as a step did that a fork has copied, but once: the facts of the source name its id.
 
         Not awaited, since a body that waits for the disk during replay would seem to request nothing more.
@@ -739,7 +762,7 @@ class RunExecutor:
         if request.seq > self.start.copied_events or path in self.journal.index.copied_facts:
             return
         self.journal.append(FactsCopied(), path, urgent=True)
-        durable = self._services.get_dataspace().change_now(*changes, by=self.run.run_id)
+        durable = self._services.get_facts().change_now(*changes, by=self.run.run_id)
         if durable is not None:
             durable.add_done_callback(self._on_facts_written)
 
@@ -772,10 +795,10 @@ class RunExecutor:
 
     # -- what the dispatcher and the journal report ---------------------------------------------
 
-    def _on_mismatch(self, obstacle: ReplayEntry) -> None:
+    def on_mismatch(self, obstacle: ReplayEntry) -> None:
         self._history.hold_for_mismatch(obstacle)
 
-    def _prepare_to_go_live(self) -> bool:
+    def prepare_to_go_live(self) -> bool:
         if self._history.hold_for_first_doubt():
             return False
         self._flush_deferred()
@@ -787,17 +810,19 @@ class RunExecutor:
         if self._side_effects is not None:
             self._side_effects.flush_deferred()
 
-    def _record_before_end(self) -> None:
+    def record_before_end(self) -> None:
         """Write what the body did, and that it is being stopped, before the end of a call."""
         self.cancellation.record_stop()
         self._flush_deferred()
 
-    def _on_commit(self, rows: list[EventRow]) -> None:
+    def on_rows_written(self, rows: list[EventRow]) -> None:
         if self.dispatcher.leaf_queue:
             self.dispatcher.deliver_to_leaves(self.journal.committed_seq)
-        self.open_waits.show_recorded_gates()
+        waits = self.open_waits
+        if waits.unshown_gates:
+            waits.show_recorded_gates()
         self._services.publish(self.run, rows)
-        if self.open_waits.by_path:
+        if waits.by_path:
             self.allow_eviction()
 
     def allow_eviction(self) -> None:
@@ -805,13 +830,13 @@ class RunExecutor:
         if self.open_waits.is_single_wait:
             self._services.on_idle(self)
 
-    def _make_run_row(self, at: float) -> RunRow:
+    def make_run_row(self, at: float, summary: str) -> RunRow:
         status = self.state.recorded_status or self.state.status
         # The row is written with the event of a gate, before the gate is shown.
         if status in (WorkflowState.RUNNING, WorkflowState.WAITING):
             status = self.open_waits.status
         wake = self.open_waits.wake_time
-        row = self._services.make_run_row(self.run, status, wake, self.start, at)
+        row = self._services.make_run_row(self.run, status, wake, self.start, at, summary)
         self.state.end_timestamp = row.ended
         return row
 

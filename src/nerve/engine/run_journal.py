@@ -7,11 +7,10 @@ from collections.abc import Callable, Container, Iterable
 from nerve.core.nodes.context import numbered_path
 from nerve.engine.child_runs import child_id
 from nerve.engine.group_commit import GroupCommitter
-from nerve.engine.journal_writer import JournalWriter
-from nerve.errors import NerveError
+from nerve.engine.journal_writer import JournalOwner, JournalWriter
 from nerve.journal.events import PathReset
 from nerve.journal.index import JournalIndex, RecordedEvent
-from nerve.store.port import EventRow, RunRow, Store
+from nerve.store.port import EventRow, Store
 
 
 class RunJournal(JournalWriter):
@@ -24,14 +23,12 @@ class RunJournal(JournalWriter):
         events: Iterable[RecordedEvent],
         store: Store,
         committer: GroupCommitter,
-        make_run_row: Callable[[float], RunRow],
-        on_rows_written: Callable[[list[EventRow]], None],
-        on_error: Callable[[NerveError], None],
+        owner: JournalOwner,
         time: Callable[[], float],
     ) -> None:
         """`index` is that of `events`, which the journal has already; None for a new journal."""
         seq = index.seq if index is not None else 0
-        super().__init__(run_id, seq, committer, make_run_row, on_rows_written, on_error, time, events)
+        super().__init__(run_id, seq, committer, owner, time, events)
         self._store, self._index = store, index
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import proxy
 
 from nerve.core.queues import Queue, QueueRequest, find_queue
 from nerve.core.runtime import NodeCall
@@ -16,7 +18,6 @@ from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_journal import RunJournal
 from nerve.engine.run_timers import RunTimers
 from nerve.engine.session_queues import WAIT_SUFFIX, SessionQueues, step_of_wait
-from nerve.engine.weak_callbacks import weak_callback
 from nerve.errors import Suspended
 from nerve.journal.events import QueueCancelled, QueueEntered, QueueWaiting
 from nerve.journal.index import JournalIndex
@@ -47,7 +48,7 @@ class RunQueues:
         for path, recorded in index.unsettled.items():
             if isinstance(recorded.event, QueueWaiting):
                 self._open_waits[step_of_wait(path)] = (path, recorded.at)
-        barrier.on_pause = weak_callback(self._withdraw)
+        barrier.pause_observer = proxy(self)
 
     # -- what a call or a run asks for -----------------------------------------------------------
 
@@ -135,8 +136,12 @@ class RunQueues:
     async def _wait_for_slot(self, entry: QueueEntry, is_started: bool) -> QueueEntry:
         """Return the entry when it has a slot and the run may start work; a pause removes it meanwhile."""
         path, request, barrier = entry.path, entry.request, self._barrier
-        wait_path = self._record_waiting(path, request)
         try:
+            if self._queues.answers_later:
+                await self._wait_for_notice(entry, is_started)
+                if entry.is_granted and not barrier.is_paused:
+                    return entry
+            wait_path = self._record_waiting(path, request)
             while not entry.is_granted or barrier.is_paused:
                 if barrier.is_paused or entry.has_left:
                     self._queues.leave(entry)
@@ -153,13 +158,28 @@ class RunQueues:
         except asyncio.CancelledError:
             del self._entries[path]
             self._queues.leave(entry)
-            if not barrier.is_cancelled_by_engine():
+            if path in self._open_waits and not barrier.is_cancelled_by_engine():
                 self._record_cancelled(path)
             raise
         return entry
 
     async def _wait_for_grant(self, entry: QueueEntry, wait_path: str, is_started: bool) -> None:
         """Return when the entry has a slot, or has left the queue."""
+        future = self._make_notice(entry, is_started)
+        self._waits.add_queue_wait(wait_path, future)
+        try:
+            await (future if is_started else self._dispatcher.wait_for(future))
+        finally:
+            if not self._barrier.is_detached:
+                self._waits.remove_queue_wait(wait_path)
+
+    async def _wait_for_notice(self, entry: QueueEntry, is_started: bool) -> None:
+        """Return when it is known whether the entry has a slot."""
+        future = self._make_notice(entry, is_started)
+        await (future if is_started else self._dispatcher.wait_for(future))
+
+    def _make_notice(self, entry: QueueEntry, is_started: bool) -> asyncio.Future[Any]:
+        """Return what completes with the next news of an entry."""
         # A step that has started must not leave memory: without a recorded outcome, it would be in doubt.
         dispatcher = self._dispatcher
         future = asyncio.get_running_loop().create_future() if is_started else dispatcher.create_future()
@@ -171,12 +191,7 @@ class RunQueues:
                 future.set_result(None)
 
         entry.on_granted = on_granted
-        self._waits.add_queue_wait(wait_path, future)
-        try:
-            await (future if is_started else dispatcher.wait_for(future))
-        finally:
-            if not self._barrier.is_detached:
-                self._waits.remove_queue_wait(wait_path)
+        return future
 
     def _record_waiting(self, path: str, request: QueueRequest) -> str:
         """Record that a step waits, unless the journal says so; return the path of the wait."""
@@ -194,7 +209,7 @@ class RunQueues:
         wait_path, _ = self._open_waits.pop(path)
         self._journal.append(QueueCancelled(), wait_path, self._journal.settle_key(wait_path))
 
-    def _withdraw(self) -> None:
+    def on_pause(self) -> None:
         """Leave the queues in which steps wait: the run starts no work until it is resumed."""
         for entry in list(self._entries.values()):
             if entry.is_waiting:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from nerve.core.events import WorkflowEventType
@@ -20,6 +21,7 @@ from nerve.journal.events import (
     ChildStopped,
     EmittedEvent,
     Event,
+    GateProgress,
     PatchEvaluated,
     PathReset,
     ProviderLimited,
@@ -88,9 +90,9 @@ EMITTED_TYPES = frozenset(
 
 
 SETTLED_CALLS = (CallSettled, RequestAbandoned)
-is_named_step = re.compile(r"/[^/~\[_]").match
-"""Returns a match for the path of a step that users name; the paths of others begin with a mark."""
-
+UNNAMED_STEP_MARKS = "/~[_"
+"""The characters after the first "/" in the paths of steps that users do not name."""
+NO_TAGS: Mapping[Any, Any] = MappingProxyType({})
 
 split_step_name = re.compile(r"[/~[]").split
 
@@ -111,8 +113,10 @@ class RunPosition:
 
     def on_step_started(self, path: str) -> None:
         """Note a step that starts at a path."""
+        if path[1:2] in UNNAMED_STEP_MARKS:
+            return
         # Steps inside a machine are details of its state; the state is what users watch.
-        if is_named_step(path) and (self.machine is None or not is_within_step(path, self.machine)):
+        if self.machine is None or not is_within_step(path, self.machine):
             self.machine, self._path = None, path
 
     def on_state_entered(self, machine: str, state: str) -> None:
@@ -169,23 +173,25 @@ class RunSummary:
     _continued_from: str | None = None
     _continued_as: str | None = None
     _starter: tuple[str | None, str | None] = None, None
+    # Without items until the first one comes: a short run has none of these.
+    _ledger: UsageLedger | None = None
+    _tags: Mapping[str, str] = NO_TAGS
+    _changed_tags: Mapping[tuple[str, str], TagRow] = NO_TAGS
+    _provider_changes: Sequence[tuple[str, float, ProviderLimited | None]] = ()
 
     def __init__(self, run_id: str, events: Iterable[RecordedEvent] = ()) -> None:
         self.run_id = run_id
         self._position = RunPosition()
-        self._ledger = UsageLedger()
         self._open_waits: dict[str, RecordedEvent] = {}
         self._changed_paths: dict[str, None] = {}
-        self._stored_paths: set[str] = set()
-        self._control_paths: set[str] = set()
-        self._tags: dict[str, str] = {}
-        self._changed_tags: dict[tuple[str, str], TagRow] = {}
-        self._provider_changes: list[tuple[str, float, ProviderLimited | None]] = []
+        # Dicts in place of sets: the garbage collector need not visit them while they are empty.
+        self._stored_paths: dict[str, None] = {}
+        self._control_paths: dict[str, None] = {}
         if events:
             for recorded in events:
                 self.add(*recorded)
             # What the journal has was stored with its events.
-            self._stored_paths = set(self._open_waits)
+            self._stored_paths = dict.fromkeys(self._open_waits)
             self.take_waits("")
             self.take_usage("", "")
             self.take_tags()
@@ -196,12 +202,15 @@ class RunSummary:
         if isinstance(event, CallStarted):
             self._position.on_step_started(path)
             if event.is_control:
-                self._control_paths.add(path)
+                self._control_paths[path] = None
         elif isinstance(event, SETTLED_CALLS):
             if settles is None:
                 return
             if path in self._open_waits:
                 self._close(path)
+            # A cheap filter, as in the event itself: few steps report their usage.
+            if isinstance(event, CallSettled) and '"usage"' not in event.result_json:
+                return
             used = event.usage
             if used is not None and seq > self._copied_until and path not in self._control_paths:
                 self._spend(at, path, event, used)
@@ -230,39 +239,55 @@ class RunSummary:
                     self._set_tags(at, event.tags)
                 if event.previous_run is not None:
                     self._chain, self._continued_from = event.chain, event.previous_run
-                    self._changed_tags[CHAIN_KIND, CHAIN_KIND] = TagRow(
-                        CHAIN_KIND, CHAIN_KIND, event.chain, at
-                    )
+                    self._change_tag(CHAIN_KIND, CHAIN_KIND, event.chain, at)
             case StateEntered(state=str() as name):
                 self._position.on_state_entered(path, name)
             case UsageReported() if seq > self._copied_until:
                 self._used_at = at
-                self._ledger.add_turn(path, event.extra)
+                self._opened_ledger.add_turn(path, event.extra)
             case ChildStopped() if seq > self._copied_until:
                 self._usage = RunUsage.of(event.usage, self._usage)
             case ProviderLimited(provider=str() as provider):
-                self._provider_changes.append((provider, at, event))
+                self._provider_changes = [*self._provider_changes, (provider, at, event)]
             case ProviderOpen(provider=str() as provider, over=True):
-                self._provider_changes.append((provider, at, None))
+                self._provider_changes = [*self._provider_changes, (provider, at, None)]
             case PathReset():
                 for open_path in [each for each in self._open_waits if is_within_step(each, path)]:
                     self._close(open_path)
             case TagsChanged():
                 self._set_tags(at, event.tags)
             case PatchEvaluated():
-                value = "true" if event.active else "false"
-                self._changed_tags[PATCH_KIND, event.name] = TagRow(PATCH_KIND, event.name, value, at)
+                self._change_tag(PATCH_KIND, event.name, "true" if event.active else "false", at)
             case RunOnHold():
                 self._hold = event.to_data()
             case RunResumed():
                 self._hold = None
             case EmittedEvent(type=type, data=data) if type in EMITTED_TYPES:
                 self._add_other(seq, at, path, event_from_data(type, data))
+            case GateProgress():
+                self._add_gate_progress(path, event)
+
+    def _add_gate_progress(self, path: str, event: GateProgress) -> None:
+        # Imported here: few gates have a policy.
+        from nerve.journal.gate_progress import with_progress
+
+        if (opened := self._open_waits.get(path)) is not None:
+            self._open_waits[path] = opened._replace(event=with_progress(opened.event, event))
+            self._changed_paths[path] = None
 
     def _set_tags(self, at: float, tags: dict[str, str]) -> None:
-        self._tags |= tags
+        self._tags = {**self._tags, **tags}
         for name, value in tags.items():
-            self._changed_tags[TAG_KIND, name] = TagRow(TAG_KIND, name, value, at)
+            self._change_tag(TAG_KIND, name, value, at)
+
+    def _change_tag(self, kind: str, name: str, value: str, at: float) -> None:
+        self._changed_tags = {**self._changed_tags, (kind, name): TagRow(kind, name, value, at)}
+
+    @property
+    def _opened_ledger(self) -> UsageLedger:
+        if self._ledger is None:
+            self._ledger = UsageLedger()
+        return self._ledger
 
     def _spend(self, at: float, path: str, event: CallSettled | RequestAbandoned, used: Any) -> None:
         self._usage = RunUsage.of(used, self._usage)
@@ -270,7 +295,7 @@ class RunSummary:
         if event.attribute("run_id") is None:
             self._used_at = at
             model = event.attribute("model") if isinstance(event, CallSettled) else None
-            self._ledger.settle_step(path, {"usage": used, "model": model})
+            self._opened_ledger.settle_step(path, {"usage": used, "model": model})
             self._spent = RunUsage.of(used, self._spent)
 
     def _close(self, path: str) -> None:
@@ -289,9 +314,8 @@ class RunSummary:
     @property
     def has_changes(self) -> bool:
         """Whether waits, usage or tags have changed since they were stored."""
-        return bool(
-            self._changed_paths or self._ledger.entries or self._provider_changes or self._changed_tags
-        )
+        has_usage = self._ledger is not None and bool(self._ledger.entries)
+        return has_usage or bool(self._changed_paths or self._provider_changes or self._changed_tags)
 
     def take_waits(self, session: str) -> list[WaitRow]:
         """Return the waits that were opened and closed since the last call."""
@@ -300,15 +324,15 @@ class RunSummary:
             opened = self._open_waits.get(path)
             if opened is not None:
                 waits.append(self.wait_row(session, opened))
-                self._stored_paths.add(path)
+                self._stored_paths[path] = None
             elif path in self._stored_paths:
                 waits.append(WaitRow(session, self.run_id, path, "", 0.0, None))
-                self._stored_paths.discard(path)
+                del self._stored_paths[path]
         self._changed_paths.clear()
         for provider, at, limit in self._provider_changes:
             data = None if limit is None else limit.encode()
             waits.append(WaitRow(session, f"provider {provider}", "", PROVIDER_LIMIT_KIND, at, data))
-        self._provider_changes.clear()
+        self._provider_changes = ()
         return waits
 
     def wait_row(self, session: str, opened: RecordedEvent) -> WaitRow:
@@ -320,7 +344,7 @@ class RunSummary:
 
     def take_usage(self, session: str, workflow: str) -> tuple[list[UsageRow], list[StepUsageRow]]:
         """Return the amounts used since the last call: by model and in total, and by step and model."""
-        if not self._ledger.entries:
+        if self._ledger is None or not self._ledger.entries:
             return [], []
         amounts_by_model = {**self._ledger.by_model(), ALL_MODELS: RunUsage.of(None, self._spent).to_dict()}
         # Rows that are written together are of one day, or nearly.
@@ -334,7 +358,7 @@ class RunSummary:
     def _use_of_steps(self) -> Iterator[tuple[str, str, dict[str, float]]]:
         """Yield what each step has used of a model; `runs` is 1 when the step uses something first."""
         steps = {WHOLE_RUN: [(ALL_MODELS, UsageEntry())]}
-        for (path, model), entry in self._ledger.entries.items():
+        for (path, model), entry in self._opened_ledger.entries.items():
             steps.setdefault(plain_step_path(path), []).append((model, entry))
         for step, entries in steps.items():
             first_use = {} if step in self._steps_with_usage else {"runs": 1}
@@ -346,7 +370,7 @@ class RunSummary:
 
     def take_tags(self) -> list[TagRow]:
         """Return the tags that were set and the patches that were evaluated since the last call."""
-        changed, self._changed_tags = self._changed_tags, {}
+        changed, self._changed_tags = self._changed_tags, NO_TAGS
         return list(changed.values())
 
     def encode(self) -> str:
@@ -423,8 +447,13 @@ def local_day(at: float) -> str:
 
 def usage_of_day(store: Store, session: str, day: str) -> RunUsage:
     """Return what the runs of a session used on a day, as far as it counts against budgets."""
+    return sum_usage_rows(store.daily_usage(session, day, day))
+
+
+def sum_usage_rows(rows: Iterable[UsageRow]) -> RunUsage:
+    """Return what counts against budgets."""
     usage = RunUsage()
-    for row in store.daily_usage(session, day, day):
+    for row in rows:
         if row.model == ALL_MODELS:
             usage.spend(row.amounts)
     return usage

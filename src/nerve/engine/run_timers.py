@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimer
@@ -25,25 +25,26 @@ MAX_STALE_DEADLINES = 100
 class RunTimers:
     """The timers around the steps of one run."""
 
+    _deadline_count = 0
+    _pauses_by_path: Sequence[tuple[str, ExitStack]] = ()
+    """The paths that wait, with the pauses of the timers around them."""
+
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
         self.attempt_timers: dict[str, AttemptTimer] = {}
         """The timers of running control nodes, by path."""
         self._bounding_timers: dict[str, DeadlineTimer] = {}
         """The timers that bound the steps at a path and pause while these wait, by their own paths."""
-        self._open_timers: set[DeadlineTimer] = set()
+        self._open_timers: dict[DeadlineTimer, None] = {}
         self._deadlines: list[tuple[float, int, DeadlineTimer]] = []
         """A heap; an entry counts while its deadline is that of its timer."""
-        self._deadline_count = 0
-        self._pauses_by_path: list[tuple[str, ExitStack]] = []
-        """The paths that wait, with the pauses of the timers around them."""
 
     def add(self, timer: DeadlineTimer) -> None:
         """Add a timer, or one whose deadline has changed."""
         is_new = timer not in self._open_timers
         if timer.bounds_steps:
             self._bounding_timers[timer.path] = timer
-        self._open_timers.add(timer)
+        self._open_timers[timer] = None
         if len(self._deadlines) > 2 * len(self._open_timers) + MAX_STALE_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if entry[2].deadline == entry[0]]
             heapq.heapify(self._deadlines)
@@ -59,7 +60,7 @@ class RunTimers:
         """Cancel a timer whose wait is settled."""
         timer.cancel()
         timer.deadline = None
-        self._open_timers.discard(timer)
+        self._open_timers.pop(timer, None)
         self._bounding_timers.pop(timer.path, None)
 
     @property
@@ -76,11 +77,11 @@ class RunTimers:
         bounding = [timer for timer in self._bounding_timers.values() if timer.bounds(path)]
         with ExitStack() as pauses:
             pauses.enter_context(pause_timers([*timers_around(self.attempt_timers, path), *bounding]))
-            self._pauses_by_path.append((path, pauses))
+            self._pauses_by_path = [*self._pauses_by_path, (path, pauses)]
             try:
                 yield
             finally:
-                self._pauses_by_path.remove((path, pauses))
+                self._pauses_by_path = [each for each in self._pauses_by_path if each[1] is not pauses]
 
     def record_pauses(self) -> None:
         """Record paused timers before the event that pauses them, so a crash cannot separate the two."""

@@ -51,6 +51,9 @@ class QueueInfo:
 class SessionQueues:
     """The queues of one engine."""
 
+    answers_later = False
+    """Whether an entry that can have a slot gets it only some time after it was added."""
+
     def __init__(
         self,
         store: Store,
@@ -126,7 +129,7 @@ class SessionQueues:
                 del self._entries[entry.run_id]
         # Not now: the event that settles the step is appended first, so it is on disk before the start of
         # the next entry.
-        self._schedule(0.0, lambda: self._grant(lane))
+        self._grant_soon(lane)
 
     def leave_run(self, run_id: str, is_ended: bool = False) -> None:
         """Remove the entries of a run that is paused, held or over; an open run keeps the slot of its own."""
@@ -141,6 +144,10 @@ class SessionQueues:
         for entry in list(self._entries.get(run_id, {}).values()):
             if not entry.is_claimed:
                 self.leave(entry)
+
+    def on_slot(self, run_id: str, path: str) -> None:
+        """Continue a step, or a run, to which another process has given a slot."""
+        raise NotImplementedError("This engine gives the slots itself")
 
     def is_waiting(self, run_id: str, path: str = "") -> bool:
         """Whether a run, or a step of it, waits for a slot."""
@@ -169,6 +176,9 @@ class SessionQueues:
         detached_context().run(self._clock.call_later, delay, callback)
 
     # -- slots ---------------------------------------------------------------------------------
+
+    def _grant_soon(self, lane: QueueLane) -> None:
+        self._schedule(0.0, lambda: self._grant(lane))
 
     def _grant(self, lane: QueueLane) -> None:
         """Give slots to the entries whose turn it is."""
@@ -233,7 +243,7 @@ class SessionQueues:
         ]
 
     def _row_owner(self, queue: str) -> str:
-        return f"queue {self._session_name}/{queue}"
+        return row_owner(self._session_name, queue)
 
     # -- the store -----------------------------------------------------------------------------
 
@@ -379,6 +389,11 @@ class SessionQueues:
             )
             for name in names
         ]
+
+
+def row_owner(session: str, queue: str) -> str:
+    """Return what rows that belong to a queue have in place of a run."""
+    return f"queue {session}/{queue}"
 
 
 def read_waiting(wait: WaitRow) -> QueueWaiting:

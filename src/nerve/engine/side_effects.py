@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from nerve.core.clock import Clock, utc_now
 from nerve.core.events import WorkflowEventType, is_reserved_event
@@ -31,6 +31,12 @@ ITERATION_EVENTS = (WorkflowEventType.LOOP_ITERATION, WorkflowEventType.STATE_EN
 """Events that count as an iteration."""
 
 
+class IterationCounter(Protocol):
+    """The run, whose iterations may be limited."""
+
+    def count_iteration(self, path: str) -> None: ...
+
+
 class SideEffects:
     """Side effects, counted by path and type like calls; recorded ones are not written or shown again."""
 
@@ -43,11 +49,11 @@ class SideEffects:
         dispatcher: ResultDispatcher,
         barrier: ExecutionBarrier,
         history: RecordedHistory,
-        count_iteration: Callable[[str], None],
+        owner: IterationCounter,
         clock: Clock,
     ) -> None:
         self._seed, self._state, self._journal, self._dispatcher = start.seed, state, journal, dispatcher
-        self._barrier, self._history, self._count_iteration = barrier, history, count_iteration
+        self._barrier, self._history, self._owner = barrier, history, owner
         self._clock = clock
         self._counts: dict[tuple[str, str], int] = {}
         self._deferred_events: list[tuple[Event, str]] = []
@@ -70,7 +76,7 @@ class SideEffects:
             return
         self._write_or_defer(event, path)
         if type in ITERATION_EVENTS:
-            self._count_iteration(path)
+            self._owner.count_iteration(path)
 
     def complete_update(self, reply: UpdateCompleted) -> None:
         """Record the reply to an update, unless an earlier process did."""

@@ -24,8 +24,13 @@ TASK_OWNER: ContextVar[TaskOwner | None] = ContextVar("nerve_owner", default=Non
 
 def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     """Report every task created in a body's context to its owner."""
-    # An existing factory (uvloop, eager tasks, a debugger) stays in effect underneath.
-    inner_factory = loop.get_task_factory()
+    try:
+        # An existing factory (uvloop, eager tasks, a debugger) stays in effect underneath.
+        inner_factory = loop.get_task_factory()
+        loop.set_task_factory(inner_factory)
+    except NotImplementedError:
+        wrap_task_creation(loop)
+        return
     if getattr(inner_factory, "counts_for_nerve", False):
         return
 
@@ -44,6 +49,23 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
 
     factory.counts_for_nerve = True  # type: ignore[attr-defined]
     loop.set_task_factory(cast("Any", factory))
+
+
+def wrap_task_creation(loop: asyncio.AbstractEventLoop) -> None:
+    """Report tasks to their owners on a loop that takes no factory, such as that of a Temporal workflow."""
+    create_task = loop.create_task
+    if getattr(create_task, "counts_for_nerve", False):
+        return
+
+    def create_tracked(coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        task = create_task(coro, **options)
+        owner = TASK_OWNER.get()
+        if owner is not None:
+            owner.track_task(task)
+        return task
+
+    create_tracked.counts_for_nerve = True  # type: ignore[attr-defined]
+    loop.create_task = create_tracked  # type: ignore[method-assign,assignment]
 
 
 def detached_context() -> Context:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from nerve.core.clock import Clock, ClockTimer
 from nerve.core.limits import limit_message
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.errors import LimitReached
+
+
+class WallClockOwner(Protocol):
+    """The run that has the limit."""
+
+    def fail_run(self, error: Exception) -> None: ...
 
 
 class WallClock:
@@ -18,10 +24,8 @@ class WallClock:
     _active_since: float | None = None
     _is_closed = False
 
-    def __init__(
-        self, run: WorkflowRun, active_s: float, fail_run: Callable[[Exception], None], clock: Clock
-    ) -> None:
-        self._run, self._fail_run, self._clock = run, fail_run, clock
+    def __init__(self, run: WorkflowRun, active_s: float, owner: WallClockOwner, clock: Clock) -> None:
+        self._run, self._owner, self._clock = run, owner, clock
         self._active_s = active_s
 
     def update(self) -> None:
@@ -50,4 +54,6 @@ class WallClock:
         since = self._active_since
         active_s = self._active_s + (self._clock.monotonic() - since if since is not None else 0.0)
         limits, kind = self._run.run_state.limits, self._run.workflow.kind
-        self._fail_run(LimitReached("wall_time", limit_message("wall_time", limits, "", active_s, kind)))
+        self._owner.fail_run(
+            LimitReached("wall_time", limit_message("wall_time", limits, "", active_s, kind))
+        )
