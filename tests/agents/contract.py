@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 import uuid
@@ -19,6 +20,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from core.workflow.support import within
+from nerve import Session, WorkflowContext
+from nerve.agents import AgentNode
 from nerve.agents.permissions import Permissions
 from nerve.agents.provider import (
     AssistantText,
@@ -35,6 +39,9 @@ from nerve.agents.provider import (
     TurnFinished,
     TurnUsage,
 )
+from nerve.agents.turn_output import MAX_OUTPUT_CHARS
+from nerve.core.workflow import WorkflowRun
+from nerve.errors import NodeFailed
 from process.seen import TAG, eventually, pids, read, tagged
 
 SECRET = "NERVE_TEST_SECRET"
@@ -178,6 +185,16 @@ class ProviderContract:
             ask("[[say first]]", thread=name()), ask("[[say second]]", thread=name())
         )
         assert (text(one), text(two)) == ("first", "second")
+
+    async def test_an_answer_that_is_too_long_is_shortened_with_a_warning(
+        self, provider: Provider, cwd: Path, options: QueryOptions
+    ) -> None:
+        run = await start_agent(provider, cwd, options, f"[[long {MAX_OUTPUT_CHARS + 5}]]")
+        result = await within(run.wait(), 60)
+        assert len(result["output"]) == MAX_OUTPUT_CHARS
+        assert result["attributes"]["dropped_characters"] == 5
+        logs = [event.data for event in run.events if event.event_type == "log"]
+        assert any("longer than 1,000,000 characters" in log["message"] for log in logs)
 
     # -- tools and permissions ---------------------------------------------------------------------
 
@@ -443,12 +460,41 @@ class ProviderContract:
         await turn.aclose()
         await self.goes_on(ask, provider, thread)
 
+    async def test_a_program_that_is_killed_in_mid_answer_has_not_said_nothing(
+        self, provider: Provider, cwd: Path, options: QueryOptions, tag: str
+    ) -> None:
+        if not (self.processes and self.streams):
+            pytest.skip("it starts no program that streams")
+        run = await start_agent(provider, cwd, options, "[[hold]]")
+        await eventually(lambda: "wait" in messages_of(run, "partial"))
+        for pid in tagged(tag):
+            with suppress(ProcessLookupError):  # it may have ended with its parent
+                os.kill(pid, signal.SIGKILL)
+        try:
+            error = (await within(run.wait()))["error"]
+        except NodeFailed as failure:
+            error = str(failure)
+        assert re.search(r"(It had written: …|signal 9: )wait", error)
+        assert "wait" in messages_of(run, "assistant")
+
     # -- failures ----------------------------------------------------------------------------------
 
     async def test_an_api_error_is_a_failure(self, ask: Any) -> None:
         end = done(await ask("[[error 400]]"))
         assert end.outcome == "failed"
         assert end.error
+
+    @pytest.mark.parametrize("status", [503, 529])
+    async def test_an_overloaded_service_is_a_limit_with_the_words_of_the_vendor(
+        self, ask: Any, status: int
+    ) -> None:
+        end = done(await ask(f"[[overloaded {status}]]"))
+        assert (end.outcome, "overloaded" in end.error) == ("limited", True), end.error
+
+    async def test_a_used_up_account_is_a_failure_with_the_words_of_the_vendor(self, ask: Any) -> None:
+        end = done(await ask("[[exhausted]]"))
+        assert end.outcome == "failed"
+        assert re.search("billing|credit", end.error, re.IGNORECASE)
 
     async def test_a_rate_limit_has_a_reset_time(self, ask: Any) -> None:
         before = time.time()
@@ -533,6 +579,24 @@ class ProviderContract:
             chunks = await ask("[[say going on]]", resume=thread, thread=named)
             assert text(chunks) == "going on"
             assert done(chunks).thread == thread
+
+
+async def start_agent(provider: Provider, cwd: Path, options: QueryOptions, prompt: str) -> WorkflowRun:
+    """Start a run whose only step is the agent."""
+    session = Session()
+    AgentNode("dev", session, provider, cwd=str(cwd), env=options.env)
+
+    @session.workflow
+    async def body(ctx: WorkflowContext) -> Any:
+        return await ctx.run("dev", prompt)
+
+    return await session.start("body")
+
+
+def messages_of(run: WorkflowRun, stream: str) -> str:
+    """Return the text of a stream of the run's agent so far."""
+    chunks = [event.data for event in run.events if event.event_type == "output_chunk"]
+    return "".join(data["text"] for data in chunks if data["stream"] == stream)
 
 
 def started(turn: AsyncIterator[Chunk]) -> Any:

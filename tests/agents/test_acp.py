@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import uuid
@@ -20,6 +21,7 @@ from nerve.agents.acp.client import Unasked
 from nerve.agents.provider import (
     AssistantText,
     Chunk,
+    HostTool,
     PermissionRequest,
     QueryOptions,
     ToolCall,
@@ -33,6 +35,9 @@ pytest.importorskip(
     "acp", reason="agent-client-protocol is not installed: pip install '.[acp]' in the clone of Nerve"
 )
 
+OPENCODE = shutil.which("opencode", path=f"{sys.prefix}/opencode/node_modules/.bin:{os.environ['PATH']}")
+"""OpenCode, as `make test-agents` installs it, or on the PATH."""
+MCP_SERVER = str(Path(__file__).parent / "stubs" / "mcp_server.py")
 AGENT = str(Path(__file__).parent / "stubs" / "acp_agent.py")
 
 
@@ -92,6 +97,29 @@ class TestSmallAgent(ProviderContract):
         assert usage(done(await ask("[[say one]]", model="stork"))).model == "stork"
         end = done(await ask("[[say one]]", model="ostrich"))
         assert (end.outcome, "there is no model ostrich" in end.error) == ("failed", True)
+
+    async def test_the_effort_is_set_if_the_agent_offers_it(self, ask: Any, cwd: Path) -> None:
+        first = done(await ask("[[say one]]", effort="high"))
+        assert first.outcome == "completed"
+        end = done(await ask("[[say one]]", effort="max"))
+        assert (end.outcome, "cannot honour effort 'max': it offers low, high" in end.error) == (
+            "failed",
+            True,
+        )
+
+    async def test_mcp_servers_and_tools_of_nerve_are_given_to_the_agent(self, ask: Any) -> None:
+        server = {"command": sys.executable, "args": [MCP_SERVER]}
+        chunks = await ask('[[call mcp__docs__lookup {"word": "crane"}]]', mcp={"docs": server}, ask=allow)
+        assert "crane means nothing" in text(chunks)
+
+        async def find(arguments: Any) -> str:
+            return f"<{arguments['word']}>"
+
+        tools = {"find": HostTool("Find it.", {"type": "object"}, find, is_recorded=True)}
+        policy = Judged({"otherwise": "deny"})
+        chunks = await ask('[[call mcp__nerve__find {"word": "crane"}]]', host_tools=tools, **policy.options)
+        assert "<crane>" in text(chunks)
+        assert not policy.asked
 
     async def test_the_system_prompt_precedes_the_first_prompt(self, ask: Any, stub: Any) -> None:
         first = await ask("[[say yes]]", system="You know birds.")
@@ -184,6 +212,30 @@ class TestClaudeAgentAcp(ProviderContract):
             "DISABLE_AUTOUPDATER": "1",
         }
         return AcpProvider([program], env)
+
+
+@pytest.mark.skipif(OPENCODE is None, reason="OpenCode is not installed: npm install opencode-ai")
+async def test_the_commands_of_opencode_are_in_the_journal(tmp_path: Path) -> None:
+    with AnthropicStub() as stub:
+        stub.tool = "bash"
+        server = {"baseURL": f"{stub.url}/v1", "apiKey": "sk-ant-only-for-a-stub"}
+        config = {
+            "provider": {"anthropic": {"options": server, "models": {"stub": {}}}},
+            "model": "anthropic/stub",
+            "autoupdate": False,
+            "permission": {"bash": "allow"},
+        }
+        env = {"HOME": str(tmp_path), "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+        env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        provider = AcpProvider([str(OPENCODE), "acp"], env)
+        turn = provider.query("[[run echo one]]", str(tmp_path), None, QueryOptions())
+        chunks = [chunk async for chunk in turn]
+    [call] = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]
+    assert call.input["command"] == "echo one"
+    updates = [chunk for chunk in chunks if isinstance(chunk, ToolUpdate)]
+    assert "".join(chunk.output for chunk in updates if chunk.status == "running") in ("", "one\n")
+    assert updates[-1].output == "one\n"
+    assert text(chunks) == "tool said: one\n"
 
 
 # -- failures before a turn ------------------------------------------------------------------------

@@ -212,3 +212,21 @@ def test_the_tool_input_is_shown_with_its_changes() -> None:
 def test_an_edit_is_denied_by_the_file_that_its_diff_names() -> None:
     _, permission = UpdateReader().read_permission_request(edit("b"), "/p")
     assert Permissions(deny=("edit(config*)",)).find_rule(*permission.tool_uses()).verdict == "deny"
+
+
+def test_a_tool_call_is_emitted_when_it_starts_with_its_complete_input() -> None:
+    """As OpenCode reports a command: the folder first, the command later, and all output each time."""
+    reader = UpdateReader()
+    command = {"command": "echo one; echo two", "cwd": "/w"}
+
+    def update(status: str, output: str = "", **fields: Any) -> list[Chunk]:
+        content = [{"type": "content", "content": {"type": "text", "text": output}}] if output else []
+        call = {"toolCallId": "1", "kind": "execute", "status": status, "content": content}
+        return list(reader.read_update({"sessionUpdate": "tool_call_update", **call, **fields}))
+
+    assert update("pending", rawInput={"cwd": "/w"}) == []
+    assert update("in_progress", rawInput=command) == [ToolCall("execute", command, "1")]
+    assert update("in_progress", "one\n") == [ToolUpdate("1", "running", "one\n")]
+    assert update("in_progress", "one\n") == []
+    assert update("in_progress", "one\ntwo\n") == [ToolUpdate("1", "running", "two\n")]
+    assert update("completed", "one\ntwo\n") == [ToolUpdate("1", "completed", "one\ntwo\n")]

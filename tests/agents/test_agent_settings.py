@@ -127,7 +127,7 @@ async def test_an_agent_file_sets_tools_and_limits(tmp_path):
     await within((await session.start("flow", "x")).wait())
     assert session.find("dev").policy.limits.turns == 1
     [(_, _, options)] = other.calls
-    assert (options.tools, options.max_turns) == (("Read", "Edit"), 3)
+    assert (options.tools, options.max_turns) == (["Read", "Edit"], 3)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import pytest
 
 from agents.contract import Judged, ProviderContract, allow, done, text, until_done, usage
 from agents.stubs.anthropic import AnthropicStub
+from agents.stubs.steer import Order
 from core.workflow.support import within
 from nerve import Session, WorkflowContext
 from nerve.agents import AgentNode, HostTool
@@ -71,6 +72,13 @@ class TestContract(ProviderContract):
     @pytest.fixture
     def provider(self, stub: AnthropicStub) -> ClaudeProvider:
         return made(stub)
+
+    async def test_a_refusal_is_a_failure_with_the_words_of_the_vendor(
+        self, ask: Any, stub: AnthropicStub
+    ) -> None:
+        stub.order = Order("refuse", "I cannot help with that.")
+        end = done(await ask("Do it."))
+        assert (end.outcome, "safeguards flagged this message" in end.error) == ("failed", True)
 
 
 @pytest.fixture
@@ -155,7 +163,7 @@ async def test_project_configuration_runs_nothing_unless_enabled(
     await ask(made(stub, settings=settings), place, "[[run touch allowed.txt]]")
     assert (work / "hooked.txt").exists() is runs
     assert not (work / "allowed.txt").exists()
-    assert ("Obey the crane." in stub.bodies) is runs
+    assert "Obey the crane." in stub.bodies
     assert not (work / "served.txt").exists()
 
 

@@ -18,6 +18,8 @@ import pytest
 
 from agents.contract import Judged, ProviderContract, allow, done, started, text, usage
 from agents.stubs.openai import OpenAIStub
+from nerve import Session, WorkflowContext
+from nerve.agents import AgentNode
 from nerve.agents.codex import CodexProvider, executable, hook_script
 from nerve.agents.provider import (
     PermissionDecision,
@@ -27,6 +29,7 @@ from nerve.agents.provider import (
     ToolUpdate,
     Unavailable,
 )
+from nerve.agents.turn_output import MAX_TOOL_PART_CHARS
 from process.seen import eventually, tagged
 
 PATCH = """apply_patch <<'EOF'
@@ -36,6 +39,9 @@ PATCH = """apply_patch <<'EOF'
 *** End Patch
 EOF
 """
+
+COUNT = "[[run seq 1 40000 | while read x; do echo $x; done]] [[say counted]]"
+"""A command that writes many small parts."""
 
 ENGINE = """
 import asyncio, json, sys
@@ -62,7 +68,9 @@ def missing() -> str:
 
 def settings(stub: OpenAIStub, **changes: Any) -> dict[str, Any]:
     settings = {"model": "stub-model", "approval": "untrusted", "env": {"STUB_KEY": "sk-stub"}}
-    return {**settings, "base_url": f"{stub.url}/v1", "env_key": "STUB_KEY", **changes}
+    retries = {f"model_providers.nerve.{kind}_max_retries": 0 for kind in ("request", "stream")}
+    server = {"base_url": f"{stub.url}/v1", "env_key": "STUB_KEY", "config": retries}
+    return {**settings, **server, **changes}
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing() or "installed")
@@ -84,6 +92,33 @@ class TestCodex(ProviderContract):
         used = usage(done(await ask("[[run echo one]] [[run echo two]]", ask=allow)))
         assert (used.input_tokens, used.cache_read_tokens, used.output_tokens) == (300, 60, 36)
         assert used.model == "stub-model"
+
+    async def test_a_refusal_is_a_failure(self, ask: Any) -> None:
+        end = done(await ask("[[refuse I cannot help with that.]]"))
+        assert (end.outcome, "without an answer" in end.error) == ("failed", True)
+        end = done(await ask("[[run echo one]] [[refuse I cannot help with that.]]", ask=allow))
+        assert (end.outcome, "without an answer" in end.error) == ("failed", True)
+
+    async def test_an_error_of_the_api_is_shown_as_text(self, ask: Any) -> None:
+        assert done(await ask("[[error 400]]")).error == "the stub says no"
+
+    async def test_the_output_of_a_chatty_command_makes_few_events(
+        self, provider: CodexProvider, cwd: Path, options: QueryOptions
+    ) -> None:
+        session = Session()
+        AgentNode("dev", session, provider, cwd=str(cwd), env=options.env, permissions={"allow": ["*"]})
+
+        @session.workflow
+        async def body(ctx: WorkflowContext) -> str:
+            return str((await ctx.run("dev", COUNT))["output"])
+
+        run = await session.start("body")
+        assert await run.wait() == "counted"
+        outputs = [event.data for event in run.events if event.event_type == "tool_call"]
+        running = [data for data in outputs if data.get("status") == "running"]
+        assert 1 <= len(running) < 60
+        assert sum(len(data["text"]) for data in running) < 60 * MAX_TOOL_PART_CHARS
+        assert outputs[-1]["text"].startswith("1\n2\n3\n")
 
     async def test_a_file_change_is_shown_before_it_is_made(
         self, stub: OpenAIStub, cwd: Path, options: QueryOptions

@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 from nerve.agents.codex import CodexProvider, executable, provider
 from nerve.agents.codex.approvals import ApprovalRequest, read_approval_request
 from nerve.agents.codex.json_rpc import CodexEnded
-from nerve.agents.codex.notifications import NotificationReader, codex_reset_time, is_limit_error
+from nerve.agents.codex.notifications import (
+    NotificationReader,
+    codex_reset_time,
+    http_status_of,
+    is_limit_error,
+    readable_error,
+)
 from nerve.agents.codex.strict_schema import is_strict_schema
 from nerve.agents.provider import (
     AssistantText,
@@ -409,14 +415,42 @@ def test_the_reset_time_comes_from_the_exhausted_windows() -> None:
     [
         ("usageLimitExceeded", True),
         ("rateLimitExceeded", True),
-        ({"responseTooManyFailedAttempts": {"httpStatusCode": 429}}, True),
-        ({"httpConnectionFailed": {"httpStatusCode": 401}}, False),
+        ("serverOverloaded", True),
         ("contextWindowExceeded", False),
         (None, False),
     ],
 )
 def test_which_errors_are_limits(info: Any, limit: bool) -> None:
     assert is_limit_error({"codexErrorInfo": info}) is limit
+
+
+def test_the_http_status_of_an_error() -> None:
+    info = {"responseTooManyFailedAttempts": {"httpStatusCode": 429}}
+    assert http_status_of({"codexErrorInfo": info}) == 429
+    assert http_status_of({"codexErrorInfo": {"other": {"httpStatusCode": None}}}) is None
+    assert http_status_of({"codexErrorInfo": "other"}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"error": {"message": "too long", "type": "x"}}', "too long"),
+        ('{"message": "too long"}', "too long"),
+        ("too long", "too long"),
+        ('{"odd": 1}', '{"odd": 1}'),
+        ("[1]", "[1]"),
+    ],
+)
+def test_an_error_of_the_api_in_json_is_read(text: str, message: str) -> None:
+    assert readable_error(text) == message
+
+
+async def test_a_turn_without_a_last_message_is_a_failure(replay: Replay) -> None:
+    lines = [
+        line for line in transcript("tool") if b'"item/completed"' not in line or b"agentMessage" not in line
+    ]
+    over = end(await replay(lines))
+    assert (over.outcome, "without an answer" in over.error) == ("failed", True)
 
 
 # -- schemas, settings, the program ----------------------------------------------------------------

@@ -13,12 +13,18 @@ from nerve.agents import (
     Capabilities,
     PermissionRequest,
     ThreadStarted,
+    ToolCall,
+    ToolUpdate,
     TurnFinished,
     TurnUsage,
 )
+from nerve.agents.provider import AgentEnded
+from nerve.agents.turn_output import MAX_OUTPUT_CHARS, MAX_TOOL_PART_CHARS, PARTIAL_INTERVAL_S
+from nerve.errors import NodeFailed
 from nerve.process import child_env
 from nerve.process.orphans import find_orphans
 from nerve.testing import ScriptedProvider
+from nerve.ui.event_lines import format_event
 
 SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 
@@ -252,8 +258,8 @@ async def test_a_rate_limit_blocks_all_steps_of_the_provider_until_it_ends():
     session = Session()
     soon = time.time() + 0.2
     agent = Agent(saying(TurnFinished("t", outcome="limited", resets_at=soon)), says)
-    AgentNode("one", session, agent)
-    AgentNode("two", session, agent)
+    AgentNode("one", session, agent, workspace="shared")
+    AgentNode("two", session, agent, workspace="shared")
 
     @session.workflow
     async def body(ctx):
@@ -296,7 +302,7 @@ async def test_concurrent_agents_never_exceed_the_slots():
         working -= 1
         yield TurnFinished(options.thread)
 
-    AgentNode("dev", session, Agent(counts), thread="fresh")
+    AgentNode("dev", session, Agent(counts), thread="fresh", workspace="shared")
 
     @session.workflow
     async def body(ctx):
@@ -603,7 +609,7 @@ async def test_a_conversation_is_not_resumed_while_an_orphan_agent_is_running():
         await ctx.run("dev", "one")
         return (await ctx.run("dev", "two"))["output"]
 
-    orphan = await asyncio.create_subprocess_exec("sleep", "600", env=child_env({"NERVE_ENGINE": "1.nobody"}))
+    orphan = await asyncio.create_subprocess_exec("sleep", "600", env=child_env({"NERVE_OWNER": "1.nobody"}))
     try:
         await until(lambda: str(orphan.pid) in find_orphans())
         run = await session.start("twice")
@@ -615,3 +621,100 @@ async def test_a_conversation_is_not_resumed_while_an_orphan_agent_is_running():
         orphan.kill()
         await orphan.wait()
     assert await within(waiting) == "fine"
+
+
+def in_workflow(session, agent, **settings):
+    AgentNode("dev", session, agent, **settings)
+
+    @session.workflow
+    async def body(ctx):
+        return await ctx.run("dev", "x")
+
+
+async def test_parts_of_a_message_are_emitted_although_the_agent_pauses():
+    paused, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def pausing(prompt, resume, options):
+        yield AssistantText("one ", partial=True)
+        yield AssistantText("two", partial=True)
+        paused.set()
+        await goes_on.wait()
+        yield AssistantText("one two")
+        yield TurnFinished("t")
+
+    session = Session()
+    in_workflow(session, Agent(pausing))
+    run = await session.start("body")
+
+    def partial_text():
+        chunks = [event.data for event in run.events if event.event_type == "output_chunk"]
+        return "".join(data["text"] for data in chunks if data["stream"] == "partial")
+
+    await until(lambda: partial_text() == "one two")
+    goes_on.set()
+    await within(run.wait())
+
+
+async def test_the_output_of_a_chatty_tool_makes_few_events_without_secrets(monkeypatch):
+    monkeypatch.setenv("STUB_TOKEN", secret := "heron-and-stork-0815")
+    halves = [ToolUpdate("1", "running", secret[:7]), ToolUpdate("1", "running", secret[7:])]
+    lines = [ToolUpdate("1", "running", f"{number}\n") for number in range(100_000)]
+    done = [ToolUpdate("1", "completed", "all of it"), AssistantText("counted"), TurnFinished("t")]
+    session = Session()
+    in_workflow(session, Agent(saying(ToolCall("shell", {}, "1"), *halves, *lines, *halves, *done)))
+    began = time.monotonic()
+    run = await session.start("body")
+    await within(run.wait())
+    most = 2 + (time.monotonic() - began) / PARTIAL_INTERVAL_S
+    updates = [event.data for event in run.events if event.event_type == "tool_call"][1:]
+    running = [data for data in updates if data["status"] == "running"]
+    assert 1 <= len(running) <= most
+    assert all(len(data["text"]) <= MAX_TOOL_PART_CHARS for data in running)
+    assert updates[-1] == {"id": "1", "status": "completed", "text": "all of it"}
+    assert secret not in str([event.data for event in run.events])
+
+
+async def test_an_agent_that_is_killed_keeps_the_message_it_was_writing():
+    async def killed(prompt, resume, options):
+        yield ThreadStarted("t")
+        yield AssistantText("The heron ", partial=True)
+        yield AssistantText("stands in", partial=True)
+        raise AgentEnded("claude ended during its turn")
+
+    session = Session()
+    in_workflow(session, Agent(killed))
+    run = await session.start("body")
+    with pytest.raises(NodeFailed, match=r"ended during its turn. It had written: …The heron stands in"):
+        await within(run.wait())
+    chunks = [event.data for event in run.events if event.event_type == "output_chunk"]
+    assert chunks[-1] == {"stream": "assistant", "text": "The heron stands in"}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"), [([], "It had not written anything."), ([AssistantText("yes")], "its last message")]
+)
+async def test_the_error_of_a_killed_agent_says_if_it_had_written_something(chunks, words):
+    result = await executed(AgentNode("dev", provider=Agent(saying(*chunks))))
+    assert result.error_type == "AgentEnded"
+    assert words in result.error
+
+
+async def test_an_answer_that_is_too_long_is_shortened_with_a_warning():
+    session = Session()
+    in_workflow(session, Agent(saying(AssistantText("x" * (MAX_OUTPUT_CHARS + 5)), TurnFinished("t"))))
+    run = await session.start("body")
+    result = await within(run.wait())
+    assert len(result["output"]) == MAX_OUTPUT_CHARS
+    [log] = [event.data for event in run.events if event.event_type == "log"]
+    assert (log["level"], "longer than 1,000,000 characters" in log["message"]) == ("warning", True)
+
+
+async def test_the_line_of_a_step_names_the_provider_that_has_answered():
+    session = Session()
+    full = Agent(saying(TurnFinished("t", outcome="limited", error="Too many requests")))
+    in_workflow(session, full, fallback=ScriptedProvider(["from the other"]))
+    run = await session.start("body")
+    await within(run.wait())
+    lines = [line for event in run.events if (line := format_event(event))]
+    assert any("✓ from the other (scripted instead of agent, " in line for line in lines)
+    assert any(line.endswith(": Too many requests") for line in lines)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from agents.stubs.chat import ChatStub
 from agents.stubs.openai import OpenAIStub
 from agents.stubs.server import StubServer
 from nerve.agents.llm_provider import LlmProvider
-from nerve.agents.provider import Provider, QueryOptions, TurnUsage, Unavailable
+from nerve.agents.provider import HostTool, Provider, QueryOptions, ToolFailed, TurnUsage, Unavailable
 
 pytest.importorskip(
     "pydantic_ai", reason="pydantic-ai is not installed: pip install '.[llm]' in the clone of Nerve"
@@ -31,6 +34,8 @@ pytest.importorskip(
 pytest.importorskip("openai", reason="openai is not installed: pip install '.[llm]' in the clone of Nerve")
 
 KEY = "sk-only-for-a-stub-0123456789"
+MCP_SERVER = str(Path(__file__).parent / "stubs" / "mcp_server.py")
+WORDS = {"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]}
 SCHEMA = {"type": "object", "properties": {"bird": {"type": "string"}}, "required": ["bird"]}
 
 
@@ -90,7 +95,7 @@ class LlmContract(ProviderContract):
         assert provider.thread_files.path(first.thread).read_text().count("[[limit 1]]") == 1
 
     async def test_the_client_library_does_not_retry(self, ask: Any, stub: Any) -> None:
-        assert done(await ask("[[error 503]]")).outcome == "failed"
+        assert done(await ask("[[error 503]]")).outcome == "limited"
         assert done(await ask("[[limit 30]]")).outcome == "limited"
         assert len(stub.heard) == 2
 
@@ -115,6 +120,75 @@ class LlmContract(ProviderContract):
         said = [chunk async for chunk in provider.query("hello", str(cwd), None, options)]
         assert done(said).outcome == "failed"
         assert done(said).error
+
+    # -- tools -------------------------------------------------------------------------------------
+
+    async def test_a_tool_is_called_and_its_result_is_sent(self, ask: Any, provider: Any) -> None:
+        called: list[Any] = []
+
+        async def search(arguments: Mapping[str, Any]) -> str:
+            called.append(arguments)
+            return "two cranes"
+
+        tools = {"search_docs": HostTool("Search.", WORDS, search)}
+        chunks = await ask('[[call search_docs {"words": "crane"}]]', host_tools=tools)
+        assert text(chunks) == "tool said: two cranes"
+        assert called == [{"words": "crane"}]
+        used, once = usage(done(chunks)), self.used
+        assert (used.input_tokens, used.output_tokens) == (2 * once.input_tokens, 2 * once.output_tokens)
+        again = await ask("which?", resume=done(chunks).thread, host_tools=tools)
+        assert "crane" in text(again)
+
+    async def test_a_failed_tool_is_told_to_the_model(self, ask: Any) -> None:
+        async def search(arguments: Mapping[str, Any]) -> str:
+            raise ToolFailed("the manual is lost")
+
+        tools = {"search_docs": HostTool("Search.", WORDS, search)}
+        chunks = await ask('[[call search_docs {"words": "crane"}]]', host_tools=tools)
+        assert "the manual is lost" in text(chunks)
+        assert "Unknown tool 'other'" in text(await ask("[[call other {}]]", host_tools=tools))
+
+    async def test_the_number_of_requests_is_limited(self, ask: Any) -> None:
+        async def search(arguments: Mapping[str, Any]) -> str:
+            return "nothing"
+
+        tools = {"search_docs": HostTool("Search.", WORDS, search)}
+        order = '[[call search_docs {"words": "crane"}]]'
+        end = done(await ask(f"{order} {order} {order}", host_tools=tools, max_turns=2))
+        assert (end.outcome, end.error) == ("failed", "The agent used its 2 requests")
+
+    async def test_the_tools_of_an_mcp_server_are_offered(self, ask: Any, stub: Any) -> None:
+        server = {"command": sys.executable, "args": [MCP_SERVER], "env": {"DOCS_KEY": "a bird"}}
+        chunks = await ask('[[call mcp__docs__lookup {"word": "crane"}]]', mcp={"docs": server})
+        assert text(chunks) == "tool said: crane means a bird"
+        assert "Look a word up." in stub.bodies
+        end = done(await ask("hello", mcp={"docs": {"command": "false"}}))
+        assert (end.outcome, "MCP server 'docs' cannot be used" in end.error) == ("failed", True)
+
+    async def test_a_turn_that_was_killed_in_a_tool_can_be_continued(
+        self, ask: Any, provider: Any, cwd: Path
+    ) -> None:
+        started = asyncio.Event()
+
+        async def search(arguments: Mapping[str, Any]) -> str:
+            started.set()
+            await asyncio.sleep(60)
+            return ""
+
+        tools = {"search_docs": HostTool("Search.", WORDS, search)}
+        options = QueryOptions(host_tools=tools, thread="one")
+        turn = provider.query('[[call search_docs {"words": "crane"}]]', str(cwd), None, options)
+        reading = asyncio.create_task(anext_all(turn))
+        await asyncio.wait_for(started.wait(), 20)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        assert text(await ask("[[say hello]]", resume="one", thread="one")) == "hello"
+
+
+async def anext_all(turn: Any) -> None:
+    async with aclosing(turn):
+        async for _ in turn:
+            pass
 
 
 class TestAnthropic(LlmContract):

@@ -39,7 +39,7 @@ FOREIGN = (
     "PYTHONPATH",
     "LD_PRELOAD_X",
 )
-OWN = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ", "NERVE_ENGINE", TAG}
+OWN = {"PATH", "HOME", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "SHELL", "TZ", "NERVE_OWNER", TAG}
 """Variables that every child process may see."""
 DECLARED = {
     "claude": {

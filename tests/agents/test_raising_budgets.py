@@ -23,6 +23,7 @@ def spends(session, times=3, **limits):
         session,
         Agent(saying(AssistantText("x"), TurnFinished("t", TurnUsage(10, 5, cost=0.5)))),
         thread="fresh",
+        workspace="shared",
     )
 
     @session.workflow(limits=Limits(**limits))
@@ -90,7 +91,7 @@ async def test_a_budget_of_a_parent_that_is_not_raised_enough_holds_again():
 
 async def test_raising_the_budget_of_a_parent_resumes_all_its_children():
     session, agent = Session(), Slow(most=2)
-    AgentNode("dev", session, agent, thread="fresh")
+    AgentNode("dev", session, agent, thread="fresh", workspace="shared")
 
     @session.workflow
     async def child(ctx):

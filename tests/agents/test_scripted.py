@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agents.contract import ProviderContract
-from agents.stubs.steer import Order, order_of, pieces
+from agents.stubs.steer import OVERLOADED, Order, order_of, pieces
 from nerve.agents.provider import AssistantText, Reasoning, ThreadStarted, TurnFinished, TurnUsage
 from nerve.testing import ScriptedProvider
 from nerve.testing.scripted import RecordedQuery
@@ -42,6 +42,10 @@ class Script:
                 return [AssistantText("wait ", partial=True), {"delay": 3600}]
             case "error":
                 return [TurnFinished(call.thread, outcome="failed", error=f"error {order.text}")]
+            case "overloaded":
+                return [TurnFinished(call.thread, outcome="limited", error=OVERLOADED)]
+            case "exhausted":
+                return [TurnFinished(call.thread, outcome="failed", error="check your plan and billing")]
             case "limit":
                 return [TurnFinished(call.thread, outcome="limited", error="too much")]
         parts = [AssistantText(piece, partial=True) for piece in pieces(order.text)]

@@ -39,7 +39,7 @@ async def quiet(agent, turns=40):
 
 
 def at_once(session, agent, steps=10, **settings):
-    AgentNode("dev", session, agent, thread="fresh", **settings)
+    AgentNode("dev", session, agent, thread="fresh", workspace="shared", **settings)
 
     @session.workflow
     async def body(ctx):
@@ -94,8 +94,8 @@ async def test_a_refused_turn_releases_its_reservation():
     session, agent = Session(), Agent(refuses)
     other = Agent(saying(AssistantText("fine"), TurnFinished("t", TurnUsage(1, 1))))
     other.name = "other"
-    AgentNode("first", session, agent)
-    AgentNode("second", session, other)
+    AgentNode("first", session, agent, workspace="shared")
+    AgentNode("second", session, other, workspace="shared")
 
     @session.workflow
     async def body(ctx):
@@ -125,7 +125,7 @@ async def test_the_daily_budget_applies_to_all_concurrent_runs(slots):
 
 
 def children(session, agent, **settings):
-    AgentNode("dev", session, agent, thread="fresh")
+    AgentNode("dev", session, agent, thread="fresh", workspace="shared")
 
     @session.workflow(**settings)
     async def child(ctx):
@@ -152,7 +152,7 @@ async def test_concurrent_children_share_their_parents_budget(budget):
 
 async def test_usage_of_a_child_counts_while_it_runs_and_once_afterwards():
     session = Session()
-    AgentNode("dev", session, Slow(most=1), thread="fresh")
+    AgentNode("dev", session, Slow(most=1), thread="fresh", workspace="shared")
 
     @session.workflow
     async def child(ctx):
@@ -211,7 +211,7 @@ async def test_children_still_share_their_parents_budget_after_a_restart(tmp_pat
 
 async def test_usage_of_an_abandoned_or_retried_child_counts_for_its_parent(tmp_path):
     session = Session(store=tmp_path / "n.db", budget={"turns": 99})
-    AgentNode("dev", session, Slow(most=1), thread="fresh")
+    AgentNode("dev", session, Slow(most=1), thread="fresh", workspace="shared")
 
     @session.workflow
     async def fails(ctx):

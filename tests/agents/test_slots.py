@@ -15,7 +15,7 @@ from nerve.testing import VirtualClock
 
 
 def register(session, agent, steps=1, **settings):
-    AgentNode("dev", session, agent, thread="fresh", **settings)
+    AgentNode("dev", session, agent, thread="fresh", workspace="shared", **settings)
 
     @session.workflow
     async def body(ctx):

@@ -143,7 +143,16 @@ async def test_an_agent_receives_a_message_when_it_is_on_disk(monkeypatch: pytes
     monkeypatch.setattr(queue, "put_nowait", lambda text: (received.append(text), put_nowait(text)))
     monkeypatch.setattr(executor.journal, "wait_durable", later)
     steering = asyncio.ensure_future(run.steer("Use tabs"))
-    await until(lambda: "steered" in {recorded.type for recorded in executor.journal.pending_rows})
+    # It may be written before anyone looks; the agent gets it only when the engine knows that.
+    await until(
+        lambda: (
+            "steered"
+            in {
+                *(recorded.type for recorded in executor.journal.pending_rows),
+                *(event.event_type for event in run.events),
+            }
+        )
+    )
     assert received == []
     is_written.set()
     await steering

@@ -19,7 +19,7 @@ def start(**env: str) -> subprocess.Popen[bytes]:
 
 
 async def test_processes_of_a_dead_engine_are_awaited() -> None:
-    with start(NERVE_ENGINE=f"{os.getpid()}.1") as orphan:  # an earlier engine with the same pid
+    with start(NERVE_OWNER=f"{os.getpid()}.1") as orphan:  # an earlier engine with the same pid
         await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
         waiting = asyncio.create_task(orphans.wait_for_orphans())
         done, _ = await asyncio.wait([waiting], timeout=0.2)
@@ -38,7 +38,7 @@ async def test_processes_of_a_living_engine_are_not_awaited() -> None:
 
 async def test_a_process_that_does_not_end_is_an_error_with_its_pid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orphans, "ORPHAN_TIMEOUT_S", 0.0)
-    with start(NERVE_ENGINE="1.nobody") as orphan:
+    with start(NERVE_OWNER="1.nobody") as orphan:
         await eventually(lambda: str(orphan.pid) in orphans.find_orphans())
         began = time.monotonic()
         with pytest.raises(orphans.StillThere, match=str(orphan.pid)):

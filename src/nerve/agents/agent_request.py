@@ -9,16 +9,18 @@ from typing import Any
 
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.lazy_dataclass import dataclass
+from nerve.project.agent_settings import STEP_SETTING_KEYS, AgentSettings
+
+NO_SETTINGS = AgentSettings()
 
 TEXT_KEYS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback")
 TYPED_KEYS: Mapping[str, type | UnionType] = {
     "schema": dict | None,
-    "permissions": dict | None,
     "tools": list | None,
     "max_turns": int | None,
 }
 STEERING_HEADING = "While you worked on it, you also received these messages:"
-REQUEST_KEYS = frozenset({*TEXT_KEYS, *TYPED_KEYS})
+REQUEST_KEYS = frozenset({*TEXT_KEYS, *TYPED_KEYS, *STEP_SETTING_KEYS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +35,22 @@ class AgentRequest:
     """A folder to create before the agent starts."""
     schema: Mapping[str, Any] | None = None
     """The JSON Schema of the answer."""
-    permissions: Mapping[str, Any] | None = None
     tools: Sequence[str] | None = None
     """The tools that the agent may use without permission."""
     max_turns: int | None = None
     fallback: str | None = None
     """The provider to query while the first one is rate limited."""
+    settings: AgentSettings = NO_SETTINGS
+    """The settings of the step, without its model."""
     explicit: bool = False
     """Whether the request itself selects the conversation to resume, or none."""
 
     @classmethod
     def of(cls, value: Any) -> AgentRequest:
-        """Build a request from a prompt, an object with only request keys, or any other value as text."""
+        """Build a request from a prompt, an object with only request keys, or any other value as text.
+
+        ValueError for a wrong setting.
+        """
         if (
             isinstance(value, dict)
             and isinstance(value.get("prompt"), str)
@@ -53,7 +59,8 @@ class AgentRequest:
         ):
             texts: Any = {key: as_text(value[key]) for key in TEXT_KEYS if value.get(key) is not None}
             settings: Any = {key: value.get(key) for key in TYPED_KEYS}
-            return cls(**texts, **settings, explicit=True)
+            own = AgentSettings.of({key: value[key] for key in STEP_SETTING_KEYS if key in value})
+            return cls(**texts, **settings, settings=own, explicit=True)
         return cls(as_prompt(value))
 
 

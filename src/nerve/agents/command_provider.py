@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
+from nerve.agents.chunk_stream import AnswerTasks, EmitChunk, chunks_from_callback
 from nerve.agents.launch import agent_environment, translate_launch_errors
+from nerve.agents.mcp_relay import serve_tools
+from nerve.agents.mcp_tools import McpToolServer
 from nerve.agents.provider import (
     AssistantText,
     Capabilities,
@@ -18,6 +24,7 @@ from nerve.agents.provider import (
 from nerve.agents.rate_limits import failed_turn
 from nerve.process import Exit, run_command
 
+MCP_CONFIG_VARIABLE = "NERVE_MCP_CONFIG"
 MAX_ANSWER_BYTES = 1_000_000
 """Bytes kept from the head, and from the tail, of an answer."""
 MAX_ERROR_CHARS = 2_000
@@ -29,11 +36,12 @@ class CommandProvider:
 
     A non-zero exit code is a failure, or a rate limit if the end of the output says so; empty output is a
     failure too. The command does not store conversations, so they cannot be resumed. `env` is added to the
-    minimal environment of the process; `pass_env` names variables of the parent environment to pass on.
+    minimal environment of the process; `pass_env` names variables of the parent environment to pass on. With
+    `mcp`, the command finds its MCP servers in the file that the variable `NERVE_MCP_CONFIG` names, in the
+    form that Claude Code reads with `--mcp-config`.
     """
 
     name = "command"
-    capabilities = Capabilities()
 
     def __init__(
         self,
@@ -41,11 +49,13 @@ class CommandProvider:
         env: Mapping[str, str] | None = None,
         pass_env: Sequence[str] = (),
         grace: float = 5.0,
+        mcp: bool = False,
     ) -> None:
         if isinstance(argv, str) or not argv:
             raise ValueError(f"argv must be a list of a program and its arguments, got {argv!r}")
         self.argv = [str(argument) for argument in argv]
         self.env, self.pass_env, self.grace = dict(env or {}), tuple(pass_env), grace
+        self.capabilities = Capabilities(ask_human=False, host_tools=mcp, mcp=mcp)
 
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
@@ -70,17 +80,32 @@ class CommandProvider:
                 emit(AssistantText(text[:remaining_chars], partial=True))
                 remaining_chars -= len(text)
 
+        answers, tools = AnswerTasks(), McpToolServer(options.host_tools)
         command_input = f"{options.system}\n\n{prompt}" if options.system else prompt
-        with translate_launch_errors(self.argv[0], "install it, or correct the provider's argv"):
-            command_exit = await run_command(
-                self.argv,
-                cwd=cwd,
-                env=agent_environment(self.pass_env, self.env, options.env),
-                stdin=command_input.encode(errors="replace"),
-                on_output=on_output,
-                keep=MAX_ANSWER_BYTES,
-                grace=self.grace,
-            )
+        with (
+            translate_launch_errors(self.argv[0], "install it, or correct the provider's argv"),
+            TemporaryDirectory(prefix="nerve-") as private,
+        ):
+            async with serve_tools(tools, answers) as own_servers:
+                try:
+                    command_exit = await answers.run(
+                        run_command(
+                            self.argv,
+                            cwd=cwd,
+                            env=agent_environment(
+                                self.pass_env,
+                                self.env,
+                                options.env,
+                                write_mcp_config(Path(private), {**options.mcp, **own_servers}),
+                            ),
+                            stdin=command_input.encode(errors="replace"),
+                            on_output=on_output,
+                            keep=MAX_ANSWER_BYTES,
+                            grace=self.grace,
+                        )
+                    )
+                finally:
+                    await answers.close()
         if command_exit.stdout:
             emit(AssistantText(command_exit.stdout))
         error = command_failure_text(self.argv[0], command_exit)
@@ -90,6 +115,15 @@ class CommandProvider:
             emit(TurnFinished(thread))
         else:
             emit(TurnFinished(thread, outcome="failed", error=error))
+
+
+def write_mcp_config(folder: Path, servers: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Write MCP servers into a file of a private folder; return the variable that names it."""
+    if not servers:
+        return {}
+    path = folder / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    return {MCP_CONFIG_VARIABLE: str(path)}
 
 
 def command_failure_text(program: str, command_exit: Exit) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from nerve.agents.agent_request import AgentRequest, prompt_with_messages, prompt_with_schema, retry_prompt
+from nerve.agents.agent_tool import ASK_HUMAN, AgentTool, ToolRecorder
 from nerve.agents.human_requests import HumanRequests
-from nerve.agents.provider import Capabilities, Provider, QueryOptions, TurnFinished
+from nerve.agents.provider import Capabilities, HostTool, Provider, QueryOptions, TurnFinished
 from nerve.agents.provider_slots import ProviderSlot, ProviderSlots
+from nerve.agents.rate_limits import limit_message
 from nerve.agents.redaction import Redactor
+from nerve.agents.setting_support import PreparedOptions, describe_context
 from nerve.agents.turn_output import TurnOutput
 from nerve.agents.turn_usage import UNKNOWN_USAGE, add_usage, usage_entry
 from nerve.core.events import WorkflowEventType
@@ -82,15 +84,17 @@ class AgentConversation:
     name: str
     provider: Provider
     request: AgentRequest
-    options: QueryOptions
+    prepare: Callable[..., PreparedOptions]
+    """Returns the options of queries of a provider."""
     provider_slots: ProviderSlots
-    redactor: Redactor
     fallback: Callable[[], Provider] | None = None
     """The provider to query while the first one is rate limited; resolved on first use."""
     forks_thread: bool = False
     """Whether the step continues in a copy of the previous thread."""
     shares_thread: bool = False
     """Whether the step continues a previous thread at all, with any provider."""
+    tools: Sequence[AgentTool] = ()
+    """The Python functions that the agent can call."""
     state: ConversationState = field(default_factory=ConversationState)
     turn_outputs: list[TurnOutput] = field(default_factory=list)
     interrupted_record: Mapping[str, Any] | None = None
@@ -100,6 +104,11 @@ class AgentConversation:
     """The rate-limited provider, if the fallback is in use."""
     is_new_fallback: bool = False
     """Whether the fallback has not answered yet, and does not know the task."""
+    options: QueryOptions = field(init=False)
+    redactor: Redactor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.options, self.redactor = self.prepare(self.provider)
 
     async def result(self) -> Result:
         """Return the answer, as structured data if the request has a schema."""
@@ -218,6 +227,7 @@ class AgentConversation:
             if done is not None:
                 self.is_new_fallback = False
                 if self.provider_slots.rate_limits.mark_available(self.provider.name):
+                    await self.provider_slots.share_limit(self.provider.name)
                     self.emit_available(over=True)
                 return done
 
@@ -242,8 +252,7 @@ class AgentConversation:
         self.emit_available()
         self.emit_log(f"{self.provider.name} is rate limited: using {other.name} instead")
         self.limited_provider, self.provider, self.is_new_fallback = self.provider.name, other, True
-        # The model name belongs to the first provider.
-        self.request, self.options = replace(self.request, model=None), replace(self.options, model=None)
+        self.options, self.redactor = self.prepare(other, is_fallback=True)
         last_threads = self.context.leaf_runtime.threads.last
         self.choose_thread(last_threads.get((self.name, other.name)) if self.shares_thread else None)
 
@@ -254,16 +263,19 @@ class AgentConversation:
             with leaf.timers_paused(self.context.path):
                 slot_context = self.provider_slots.acquire(self.provider.name, self.state.thread)
                 slot = await stack.enter_async_context(slot_context)
-            if rate_limits.limited_until(self.provider.name) or not leaf.begin_turn(self.state.usage_so_far):
+            if rate_limits.limited_until(self.provider.name):
+                return None
+            if not await leaf.begin_turn(self.state.usage_so_far):
                 return None
             refusals_before = rate_limits.refusals(self.provider.name)
             try:
                 done = await self.query_provider(prompt, slot)
             finally:
-                leaf.end_turn(self.state.usage_so_far)
+                await leaf.end_turn(self.state.usage_so_far)
         if done.outcome != "limited":
             return done
-        rate_limits.mark_limited(self.provider.name, done.resets_at, refusals_before)
+        rate_limits.mark_limited(self.provider.name, done.resets_at, refusals_before, done.error)
+        await self.provider_slots.share_limit(self.provider.name)
         await self.record_usage()
         return None
 
@@ -271,6 +283,7 @@ class AgentConversation:
         request, state, options = self.request, self.state, self.query_options(slot)
         if state.thread is not None or self.context.leaf_runtime.is_restarted:
             await self.provider_slots.wait_for_orphans()
+        self.report_context()
         turn_output = TurnOutput(self.context, self.on_thread_started, self.redactor)
         self.turn_outputs.append(turn_output)
         usage_before, turns_before = state.usage, state.turns
@@ -284,14 +297,14 @@ class AgentConversation:
         try:
             done = await turn_output.consume(self.provider.query(prompt, request.cwd, resume, options))
         except asyncio.CancelledError:
-            model = getattr(turn_output.usage, "model", None) or request.model
+            model = getattr(turn_output.usage, "model", None) or options.model
             self.context.emit(WorkflowEventType.USAGE, UNKNOWN_USAGE | ({"model": model} if model else {}))
             raise
         state.thread, state.totals, state.forked_thread = done.thread, done.totals, None
         if turn_output.was_refused:
             state.usage, state.turns = usage_before, turns_before
             return done
-        turn_usage = usage_entry(turn_output.usage, self.provider.name, request.model)
+        turn_usage = usage_entry(turn_output.usage, self.provider.name, options.model)
         if turn_usage:
             self.context.emit(WorkflowEventType.USAGE, turn_usage)
         state.usage = add_usage(usage_before, turn_usage or UNKNOWN_USAGE)
@@ -307,6 +320,14 @@ class AgentConversation:
             self.redactor,
             slot.released,
         )
+        recorder = ToolRecorder(
+            lambda call: self.turn_outputs[-1].record_tool_call(call),
+            lambda chunk: self.turn_outputs[-1].handle_chunk(self.redactor.redact_chunk(chunk)),
+            human_requests.decide_permission,
+            self.options.permissions,
+            self.options.tools or (),
+            self.redactor,
+        )
         fork, thread = state.forked_thread is not None, state.interrupted_thread
         if self.capabilities.names_threads and (fork or state.thread is None):
             thread = str(uuid.uuid4())
@@ -317,8 +338,20 @@ class AgentConversation:
             totals=state.totals or leaf.threads.totals.get(state.thread or "", {}),
             ask=human_requests.decide_permission,
             steering=leaf.steering if self.capabilities.steer else None,
-            host_tools=human_requests.tools if self.capabilities.host_tools else {},
+            host_tools=self.host_tools(recorder, human_requests),
+            record_tool=recorder.offer,
         )
+
+    def host_tools(self, recorder: ToolRecorder, human_requests: HumanRequests) -> dict[str, HostTool]:
+        """Return the tools of Nerve that the agent can call."""
+        able = self.capabilities
+        tools = {
+            tool.name: recorder.offer(tool.name, tool.description, tool.schema, tool.call)
+            for tool in self.tools
+        }
+        if (able.host_tools and able.ask_human) or ASK_HUMAN in (self.options.tools or ()):
+            tools[ASK_HUMAN] = human_requests.question_tool
+        return tools
 
     # -- records, events and the result --------------------------------------------------------------
 
@@ -339,15 +372,27 @@ class AgentConversation:
             self.last_record = record
         self.context.leaf_runtime.is_restarted = True
 
+    def report_context(self) -> None:
+        """Report what the agent reads in its folder, once in a run for each provider and folder."""
+        folder = Path(self.request.cwd or ".")
+        reported = self.context.leaf_runtime.threads.reported_contexts
+        if (place := (self.provider.name, str(folder))) in reported:
+            return
+        reported.add(place)
+        if found := describe_context(self.capabilities, folder, self.options):
+            self.emit_log(f"{self.provider.name} reads {found}")
+
     def emit_log(self, message: str) -> None:
         self.context.emit(WorkflowEventType.LOG, {"message": message})
 
     async def emit_limit(self, until: float) -> None:
-        reset_time = datetime.fromtimestamp(until).astimezone().strftime("%H:%M")
-        data = {"provider": self.provider.name, "until": until}
-        message = f"held: {self.provider.name} limit until {reset_time}"
+        name = self.provider.name
+        reason = self.provider_slots.rate_limits.reasons.get(name, "")
+        data = {"provider": name, "until": until, "message": limit_message(name, until, reason)}
         await self.context.leaf_runtime.record(
-            self.context.path, WorkflowEventType.PROVIDER_LIMITED, data | {"message": message}
+            self.context.path,
+            WorkflowEventType.PROVIDER_LIMITED,
+            data | ({"reason": reason} if reason else {}),
         )
 
     def emit_available(self, **more: bool) -> None:
@@ -361,7 +406,7 @@ class AgentConversation:
         attributes: dict[str, Any] = {
             "provider": self.provider.name,
             "thread": self.state.thread,
-            "model": self.request.model,
+            "model": self.options.model,
             "tools": sum(turn_output.tool_count for turn_output in self.turn_outputs),
         }
         if self.limited_provider:

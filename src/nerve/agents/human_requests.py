@@ -41,8 +41,8 @@ class HumanRequests:
     release_slot: Callable[[], AbstractAsyncContextManager[None]]
 
     @property
-    def tools(self) -> dict[str, HostTool]:
-        return {"ask_human": HostTool(ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, self.ask_human)}
+    def question_tool(self) -> HostTool:
+        return HostTool(ASK_HUMAN_DESCRIPTION, ASK_HUMAN_SCHEMA, self.ask_human)
 
     async def decide_permission(self, request: PermissionRequest) -> PermissionDecision:
         """Decide by the permissions, or open a gate."""
@@ -52,6 +52,8 @@ class HumanRequests:
             self.context.emit(WorkflowEventType.PERMISSION, {"tool": request.tool, "verdict": rule.verdict})
             refusal = "the workflow does not allow it" + f": it denies {rule.pattern}" * bool(rule.pattern)
             return PermissionDecision(rule.verdict == "allow", "" if rule.verdict == "allow" else refusal)
+        if self.permissions.mode == "read" and rule.verdict is None:
+            return PermissionDecision(False, "the permission mode 'read' allows only reading")
         use = request.tool_uses()[0]
         action = self.redactor.redact_value(use.to_dict())
         if request.is_editable and action == use.to_dict():

@@ -1,4 +1,4 @@
-"""LlmProvider: an LLM API without tools; Nerve stores its conversations as files."""
+"""LlmProvider: an LLM API whose tools Nerve executes; Nerve stores its conversations as files."""
 
 from __future__ import annotations
 
@@ -7,30 +7,40 @@ import json
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
 from nerve.agents.launch import import_library
 from nerve.agents.llm_client import LlmClient
+from nerve.agents.mcp_client import open_mcp_tools
 from nerve.agents.provider import (
     AssistantText,
     Capabilities,
     Chunk,
+    HostTool,
     QueryOptions,
     Reasoning,
     ThreadStarted,
+    ToolFailed,
     TurnFinished,
     TurnUsage,
+    Unavailable,
 )
+from nerve.agents.rate_limits import failure_outcome
 from nerve.agents.thread_files import ThreadFiles
 from nerve.core.json_schema import parse_json_answer
+from nerve.project.agent_settings import PERMISSION_MODES
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ToolCallPart
     from pydantic_ai.models import Model, ModelRequestParameters
 
+MAX_REQUESTS = 100
+"""Requests of a turn that calls tools, unless the step says otherwise."""
 MAX_ERROR_CHARS = 4_000
 """Characters kept of an API error."""
 SCHEMA_PROMPT = "Answer with one JSON value and nothing else. It must match this JSON Schema:\n"
@@ -47,7 +57,18 @@ class LlmProvider:
     """
 
     name = "llm"
-    capabilities = Capabilities(resume=True, fork=True, names_threads=True, schema=True)
+    capabilities = Capabilities(
+        resume=True,
+        fork=True,
+        names_threads=True,
+        schema=True,
+        host_tools=True,
+        ask_human=False,
+        mcp=True,
+        has_tools=False,
+        modes=PERMISSION_MODES,
+        effort=("minimal", "low", "medium", "high", "xhigh", "max"),
+    )
 
     def __init__(
         self,
@@ -64,14 +85,16 @@ class LlmProvider:
     def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
     ) -> AsyncIterator[Chunk]:
-        return chunks_from_callback(LlmTurn(self, prompt, resume, options).run)
+        return chunks_from_callback(LlmTurn(self, prompt, cwd, resume, options).run)
 
 
 class LlmTurn:
     """One prompt and its answer."""
 
-    def __init__(self, provider: LlmProvider, prompt: str, resume: str | None, options: QueryOptions) -> None:
-        self.provider, self.prompt, self.options = provider, prompt, options
+    def __init__(
+        self, provider: LlmProvider, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
+    ) -> None:
+        self.provider, self.prompt, self.cwd, self.options = provider, prompt, cwd, options
         self.resumed_thread = resume
         self.thread = resume if resume and not options.fork else options.thread or str(uuid.uuid4())
         self.has_native_schema = False  # whether the API itself enforces the schema
@@ -90,32 +113,75 @@ class LlmTurn:
         client = LlmClient(
             options.model, provider.model, provider.base_url, provider.api_key_env, options.env
         )
-        async with client as model:
-            parameters = self._request_parameters(model)
-            from pydantic_ai.messages import ModelRequest, UserPromptPart
+        async with AsyncExitStack() as stack:
+            model = await stack.enter_async_context(client)
+            try:
+                servers = open_mcp_tools(options.mcp, self.cwd, options.record_tool)
+                tools = {**options.host_tools, **await stack.enter_async_context(servers)}
+            except Unavailable as error:
+                return emit(failed_turn(self.thread, str(error)))
+            return await self._answer(emit, client, model, messages, tools)
 
-            if messages and isinstance(last := messages[-1], ModelRequest):
-                is_same_prompt = [
-                    part.content for part in last.parts if isinstance(part, UserPromptPart)
-                ] == [self.prompt]
-                messages = messages[:-1] if is_same_prompt else messages
-            messages = [
-                *messages,
-                ModelRequest([UserPromptPart(self.prompt)], instructions=self._system_prompt()),
+    async def _answer(
+        self,
+        emit: EmitChunk,
+        client: LlmClient,
+        model: Model,
+        messages: list[ModelMessage],
+        tools: Mapping[str, HostTool],
+    ) -> None:
+        """Send the prompt, and the results of tools, until the model answers without calling one."""
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+        parameters = self._request_parameters(model, tools)
+        if messages and isinstance(last := messages[-1], ModelRequest):
+            is_same_prompt = [part.content for part in last.parts if isinstance(part, UserPromptPart)] == [
+                self.prompt
             ]
-            await self._save_thread(messages)
-            emit(ThreadStarted(self.thread))
+            messages = messages[:-1] if is_same_prompt else messages
+        prompt = ModelRequest([UserPromptPart(self.prompt)], instructions=self._system_prompt())
+        messages = [*messages, prompt]
+        await self._save_thread(messages)
+        emit(ThreadStarted(self.thread))
+        usage: TurnUsage | None = None
+        max_requests = self.options.max_turns or MAX_REQUESTS
+        for _ in range(max_requests):
             try:
                 response = await self._stream_response(emit, model, messages, parameters)
             except Exception as error:
-                return emit(self._turn_of_error(error, client.api_key))
-        if problem := truncation_reason(response):
-            return emit(failed_turn(self.thread, problem, self._turn_usage(response, client)))
+                return emit(replace(self._turn_of_error(error, client.api_key), usage=usage))
+            usage = add_turn_usage(usage, self._turn_usage(response, client))
+            emit(usage)
+            if problem := truncation_reason(response):
+                return emit(failed_turn(self.thread, problem, usage))
+            if not response.tool_calls:
+                break
+            # Saved with the results: a call without its result cannot be continued.
+            results = await self._call_tools(response.tool_calls, tools)
+            messages = [*messages, response, ModelRequest(results, instructions=prompt.instructions)]
+            await self._save_thread(messages)
+        else:
+            return emit(failed_turn(self.thread, f"The agent used its {max_requests} requests", usage))
         await self._save_thread([*messages, response])
-        usage = self._turn_usage(response, client)
         # The answer as a value if it is valid JSON; the caller validates it against the schema.
-        answer = None if options.schema is None else parse_json_answer(response.text or "")[0]
+        answer = None if self.options.schema is None else parse_json_answer(response.text or "")[0]
         return emit(TurnFinished(self.thread, usage, structured=answer))
+
+    async def _call_tools(
+        self, calls: Sequence[ToolCallPart], tools: Mapping[str, HostTool]
+    ) -> list[ModelRequestPart]:
+        """Return the results of calls that the model has made at once; they run concurrently."""
+        from pydantic_ai.messages import ToolReturnPart
+
+        async def call_tool(call: ToolCallPart) -> ModelRequestPart:
+            try:
+                content, outcome = await execute_call(call, tools), "success"
+            except ToolFailed as error:
+                content, outcome = str(error), "failed"
+            values: Any = {"outcome": outcome}
+            return ToolReturnPart(call.tool_name, content, call.tool_call_id, **values)
+
+        return await asyncio.gather(*map(call_tool, calls))
 
     async def _load_messages(self) -> list[ModelMessage] | None:
         from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -142,25 +208,32 @@ class LlmTurn:
         form = SCHEMA_PROMPT + json.dumps(self.options.schema)
         return f"{system}\n\n{form}" if system else form
 
-    def _request_parameters(self, model: Model) -> ModelRequestParameters:
+    def _request_parameters(self, model: Model, tools: Mapping[str, HostTool]) -> ModelRequestParameters:
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
+        from pydantic_ai.tools import ToolDefinition
 
+        functions = [
+            ToolDefinition(name=name, parameters_json_schema=dict(tool.schema), description=tool.description)
+            for name, tool in tools.items()
+        ]
         schema = self.options.schema
         self.has_native_schema = bool(
             schema and schema.get("type") == "object" and model.profile.get("supports_json_schema_output")
         )
         if schema is None or not self.has_native_schema:
-            return ModelRequestParameters()
+            return ModelRequestParameters(function_tools=functions)
         form = OutputObjectDefinition(json_schema=dict(schema), name="answer")
-        return ModelRequestParameters(output_mode="native", output_object=form)
+        return ModelRequestParameters(function_tools=functions, output_mode="native", output_object=form)
 
     async def _stream_response(
         self, emit: EmitChunk, model: Model, messages: list[ModelMessage], parameters: ModelRequestParameters
     ) -> ModelResponse:
         from pydantic_ai.direct import model_request_stream
 
-        settings: Any = self.provider.settings
+        settings: Any = dict(self.provider.settings)
+        if self.options.effort is not None:
+            settings["thinking"] = self.options.effort
         async with model_request_stream(
             model, messages, model_settings=settings, model_request_parameters=parameters
         ) as stream:
@@ -174,14 +247,20 @@ class LlmTurn:
 
         text = (str(error) or type(error).__name__)[:MAX_ERROR_CHARS]
         text = text.replace(key, "[key]") if key else text
-        limits = exceptions.ModelRateLimitError | exceptions.ModelQuotaExceededError
-        if isinstance(error, limits) or getattr(error, "status_code", None) == 429:
-            after = getattr(error, "retry_after", None)
-            resets_at = None if after is None else time.time() + after
-            return TurnFinished(self.thread, outcome="limited", error=text, resets_at=resets_at)
-        if isinstance(error, exceptions.AgentRunError | exceptions.UserError):
+        if not isinstance(error, exceptions.AgentRunError | exceptions.UserError):
+            raise error
+        if isinstance(error, exceptions.ModelQuotaExceededError):
             return failed_turn(self.thread, text)
-        raise error
+        after, status = getattr(error, "retry_after", None), getattr(error, "status_code", None)
+        resets_at = None if after is None else time.time() + after
+        is_limit = isinstance(error, exceptions.ModelRateLimitError | exceptions.ModelUnavailableError)
+        outcome = failure_outcome(text, "llm", status, resets_at, is_limit)
+        return TurnFinished(
+            self.thread,
+            outcome=outcome,
+            error=text,
+            resets_at=resets_at if outcome == "limited" else None,
+        )
 
     def _turn_usage(self, response: ModelResponse, client: LlmClient) -> TurnUsage:
         model = client.model_label(response.model_name)
@@ -192,6 +271,27 @@ class LlmTurn:
         return TurnUsage(
             request_usage.input_tokens - read - write, request_usage.output_tokens, read, write, model=model
         )
+
+
+async def execute_call(call: ToolCallPart, tools: Mapping[str, HostTool]) -> str:
+    """Return the output of a call; ToolFailed for an unknown tool, or arguments that are not an object."""
+    if (tool := tools.get(call.tool_name)) is None:
+        raise ToolFailed(f"Unknown tool '{call.tool_name}'. Available: {', '.join(tools) or 'none'}")
+    try:
+        arguments = call.args_as_dict(raise_if_invalid=True)
+    except ValueError as error:
+        raise ToolFailed(f"The arguments are not a JSON object: {error}") from None
+    return await tool.call(arguments)
+
+
+def add_turn_usage(total: TurnUsage | None, more: TurnUsage) -> TurnUsage:
+    """Return the usage of several requests; what is unknown of one is unknown of all."""
+    if total is None:
+        return more
+    names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+    pairs = {name: (getattr(total, name), getattr(more, name)) for name in names}
+    sums: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+    return replace(more, **sums)
 
 
 def chunks_of_stream_event(event: Any) -> list[Chunk]:
@@ -216,7 +316,7 @@ def truncation_reason(response: ModelResponse) -> str:
     """Return why the answer is incomplete, or an empty string."""
     match response.finish_reason:
         case "stop" | "tool_call":
-            return "" if response.text else "The model ended without an answer"
+            return "" if response.text or response.tool_calls else "The model ended without an answer"
         case "length":
             return "The answer exceeded the token limit; raise max_tokens in the settings"
         case "content_filter":

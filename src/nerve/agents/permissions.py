@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from nerve.agents.tool_patterns import ToolUse, encode_tool_input, pattern_allows, pattern_forbids
 from nerve.lazy_dataclass import dataclass
+from nerve.project.agent_settings import PERMISSION_MODES
 
 Verdict = Literal["allow", "ask", "deny"]
 PATTERN_LISTS = ("allow", "ask", "deny")
@@ -31,12 +34,15 @@ class Permissions:
 
     `deny` takes precedence over the other lists. `otherwise` applies to tools that no pattern matches;
     without it, the agent's program uses tools it considers harmless, and a person is asked about the rest.
+    `mode` is a rule for these tools by what they do: `ask` leaves them to the program and a person, `edits`
+    also allows edits in the folder of the agent, `all` allows everything, `read` allows only reading.
     """
 
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     otherwise: Verdict | None = None
+    mode: str | None = None
 
     def __post_init__(self) -> None:
         for name in PATTERN_LISTS:
@@ -49,6 +55,8 @@ class Permissions:
             object.__setattr__(self, name, tuple(value))
         if self.otherwise is not None and self.otherwise not in PATTERN_LISTS:
             raise ValueError(f"permissions.otherwise must be allow, ask or deny, got {self.otherwise!r}")
+        if self.mode is not None and self.mode not in PERMISSION_MODES:
+            raise ValueError(f"permissions.mode must be ask, edits, all or read, got {self.mode!r}")
 
     @classmethod
     def of(cls, value: Permissions | Mapping[str, Any] | None) -> Permissions:
@@ -60,6 +68,26 @@ class Permissions:
         if unknown:
             raise ValueError(f"Unknown permissions key '{unknown[0]}'. Available: {', '.join(cls.__slots__)}")
         return cls(**value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rules that are set."""
+        lists = {name: list(patterns) for name in PATTERN_LISTS if (patterns := getattr(self, name))}
+        rules = {"otherwise": self.otherwise, "mode": self.mode}
+        return lists | {name: rule for name, rule in rules.items() if rule is not None}
+
+    def with_mode_rules(
+        self, edit_tools: Sequence[str], read_tools: Sequence[str], folder: str
+    ) -> Permissions:
+        """Return the permissions with the rules of their mode, for a provider with these tools."""
+        match self.mode:
+            case "all":
+                return replace(self, otherwise="allow")
+            case "edits":
+                edits = (f"{tool}({os.path.realpath(folder)}/*)" for tool in edit_tools)
+                return replace(self, allow=(*self.allow, *edits))
+            case "read" if read_tools:
+                return replace(self, allow=(*self.allow, *read_tools), otherwise="deny")
+        return self
 
     def verdict(self, tool: str, input: Mapping[str, Any], cwd: str = "") -> Verdict:
         return self.find_rule(ToolUse(tool, input, cwd)).verdict or "ask"

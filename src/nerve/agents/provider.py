@@ -157,6 +157,15 @@ class HostTool:
     description: str
     schema: Mapping[str, Any]
     call: Callable[[Mapping[str, Any]], Awaitable[str]]
+    """Returns the output; `ToolFailed` is an error for the agent, any other exception ends the turn."""
+    is_recorded: bool = False
+    """Whether the call records itself, so that the provider must not report it."""
+
+
+def unrecorded_tool(
+    name: str, description: str, schema: Mapping[str, Any], call: Callable[..., Awaitable[str]]
+) -> HostTool:
+    return HostTool(description, schema, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +185,24 @@ class QueryOptions:
     totals: Mapping[str, Any] = field(default_factory=dict)
     ask: AskPermission = deny_permission
     host_tools: Mapping[str, HostTool] = field(default_factory=dict)
+    record_tool: Callable[..., HostTool] = unrecorded_tool
+    """Returns a tool that obeys the permissions and records its calls, for a provider that executes tools."""
     max_turns: int | None = None
     steering: asyncio.Queue[str] | None = None
     """User messages during the turn, for a provider that can `steer`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the minimal environment of the agent's process."""
+
+    effort: str | None = None
+    """How much the model thinks, by a name in `Capabilities.effort`."""
+    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """MCP servers by name, each with `command`, `args` and `env`, or with `url` and `headers`."""
+    skills: bool | Sequence[str] | None = None
+    """Whether the agent uses the skills of the project, or which; None means all."""
+    hooks: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """By event, hooks with `command`, `matcher` and `timeout`."""
+    instructions: bool | None = None
+    """Whether the agent reads the instruction files of the project; None means yes."""
 
     permissions: Permissions = NO_PERMISSIONS
     """The rules that apply before anyone is asked; a provider that cannot enforce them must refuse."""
@@ -201,9 +223,14 @@ class QueryOptions:
         fields = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("ask", "host_tools", "permissions", "steering")
+            if name not in ("ask", "host_tools", "permissions", "record_tool", "steering")
         }
-        return {name: value for name, value in fields.items() if value not in (None, False, {})}
+        switches = ("skills", "instructions")  # False is one of their values
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None and (name in switches or value not in (False, {}))
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +249,30 @@ class Capabilities:
     """Whether it asks before it uses a tool that is not allowed."""
     host_tools: bool = False
     """Whether it can call tools that Nerve offers."""
+    has_tools: bool = True
+    """Whether its agents have tools of their own, which `QueryOptions.tools` can name."""
+    ask_human: bool = True
+    """Whether agents with `host_tools` get the tool `ask_human` without naming it in `tools`."""
+    mcp: bool = False
+    """Whether it can use MCP servers."""
+    skills: bool = False
+    """Whether it can use the skills of a project."""
+    effort: tuple[str, ...] = ()
+    """The values of `QueryOptions.effort`."""
+    hooks: tuple[str, ...] = ()
+    """The events at which its program can run hooks."""
+    instructions: tuple[str, ...] = ()
+    """The instruction files of a project that it reads."""
+    reads_on_its_own: bool = False
+    """Whether its agent reads instruction files and skills in its own way, which Nerve cannot change."""
+    modes: tuple[str, ...] = ()
+    """The permission modes that it can enforce."""
+    edit_tools: tuple[str, ...] = ()
+    """The tools that edit files, which the mode `edits` allows in the folder of the agent."""
+    read_tools: tuple[str, ...] = ()
+    """The only tools that the mode `read` allows; a provider without them enforces that mode itself."""
+    any_settings: bool = False
+    """Whether it accepts every setting, as a provider for tests does."""
 
 
 class Provider(Protocol):
@@ -240,6 +291,14 @@ class Provider(Protocol):
     ) -> AsyncIterator[Chunk]:
         """Query in a new conversation, or resume the one with the id `resume`."""
         ...
+
+
+class AgentEnded(NerveError):
+    """The program of the agent ended, or its output did, before the end of its turn."""
+
+
+class ToolFailed(NerveError):
+    """A call of a tool failed; the agent gets the message and can try something else."""
 
 
 class Unavailable(NerveError):

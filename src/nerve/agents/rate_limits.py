@@ -1,4 +1,4 @@
-"""Rate limits of providers: how they are recognised in text, when they end, and who waits for that."""
+"""Rate limits and overload of providers: how they are recognised, when they end, and who waits for that."""
 
 from __future__ import annotations
 
@@ -10,12 +10,28 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from nerve.agents.provider import TurnFinished
+from nerve.agents.provider import TurnFinished, TurnOutcome
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout
 
 LIMIT_PAUSES_S = (60.0, 120.0, 300.0, 900.0)
 """Backoff in seconds for consecutive rate limits without a reset time."""
 
+LIMIT_STATUS_CODES = (429, 503, 529)
+"""HTTP status codes of a rate limit and of an overload: the same request may succeed later."""
+EXHAUSTED_TEXT = re.compile(
+    r"insufficient[_ ](quota|funds|balance|credits?)|plan and billing|credit balance|out of credits"
+    r"|billing[_ ](error|hard limit)",
+    re.IGNORECASE,
+)
+"""How errors say that an account is used up, which waiting does not change."""
+OVERLOAD_TEXT = re.compile(
+    r"overloaded_error|server_?is_?overloaded|\bis (currently |temporarily )?(overloaded|at capacity)"
+    r"|\b529\b.{0,40}overloaded|\b503 service unavailable\b|\bstatus\W{1,4}UNAVAILABLE\b",
+    re.IGNORECASE,
+)
+"""How errors say that the service of a provider is overloaded."""
+MAX_REASON_CHARS = 300
+"""Characters of a provider's error in the message of a waiting step."""
 COMMON_LIMIT_TEXT = (
     r"(?<![\w:.#/])(?<!line )429\b(?!\.\d)|rate.?limit|usage limit|hit your (\w+ )?limit|too many requests"
     r"|RESOURCE_EXHAUSTED"
@@ -29,7 +45,7 @@ LIMIT_TEXTS = {
 }
 """How the errors of each kind of provider say that it is rate limited, where it reports no code for that."""
 
-RETRY_AFTER_TEXT = re.compile(r"retry[-_ ]?after\W{1,4}(\d+(?:\.\d+)?)\W?(ms|m)?", re.IGNORECASE)
+RETRY_AFTER_TEXT = re.compile(r"retry[-_ ]?(?:after|delay)\W{1,4}(\d+(?:\.\d+)?)\W?(ms|m)?", re.IGNORECASE)
 RESETS_AT_TEXT = re.compile(r"resets?[-_ ]?at\W{1,4}(\d{10})(?!\d)", re.IGNORECASE)
 RESET_DATE_TEXT = re.compile(
     r"resets?(?: at)?:? (\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)", re.IGNORECASE
@@ -42,6 +58,7 @@ RESET_CLOCK_TEXT = re.compile(
 DURATION_TEXT = re.compile(
     r"(\d+(?:\.\d+)?) ?(ms|s|m|h|d)(?:econd|inute|our|ay|in)?s?(?![a-z])", re.IGNORECASE
 )
+RETRY_IN_TEXT = re.compile(r"(?:try again|retry) in (.*)", re.IGNORECASE)
 SECONDS_BY_UNIT = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -52,6 +69,8 @@ class RateLimits:
         self._clock = clock
         self.limited: dict[str, float] = dict(limited or {})
         """Rate-limited providers, with the Unix timestamp at which the limit ends."""
+        self.reasons: dict[str, str] = {}
+        """What each limited provider has answered, in its own words."""
         self._refusals: dict[str, int] = {}
         self._available_events: dict[str, asyncio.Event] = {}
         """Wakes the waiters of a provider when its limit ends early."""
@@ -65,13 +84,16 @@ class RateLimits:
         """Return how often the provider has refused since its last answer; concurrent refusals count once."""
         return self._refusals.get(provider, 0)
 
-    def mark_limited(self, provider: str, until: float | None, refusal_count: int | None = None) -> float:
+    def mark_limited(
+        self, provider: str, until: float | None, refusal_count: int | None = None, reason: str = ""
+    ) -> float:
         """Mark the provider as rate limited and return when to try again.
 
         `refusal_count` is the value of `refusals()` before the query: a query that started before an earlier
         refusal was known counts as the same refusal, and does not lengthen the backoff.
         """
         now, before = self._clock.time(), self.limited.get(provider, 0.0)
+        self.reasons[provider] = reason
         if refusal_count is None or refusal_count >= self.refusals(provider):
             self._refusals[provider] = self.refusals(provider) + 1
         refusal_count = self._refusals[provider]
@@ -110,14 +132,41 @@ class RateLimits:
         return self.limited.pop(provider, 0.0) > self._clock.time()
 
 
-# -- text ------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def failure_outcome(
+    error: str,
+    provider_kind: str = "",
+    status: int | None = None,
+    resets_at: float | None = None,
+    is_limit: bool = False,
+) -> TurnOutcome:
+    """Return how a turn with an error ended: `limited` if waiting helps, otherwise `failed`.
+
+    The provider may report the HTTP status, when the limit ends, or that it is a limit; the text of the error
+    counts as well. An account that is used up is not a limit, unless the error says when to try again.
+    """
+    if EXHAUSTED_TEXT.search(error) and resets_at is None and parse_reset_time(error) is None:
+        return "failed"
+    limit_text = LIMIT_TEXTS.get(provider_kind)
+    is_limit = is_limit or status in LIMIT_STATUS_CODES or OVERLOAD_TEXT.search(error) is not None
+    return "limited" if is_limit or (limit_text is not None and limit_text.search(error)) else "failed"
 
 
 def failed_turn(thread: str, error: str, provider_kind: str) -> TurnFinished:
     """Return the outcome of a turn with an error: failed, or limited if the text says so."""
-    if LIMIT_TEXTS[provider_kind].search(error):
-        return TurnFinished(thread, outcome="limited", error=error, resets_at=parse_reset_time(error))
-    return TurnFinished(thread, outcome="failed", error=error)
+    outcome = failure_outcome(error, provider_kind)
+    resets_at = parse_reset_time(error) if outcome == "limited" else None
+    return TurnFinished(thread, outcome=outcome, error=error, resets_at=resets_at)
+
+
+def limit_message(provider: str, until: float, reason: str) -> str:
+    """Return what a waiting step shows: until when, and the words of the provider."""
+    cause = "overload" if OVERLOAD_TEXT.search(reason) or "overloaded" in reason.lower() else "limit"
+    reset_time = datetime.fromtimestamp(until).astimezone().strftime("%H:%M")
+    words = " ".join(reason.split())[:MAX_REASON_CHARS]
+    return f"held: {provider} {cause} until {reset_time}" + (f": {words}" if words else "")
 
 
 def parse_reset_time(text: str, now: float | None = None) -> float | None:
@@ -147,7 +196,7 @@ def parse_reset_time(text: str, now: float | None = None) -> float | None:
         except ValueError:
             return None
         return (reset if reset > local_now else reset + timedelta(days=1)).timestamp()
-    spans = DURATION_TEXT.findall(text.partition("try again in ")[2])
+    spans = DURATION_TEXT.findall(match[1] if (match := RETRY_IN_TEXT.search(text)) else "")
     seconds = sum(float(amount) * SECONDS_BY_UNIT[unit.lower()] for amount, unit in spans)
     return now + seconds if spans else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nerve.errors import NerveError
@@ -19,6 +21,8 @@ PROVIDER_ALIASES = {"claude-code": "claude"}
 """Accepted aliases of providers."""
 BUILT_IN_PROVIDERS = frozenset({"acp", "claude", "codex", "command", "llm", "scripted"})
 """The providers that Nerve itself offers; finding those of other packages reads their metadata."""
+PROVIDERS_WITHOUT_TOOLS = frozenset({"llm"})
+"""The providers whose agents have no tools of their own."""
 EXTRA_PROVIDERS = ("acp", "claude", "codex", "llm")
 """The providers that an extra of the package installs."""
 
@@ -33,6 +37,12 @@ def installed_provider_names() -> list[str]:
 
 
 def find_entry_points() -> EntryPoints:
+    return read_entry_points(tuple(sys.path))
+
+
+@cache
+def read_entry_points(path: tuple[str, ...]) -> EntryPoints:
+    """Return the providers of the packages on a path of modules; reads the metadata of all packages once."""
     from importlib.metadata import entry_points  # takes long to import
 
     return entry_points(group=ENTRY_POINT_GROUP)

@@ -8,7 +8,7 @@ import time
 
 from nerve.errors import NerveError
 
-OWNER_VARIABLE = "NERVE_ENGINE"
+OWNER_VARIABLE = "NERVE_OWNER"
 ORPHAN_TIMEOUT_S = 15.0
 """Seconds to wait for orphans; supervisors end their programs within a few seconds."""
 

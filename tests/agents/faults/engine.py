@@ -72,6 +72,7 @@ def register(session: Session, given: dict[str, Any]) -> None:
             cwd=str(folder / "work"),
             permissions={"otherwise": "allow"},
             env=env,
+            workspace="shared",
             retry=PATIENT,
         )
 

@@ -59,9 +59,10 @@ class SmallAgent(acp.Agent):
         can = {"loadSession": self.load, "sessionCapabilities": resume}
         return schema.InitializeResponse.model_validate({"protocolVersion": 1, "agentCapabilities": can})
 
-    async def new_session(self, cwd: str, **_: Any) -> Any:
+    async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> Any:
         session = str(uuid.uuid4())
-        self.write(session, {"cwd": cwd, "cost": 0.0, "messages": []})
+        servers = {server.name: [server.command, *server.args] for server in mcp_servers or ()}
+        self.write(session, {"cwd": cwd, "cost": 0.0, "messages": [], "servers": servers})
         option = {
             "id": "model",
             "name": "Model",
@@ -72,10 +73,15 @@ class SmallAgent(acp.Agent):
         options = [
             {**option, "options": [{"value": "heron", "name": "Heron"}, {"value": "stork", "name": "Stork"}]}
         ]
+        levels = [{"value": level, "name": level} for level in ("low", "high")]
+        effort = {"id": "effort", "name": "Effort", "category": "thought_level", "type": "select"}
+        options.append({**effort, "currentValue": "low", "options": levels})
         return schema.NewSessionResponse.model_validate({"sessionId": session, "configOptions": options})
 
     async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> Any:
-        if value not in MODELS:
+        if config_id == "effort":
+            self.write(session_id, {**self.read(session_id), "effort": value})
+        elif value not in MODELS:
             raise acp.RequestError.invalid_params({"details": f"there is no model {value}"})
         return schema.SetSessionConfigOptionResponse.model_validate({"configOptions": []})
 
@@ -169,6 +175,8 @@ class SmallAgent(acp.Agent):
 
     async def use(self, session_id: str, session: dict[str, Any], call: dict[str, Any]) -> str:
         arguments = json.loads(call["function"]["arguments"])
+        if (name := call["function"]["name"]).startswith("mcp__"):
+            return await self.use_server(session_id, session, call["id"], name, arguments)
         shown = {"toolCallId": call["id"], "title": f"`{arguments['command']}`", "kind": "execute"}
         meta = {"small": {"toolName": "shell"}}
         start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
@@ -186,6 +194,23 @@ class SmallAgent(acp.Agent):
         status = "failed" if code else "completed"
         await self.tell(session_id, {**update, "status": status, "content": content})
         return output
+
+    async def use_server(
+        self, session_id: str, session: dict[str, Any], id: str, name: str, arguments: dict[str, Any]
+    ) -> str:
+        """Call a tool of an MCP server, which is started for the call."""
+        _, server, tool = name.split("__")
+        shown = {"toolCallId": id, "title": name, "kind": "other", "rawInput": arguments}
+        meta = {"small": {"toolName": name}}
+        start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
+        await self.tell(session_id, start)
+        update = {"sessionUpdate": "tool_call_update", "toolCallId": id}
+        if not await self.allowed(session_id, shown):
+            await self.tell(session_id, {**update, "status": "failed"})
+            return "the user said no"
+        result = await call_server(session["servers"][server], tool, arguments)
+        await self.tell(session_id, {**update, "status": "completed", "content": []})
+        return str(result["content"][0]["text"])
 
     async def allowed(self, session_id: str, call: dict[str, Any]) -> bool:
         options = [
@@ -217,6 +242,22 @@ class SmallAgent(acp.Agent):
         part = self.home / f"{session}.part"
         part.write_text(json.dumps(value))
         part.replace(self.home / f"{session}.json")
+
+
+async def call_server(argv: list[str], tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+    assert server.stdin is not None
+    assert server.stdout is not None
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "name": tool, "arguments": arguments}
+    answer: dict[str, Any] = {}
+    for number, method in enumerate(("initialize", "tools/call")):
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        server.stdin.write(json.dumps(message).encode() + b"\n")
+        answer = json.loads(await server.stdout.readline())
+    server.terminate()
+    await server.wait()
+    return dict(answer["result"])
 
 
 async def run(command: str, cwd: str) -> tuple[int, str]:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from agents.stubs.server import Heard, Reply, StubServer
-from agents.stubs.steer import Order, order_of, pieces
+from agents.stubs.steer import OVERLOADED, Order, pieces
 
 REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\s*", re.DOTALL)
 USED = {"cache_creation_input_tokens": 10, "cache_read_input_tokens": 20}
+EXHAUSTED = "Your credit balance is too low to access the API. Please go to Plans & Billing to buy credits."
 ERRORS = {400: "invalid_request_error", 401: "authentication_error", 529: "overloaded_error"}
 
 
@@ -29,12 +30,17 @@ class AnthropicStub(StubServer):
             return reply.json({"data": [], "has_more": False})
         if "count_tokens" in heard.path:
             return reply.json({"input_tokens": 42})
-        order = order_of(*conversation(heard.body["messages"]))
+        order = self.order_of(*conversation(heard.body["messages"]))
         match order.kind:
             case "error":
                 status = int(order.text)
                 kind = ERRORS.get(status, "api_error")
                 return reply.json(error(kind, "the stub says no"), status, {"x-should-retry": "false"})
+            case "overloaded":
+                status, kind = int(order.text), ERRORS.get(int(order.text), "api_error")
+                return reply.json(error(kind, OVERLOADED), status, {"x-should-retry": "false"})
+            case "exhausted":
+                return reply.json(error("invalid_request_error", EXHAUSTED), 400)
             case "limit":
                 limited = error("rate_limit_error", "This request would exceed your rate limit.")
                 return reply.json(limited, 429, self.limit_headers(order.text))
@@ -99,6 +105,8 @@ def content(order: Order, body: dict[str, Any], tool: str) -> tuple[list[dict[st
         case "call":
             name, _, arguments = order.text.partition(" ")
             return [call(name, json.loads(arguments or "{}"))], "tool_use"
+        case "refuse":
+            return [{"type": "text", "text": order.text}], "refusal"
         case "json":
             for offered in body.get("tools", []):
                 if offered["name"] == "StructuredOutput":

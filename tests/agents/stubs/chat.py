@@ -6,8 +6,9 @@ import json
 import uuid
 from typing import Any
 
+from agents.stubs.openai import EXHAUSTED
 from agents.stubs.server import Heard, Reply, StubServer
-from agents.stubs.steer import Order, order_of, pieces
+from agents.stubs.steer import OVERLOADED, Order, pieces
 
 USED = {
     "prompt_tokens": 120,
@@ -23,10 +24,14 @@ class ChatStub(StubServer):
     def answer(self, heard: Heard, reply: Reply) -> None:
         if not heard.path.endswith("/chat/completions"):
             return reply.json({"object": "list", "data": []})
-        order = order_of(*conversation(heard.body["messages"]))
+        order = self.order_of(*conversation(heard.body["messages"]))
         match order.kind:
             case "error":
                 return reply.json({"error": {"message": "the stub says no"}}, int(order.text))
+            case "overloaded":
+                return reply.json({"error": {"message": OVERLOADED}}, int(order.text))
+            case "exhausted":
+                return reply.json({"error": EXHAUSTED}, 429)
             case "limit":
                 headers = {"retry-after": order.text} if order.text else {}
                 return reply.json({"error": {"message": "Rate limit reached"}}, 429, headers)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.stubs.server import Heard, Reply, StubServer
-from agents.stubs.steer import Order, order_of, pieces
+from agents.stubs.steer import OVERLOADED, Order, pieces
 
 USAGE = {
     "input_tokens": 120,
@@ -22,6 +22,11 @@ SHELLS = {
     "exec_command": lambda command: {"cmd": command},
     "shell_command": lambda command: {"command": command},
     "shell": lambda command: {"command": ["bash", "-c", command]},
+}
+EXHAUSTED = {
+    "message": "You exceeded your current quota, please check your plan and billing details.",
+    "type": "insufficient_quota",
+    "code": "insufficient_quota",
 }
 INJECTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md", "<turn_aborted>")
 
@@ -37,12 +42,16 @@ class OpenAIStub(StubServer):
         if not heard.path.partition("?")[0].endswith("/responses"):
             reply.json({"object": "list", "data": [], "models": []})
             return
-        order = order_of(*conversation(heard.body.get("input") or []))
+        order = self.order_of(*conversation(heard.body.get("input") or []))
         match order.kind:
             case "error":
                 reply.json({"error": {"message": "the stub says no", "type": "stub"}}, int(order.text))
             case "limit":
                 self.refuse(reply, order.text)
+            case "overloaded":
+                reply.json({"error": {"message": OVERLOADED, "type": "server_error"}}, int(order.text))
+            case "exhausted":
+                reply.json({"error": EXHAUSTED}, 429)
             case _:
                 self.stream(heard.body, order, reply)
 
@@ -68,6 +77,8 @@ class OpenAIStub(StubServer):
                 response.delta("wait ")
                 reply.hold()
                 return
+            case "refuse":
+                response.refuse(order.text)
             case "think":
                 response.think(order.text)
                 response.say("thought")
@@ -141,6 +152,13 @@ class Response:
             self.delta(piece)
         self.close(status="completed", content=[{"type": "output_text", "text": text, "annotations": []}])
 
+    def refuse(self, text: str) -> None:
+        self.open_message()
+        at = {"item_id": self.item["id"], "output_index": len(self.output), "content_index": 0}
+        self.event("response.refusal.delta", **at, delta=text)
+        self.event("response.refusal.done", **at, refusal=text)
+        self.close(status="completed", content=[{"type": "refusal", "refusal": text}])
+
     def think(self, text: str) -> None:
         self.open("reasoning", "rs", summary=[])
         at = {"item_id": self.item["id"], "output_index": len(self.output), "summary_index": 0}
@@ -151,7 +169,10 @@ class Response:
 
     def call(self, name: str, arguments: str) -> None:
         call = f"call_{uuid.uuid4().hex[:12]}"
-        self.open("function_call", "fc", call_id=call, name=name, arguments="", status="in_progress")
+        server, _, tool = name.removeprefix("mcp__").partition("__")
+        is_offered = any(offered.get("name") == name for offered in self.body.get("tools") or ())
+        named = {"name": name} if is_offered or not tool else {"namespace": f"mcp__{server}", "name": tool}
+        self.open("function_call", "fc", call_id=call, arguments="", status="in_progress", **named)
         self.close(arguments=arguments, status="completed")
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import select
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from agents.stubs.steer import Order, order_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class StubServer:
     def __init__(self) -> None:
         self.heard: list[Heard] = []
         self.holding = 0
+        self.order: Order | None = None
+        """The order for every prompt, whatever it says."""
         self.closed = threading.Event()
         stub = self
 
@@ -51,6 +55,10 @@ class StubServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+    def order_of(self, said: Sequence[str], results: Sequence[str]) -> Order:
+        """Return the next order of a conversation."""
+        return self.order or order_of(said, results)
 
     def answer(self, heard: Heard, reply: Reply) -> None:
         raise NotImplementedError

@@ -8,8 +8,9 @@ from typing import Any
 
 from nerve.agents.acp.updates import ToolCallState, UpdateReader, permission_request
 from nerve.agents.chunk_stream import AnswerTasks, EmitChunk
+from nerve.agents.mcp_tools import MCP_TOOL_PREFIX
 from nerve.agents.permissions import summarize_use
-from nerve.agents.provider import QueryOptions
+from nerve.agents.provider import PermissionRequest, QueryOptions
 from nerve.errors import NerveError
 from nerve.process.line_process import LineProcess
 
@@ -21,13 +22,15 @@ class Unasked(NerveError):
 class AcpClient:
     """Methods that the agent calls: updates and permission requests; it uses its own files and terminals."""
 
-    def __init__(self, acp: Any, emit: EmitChunk, options: QueryOptions, cwd: str) -> None:
+    def __init__(
+        self, acp: Any, emit: EmitChunk, options: QueryOptions, cwd: str, answers: AnswerTasks
+    ) -> None:
         self._acp, self._emit, self._options, self._cwd = acp, emit, options, cwd
         self._asked_call_ids: set[str] = set()
         """Ids of calls for which the agent has requested permission."""
         self.update_reader = UpdateReader()
         self.is_listening = False  # a loaded session replays its history before the prompt
-        self.answers = AnswerTasks()
+        self.answers = answers
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         if self.is_listening:
@@ -41,7 +44,7 @@ class AcpClient:
     def _check_permission(self, call: ToolCallState) -> None:
         """Stop an agent that did something without permission: the protocol does not force it to ask."""
         request = permission_request(call, self._cwd)
-        if call.id in self._asked_call_ids:
+        if call.id in self._asked_call_ids or is_own_tool(request):
             return
         rule = self._options.find_rule(request)
         if rule.verdict in ("ask", "deny"):
@@ -57,6 +60,8 @@ class AcpClient:
         for chunk in chunks:
             self._emit(chunk)
         self._asked_call_ids.add(tool_call.tool_call_id)
+        if is_own_tool(request):  # decided where it is executed
+            return self._permission_response(True, options)
         question = self.answers.start(self._options.decide(request))
         await asyncio.wait({question})
         if question.cancelled() or question.exception() is not None:
@@ -76,6 +81,11 @@ class AcpClient:
     def flush_chunks(self) -> None:
         for chunk in self.update_reader.finish():
             self._emit(chunk)
+
+
+def is_own_tool(request: PermissionRequest) -> bool:
+    """Whether the agent asks about a tool of Nerve."""
+    return any(use.tool.startswith(MCP_TOOL_PREFIX) for use in request.tool_uses())
 
 
 class JsonLines:

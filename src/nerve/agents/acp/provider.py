@@ -14,9 +14,12 @@ from typing import Any
 from nerve.agents.acp.client import AcpClient, JsonLines, model_to_json
 from nerve.agents.acp.cost import turn_cost
 from nerve.agents.acp.updates import JsonObject, acp_turn_usage
-from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
+from nerve.agents.chunk_stream import AnswerTasks, EmitChunk, chunks_from_callback
 from nerve.agents.launch import CLIENT_INFO, agent_environment, import_library, translate_launch_errors
+from nerve.agents.mcp_relay import serve_tools
+from nerve.agents.mcp_tools import McpToolServer
 from nerve.agents.provider import (
+    AgentEnded,
     Capabilities,
     Chunk,
     QueryOptions,
@@ -28,6 +31,7 @@ from nerve.agents.rate_limits import failed_turn
 from nerve.agents.tool_patterns import split_pattern
 from nerve.errors import NerveError
 from nerve.process.line_process import open_line_process
+from nerve.project.agent_settings import PERMISSION_MODES
 
 ASKING_KINDS = ("edit", "delete", "move", "execute", "fetch")
 """Kinds of tools for which agents request permission in their default mode."""
@@ -36,6 +40,8 @@ UNENFORCEABLE = (
     "Provider 'acp' cannot enforce the permissions ({}: {}): the agent is not known to ask before '{}'."
     " If it does, add that kind to the provider's setting 'asks'"
 )
+EFFORT_LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Levels that agents offer; one that an agent does not offer fails the turn."""
 START_TIMEOUT_S = 60.0
 """Seconds that an agent has to complete the handshake."""
 INTERRUPT_TIMEOUT_S = 2.0
@@ -53,7 +59,7 @@ OUTCOME_BY_STOP_REASON: Mapping[str, tuple[TurnOutcome, str]] = {
 }
 
 
-class AgentGone(NerveError):
+class AgentGone(AgentEnded):
     """The agent's process ended during a turn."""
 
 
@@ -89,7 +95,18 @@ class AcpProvider:
         self.command = [str(argument) for argument in command]
         self.env, self.pass_env = dict(env or {}), tuple(pass_env)
         self.mode, self.auth, self.asks = mode, auth, tuple(asks)
-        self.capabilities = Capabilities(resume=resume, permissions=True)
+        self.capabilities = Capabilities(
+            resume=resume,
+            permissions=True,
+            host_tools=True,
+            ask_human=False,
+            mcp=True,
+            effort=EFFORT_LEVELS,
+            reads_on_its_own=True,
+            modes=PERMISSION_MODES,
+            edit_tools=("edit",),
+            read_tools=("read", "search", "think"),
+        )
 
     async def query(
         self, prompt: str, cwd: str | None, resume: str | None, options: QueryOptions
@@ -121,14 +138,25 @@ class AcpTurn:
         self.is_thread_announced = asyncio.Event()
         """Set when the caller has the session id; the prompt is not sent before."""
         self.auth_methods: list[str] = []
+        self.own_servers: Mapping[str, Mapping[str, Any]] = {}
+        """The MCP server with the tools of Nerve."""
 
     async def run(self, emit: EmitChunk) -> None:
         acp = await import_library("acp", "acp")
         env = agent_environment(self.provider.pass_env, self.provider.env, self.options.env)
         command = self.provider.command
+        answers, tools = AnswerTasks(), McpToolServer(self.options.host_tools)
+
+        def emit_unrecorded(chunk: Chunk) -> None:
+            if not tools.is_recorded(chunk):
+                emit(chunk)
+
         with translate_launch_errors(command[0], "install it, or correct the provider's command"):
-            async with open_line_process(command, cwd=self.cwd, env=env) as program:
-                client = AcpClient(acp, emit, self.options, self.cwd)
+            async with (
+                serve_tools(tools, answers) as self.own_servers,
+                open_line_process(command, cwd=self.cwd, env=env) as program,
+            ):
+                client = AcpClient(acp, emit_unrecorded, self.options, self.cwd, answers)
                 connection = acp.connect_to_agent(client, JsonLines(program))
                 try:
                     emit(await self._run_session(acp, connection, client, emit))
@@ -190,6 +218,8 @@ class AcpTurn:
         offered = {option.get("category"): option for option in session.get("configOptions") or ()}
         if self.provider.mode is not None:
             await connection.set_session_mode(self.thread, self.provider.mode)
+        if (effort := self.options.effort) is not None:
+            await self._set_effort(connection, offered.get("thought_level"), effort)
         choice = offered.get("model")
         if choice is None:
             return self.options.model
@@ -199,13 +229,38 @@ class AcpTurn:
         await connection.set_config_option(choice["id"], self.thread, self.options.model)
         return self.options.model
 
+    async def _set_effort(self, connection: Any, option: JsonObject | None, effort: str) -> None:
+        values = [str(item.get("value")) for item in (option or {}).get("options") or ()]
+        if option is None or effort not in values:
+            offered = f"it offers {', '.join(values)}" if values else "it does not offer levels of effort"
+            raise UnsupportedAgent(f"'{self.provider.command[0]}' cannot honour effort '{effort}': {offered}")
+        await connection.set_config_option(option["id"], self.thread, effort)
+
+    def _mcp_servers(self, acp: Any, agent_capabilities: JsonObject) -> list[Any]:
+        """Return the MCP servers of the session; every agent can start programs, not every one uses HTTP."""
+        servers: list[Any] = []
+        for name, server in {**self.options.mcp, **self.own_servers}.items():
+            if "url" in server:
+                if not (agent_capabilities.get("mcpCapabilities") or {}).get("http"):
+                    raise UnsupportedAgent(
+                        f"'{self.provider.command[0]}' cannot use MCP servers over HTTP, such as '{name}'"
+                    )
+                values = {"type": "http", "url": server["url"], "headers": name_values(server.get("headers"))}
+                servers.append(acp.schema.HttpMcpServer.model_validate({"name": name, **values}))
+            else:
+                program = {"command": server["command"], "args": server.get("args") or []}
+                values = {"name": name, **program, "env": name_values(server.get("env"))}
+                servers.append(acp.schema.McpServerStdio.model_validate(values))
+        return servers
+
     async def _start_or_resume(self, acp: Any, connection: Any, agent_capabilities: JsonObject) -> JsonObject:
+        servers = self._mcp_servers(acp, agent_capabilities)
         if self.resumed_thread is None:
-            return await self._start_session(connection)
+            return await self._start_session(connection, servers)
         if self.options.fork:
             raise UnsupportedAgent("ACP agents do not support forking a session")
         try:
-            session_params = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": []}
+            session_params = {"session_id": self.thread, "cwd": self.cwd, "mcp_servers": servers}
             if (agent_capabilities.get("sessionCapabilities") or {}).get("resume") is not None:
                 return model_to_json(await connection.resume_session(**session_params))
             if agent_capabilities.get("loadSession"):
@@ -218,10 +273,10 @@ class AcpTurn:
             )
             if self.options.thread != self.resumed_thread or not is_unknown:
                 raise
-            return await self._start_session(connection)
+            return await self._start_session(connection, servers)
 
-    async def _start_session(self, connection: Any) -> JsonObject:
-        session = model_to_json(await connection.new_session(self.cwd, mcp_servers=[]))
+    async def _start_session(self, connection: Any, servers: list[Any]) -> JsonObject:
+        session = model_to_json(await connection.new_session(self.cwd, mcp_servers=servers))
         self.thread, self.resumed_thread = session["sessionId"], None
         return session
 
@@ -245,6 +300,10 @@ class AcpTurn:
         except ConnectionError:
             return  # the agent has ended
         await asyncio.wait({prompt}, timeout=INTERRUPT_TIMEOUT_S)
+
+
+def name_values(texts: Mapping[str, str] | None) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in (texts or {}).items()]
 
 
 def outcome_of_error(thread: str, error: Exception, methods: list[str]) -> TurnFinished:

@@ -34,6 +34,8 @@ class ToolCallState:
     locations: list[JsonObject] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     agent_tool_name: str = ""
+    output: str = ""
+    """The output so far; an update has all of it."""
     is_emitted: bool = False
 
     def merge_update(self, update: JsonObject) -> None:
@@ -58,6 +60,11 @@ class ToolCallState:
         for extra in (update.get("_meta") or {}).values():
             if isinstance(extra, dict) and isinstance(name := extra.get("toolName"), str):
                 self.agent_tool_name = name
+
+    def take_new_output(self, output: str) -> str:
+        """Return what an update adds to the output; all of it, if the update replaces the output."""
+        before, self.output = self.output, output or self.output
+        return output.removeprefix(before)
 
     def input_or_title(self) -> dict[str, Any]:
         """Return the input, or the title for an agent that does not report the input."""
@@ -90,11 +97,14 @@ class UpdateReader:
                 call = self._merge_call(update)
                 reported = update.get("status")
                 status: Any = reported if reported in ("completed", "failed") else "running"
-                output = acp_tool_output(update)
-                if call.input or status != "running":
+                # Before it starts, an agent may still add to the input.
+                if (call.input and reported != "pending") or status != "running":
                     yield from self._emit_call(call)
-                if call.is_emitted and (status != "running" or output):
+                output = acp_tool_output(update)
+                if call.is_emitted and status != "running":
                     yield ToolUpdate(call.id, status, output)
+                elif call.is_emitted and (new_output := call.take_new_output(output)):
+                    yield ToolUpdate(call.id, "running", new_output)
             case "plan":
                 yield PlanUpdate([dict(entry) for entry in update.get("entries") or ()])
             case "usage_update":

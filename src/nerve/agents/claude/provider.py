@@ -10,15 +10,18 @@ import shutil
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from nerve.agents.chunk_stream import EmitChunk, chunks_from_callback
-from nerve.agents.claude.mcp_tools import McpToolServer
 from nerve.agents.claude.stream_json import StreamJsonReader
 from nerve.agents.claude.turn import PRE_TOOL_USE_HOOK, ClaudeTurn
 from nerve.agents.launch import agent_environment, translate_launch_errors
+from nerve.agents.mcp_tools import McpToolServer
 from nerve.agents.provider import Capabilities, Chunk, QueryOptions, Unavailable
 from nerve.process.line_process import open_line_process
+from nerve.project.agent_settings import PERMISSION_MODES
+from nerve.project.skills import find_instructions, format_skill_index, select_skills
 
 PASSED_VARIABLES = (
     "ANTHROPIC_API_KEY",
@@ -33,6 +36,15 @@ PASSED_VARIABLES = (
     "SSL_CERT_FILE",
 )
 """Environment variables of the program, passed on in addition to the defaults of child processes."""
+HOOK_EVENTS = (
+    *("PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "Notification"),
+    *("UserPromptSubmit", "UserPromptExpansion", "SessionStart", "SessionEnd", "Stop", "StopFailure"),
+    *("SubagentStart", "SubagentStop", "PreCompact", "PostCompact", "PermissionRequest", "PermissionDenied"),
+    *("TaskCreated", "TaskCompleted", "InstructionsLoaded", "CwdChanged", "FileChanged"),
+)
+INSTRUCTION_FILES = ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")
+INSTRUCTIONS_VARIABLE = "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD"
+NO_INSTRUCTIONS_VARIABLE = "CLAUDE_CODE_DISABLE_CLAUDE_MDS"
 FIXED_VARIABLES = {
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -60,7 +72,21 @@ class ClaudeProvider:
 
     name = "claude"
     capabilities = Capabilities(
-        resume=True, fork=True, names_threads=True, schema=True, cost=True, permissions=True, host_tools=True
+        resume=True,
+        fork=True,
+        names_threads=True,
+        schema=True,
+        cost=True,
+        permissions=True,
+        host_tools=True,
+        mcp=True,
+        skills=True,
+        effort=("low", "medium", "high", "xhigh", "max"),
+        hooks=HOOK_EVENTS,
+        instructions=INSTRUCTION_FILES,
+        modes=PERMISSION_MODES,
+        edit_tools=("Edit", "Write", "NotebookEdit"),
+        read_tools=("Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite"),
     )
 
     def __init__(
@@ -112,18 +138,21 @@ class ClaudeProvider:
         program = self._program or await asyncio.to_thread(find_program)
         if program is None:
             raise Unavailable(NOT_INSTALLED)
-        argv = [program, *self._arguments(options, thread, resume, tools), *self._extra_args]
-        with translate_launch_errors(argv[0], NOT_INSTALLED):
+        folder = absolute_folder(cwd)
+        world = self._world_arguments(options, folder)
+        with TemporaryDirectory(prefix="nerve-") as private, translate_launch_errors(program, NOT_INSTALLED):
+            files = write_settings_files(Path(private), options, tools)
+            argv = [program, *self._arguments(options, thread, resume), *world, *files, *self._extra_args]
             async with open_line_process(
-                argv, cwd=cwd, env=self._environment(options), grace=STOP_GRACE_S
+                argv, cwd=cwd, env=self._environment(options, folder), grace=STOP_GRACE_S
             ) as process:
                 request: dict[str, Any] = {
                     "subtype": "initialize",
                     "hooks": {"PreToolUse": [PRE_TOOL_USE_HOOK]},
                 }
-                if options.system:
+                if system := self._system_prompt(options, folder):
                     # No snapshot: a later turn may use another system prompt than the first one.
-                    request |= {"appendSystemPrompt": options.system, "systemPromptSnapshot": False}
+                    request |= {"appendSystemPrompt": system, "systemPromptSnapshot": False}
                 if options.schema is not None:
                     request["jsonSchema"] = dict(options.schema)
                 await ClaudeTurn(process, reader, options, tools, emit_unless_missing).run(prompt, request)
@@ -134,9 +163,32 @@ class ClaudeProvider:
         if self._program is None and find_program() is None:
             raise Unavailable(NOT_INSTALLED)
 
-    def _arguments(
-        self, options: QueryOptions, thread: str, resume: str | None, tools: McpToolServer
-    ) -> list[str]:
+    def _system_prompt(self, options: QueryOptions, folder: Path) -> str:
+        """Return the system prompt with the skills of the project.
+
+        Reading a skill as a file gives it no rights: what it may use without asking is not its decision.
+        """
+        is_native = "project" in self._settings and options.skills in (None, True)
+        skills = [] if is_native else select_skills(folder, options.skills)
+        return "\n\n".join(filter(None, [options.system, format_skill_index(skills)]))
+
+    def _world_arguments(self, options: QueryOptions, folder: Path) -> list[str]:
+        arguments = []
+        if self._reads_instructions(options, folder):
+            # A further folder that is the working folder: its CLAUDE.md is read, its settings are not.
+            arguments.append(f"--add-dir={folder}")
+        if self._settings and options.skills not in (None, True):
+            arguments.append("--disable-slash-commands")
+        if options.effort is not None:
+            arguments.append(f"--effort={options.effort}")
+        return arguments
+
+    def _reads_instructions(self, options: QueryOptions, folder: Path) -> bool:
+        """Whether Nerve has to make the program read the instruction files of the project."""
+        is_needed = options.instructions is not False and "project" not in self._settings
+        return is_needed and bool(find_instructions(folder, INSTRUCTION_FILES))
+
+    def _arguments(self, options: QueryOptions, thread: str, resume: str | None) -> list[str]:
         """Return the arguments, each value joined to its option so that it cannot be read as an option."""
         denied_tools = [pattern for pattern in options.permissions.deny if pattern.isidentifier()]
         arguments = [
@@ -149,7 +201,6 @@ class ClaudeProvider:
             "--permission-mode=manual",
             f"--setting-sources={','.join(self._settings)}",
             "--strict-mcp-config",
-            f"--mcp-config={json.dumps(tools.config)}",
             f"--disallowedTools={','.join((*UNUSABLE_TOOLS, *denied_tools))}",
         ]
         if resume is not None:
@@ -166,9 +217,41 @@ class ClaudeProvider:
             arguments.append(f"--max-turns={options.max_turns}")
         return arguments
 
-    def _environment(self, options: QueryOptions) -> dict[str, str]:
+    def _environment(self, options: QueryOptions, folder: Path) -> dict[str, str]:
         fixed = {**FIXED_VARIABLES, "CLAUDE_CODE_MAX_RETRIES": str(self._retries)}
+        if options.instructions is False:
+            fixed[NO_INSTRUCTIONS_VARIABLE] = "1"
+        elif self._reads_instructions(options, folder):
+            fixed[INSTRUCTIONS_VARIABLE] = "1"
         return agent_environment(self._pass_env, fixed, self._env, options.env)
+
+
+def write_settings_files(folder: Path, options: QueryOptions, tools: McpToolServer) -> list[str]:
+    """Write what may hold secrets into files of a private folder; return the arguments that name them."""
+    servers = {
+        name: {"type": "http" if "url" in server else "stdio", **server}
+        for name, server in {**options.mcp, **tools.config}.items()
+    }
+    settings: dict[str, Any] = {"mcp-config": {"mcpServers": servers}}
+    if options.hooks:
+        settings["settings"] = {"hooks": {event: nest_hooks(hooks) for event, hooks in options.hooks.items()}}
+    for name, content in settings.items():
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    return [f"--{name}={folder / name}.json" for name in settings]
+
+
+def nest_hooks(hooks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return hooks in the form of Claude Code, which groups them by matcher."""
+    entries = []
+    for hook in hooks:
+        command = {key: hook[key] for key in ("command", "timeout") if key in hook}
+        matcher = {"matcher": hook["matcher"]} if "matcher" in hook else {}
+        entries.append({**matcher, "hooks": [{"type": "command", **command}]})
+    return entries
+
+
+def absolute_folder(cwd: str | None) -> Path:
+    return Path(cwd or ".").absolute()
 
 
 def validate_thread_id(thread: str) -> str:

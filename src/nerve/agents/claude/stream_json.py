@@ -17,10 +17,8 @@ from nerve.agents.provider import (
     TurnOutcome,
     TurnUsage,
 )
-from nerve.agents.rate_limits import LIMIT_TEXTS
+from nerve.agents.rate_limits import failure_outcome
 
-LIMIT_STATUS_CODES = (429, 529)
-"""HTTP status codes of a rate limit or an overload."""
 NO_CONVERSATION_TEXT = "No conversation found"
 ANSWER_TOOL = "StructuredOutput"
 """The tool that the program uses to return a structured answer; it has no effect."""
@@ -198,11 +196,9 @@ def claude_outcome(line: Mapping[str, Any]) -> tuple[TurnOutcome, str]:
     )
     if reason.startswith("aborted"):
         return "interrupted", error
-    if line.get("api_error_status") in LIMIT_STATUS_CODES or (
-        reason == "api_error" and LIMIT_TEXTS["claude"].search(error)
-    ):
-        return "limited", error
-    return "failed", error
+    if reason != "api_error" and line.get("api_error_status") is None:
+        return "failed", error
+    return failure_outcome(error, "claude", line.get("api_error_status")), error
 
 
 # Another version of the program may use another format: ignore what does not match.

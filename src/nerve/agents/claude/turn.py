@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from nerve.agents.chunk_stream import AnswerTasks, EmitChunk
-from nerve.agents.claude.mcp_tools import McpToolServer
 from nerve.agents.claude.stream_json import ANSWER_TOOL, StreamJsonReader
-from nerve.agents.provider import PermissionRequest, QueryOptions, Unavailable
-from nerve.errors import NerveError
+from nerve.agents.mcp_tools import McpToolServer
+from nerve.agents.provider import AgentEnded, PermissionRequest, QueryOptions, Unavailable
 from nerve.process.line_process import LineProcess
 
 INTERRUPT_TIMEOUT_S = 1.0
@@ -26,7 +25,7 @@ HOOKS_UNSUPPORTED = (
 )
 
 
-class ClaudeCrashed(NerveError):
+class ClaudeCrashed(AgentEnded):
     """Claude Code ended before its turn did; the message includes the end of stderr."""
 
 
@@ -75,7 +74,7 @@ class ClaudeTurn:
         if line := await self._program.read_line():
             return parse_stream_line(line)
         error_output = (await self._program.wait_for_stderr()).strip()[-MAX_STDERR_CHARS:]
-        raise ClaudeCrashed(f"claude ended during its turn: {error_output or 'no output on stderr'}")
+        raise ClaudeCrashed("claude ended during its turn" + (f": {error_output}" if error_output else ""))
 
     def _handle_message(self, message: dict[str, Any]) -> None:
         match message:
@@ -89,7 +88,8 @@ class ClaudeTurn:
                 self._has_hook = self._has_hook or self._check_hook_support(answer.get("response"))
             case _:
                 for chunk in self._reader.read_message(message):
-                    self._emit(chunk)
+                    if not self._tools.is_recorded(chunk):
+                        self._emit(chunk)
 
     def _check_hook_support(self, capabilities: Any) -> bool:
         match capabilities:

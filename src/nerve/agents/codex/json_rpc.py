@@ -8,6 +8,7 @@ import re
 from collections import deque
 from typing import Any
 
+from nerve.agents.provider import AgentEnded
 from nerve.errors import NerveError
 from nerve.process.line_process import LineProcess
 
@@ -15,7 +16,7 @@ RpcMessage = dict[str, Any]
 ANSI_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class CodexEnded(NerveError):
+class CodexEnded(AgentEnded):
     """Codex ended, or sent an invalid message, before the turn was over."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,10 +17,11 @@ from nerve.agents.provider import (
     TurnOutcome,
     TurnUsage,
 )
-from nerve.agents.rate_limits import parse_reset_time
+from nerve.agents.rate_limits import failure_outcome, parse_reset_time
 from nerve.core.json_schema import parse_json_answer
 
-LIMIT_ERRORS = ("usageLimitExceeded", "rateLimitExceeded")
+LIMIT_ERRORS = ("usageLimitExceeded", "rateLimitExceeded", "serverOverloaded")
+NO_ANSWER = "Codex ended its turn without an answer: the model may have refused the request"
 TOKEN_KEYS = ("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens")
 STATUS_NAMES = {"inProgress": "in_progress"}
 
@@ -33,6 +35,7 @@ class NotificationReader:
         self.items: dict[str, Mapping[str, Any]] = {}
         self._model, self._has_schema = model, has_schema
         self._last_message = ""
+        """The last message of the agent; empty while it writes another one."""
         self._token_counter = TokenCounter()
         self._limit_windows: Mapping[str, Any] = {}
 
@@ -71,6 +74,8 @@ class NotificationReader:
                 yield self.done
 
     def _read_started_item(self, item: Mapping[str, Any]) -> Iterator[Chunk]:
+        if item["type"] == "agentMessage":
+            self._last_message = ""
         tool = tool_call_of_item(item)
         if tool and item["id"] not in self.items:
             self.items[item["id"]] = item
@@ -96,13 +101,17 @@ class NotificationReader:
 
     def _read_finished_turn(self, turn: Mapping[str, Any]) -> TurnFinished:
         error, status = turn.get("error") or {}, turn["status"]
-        message = str(error.get("message") or "")
+        message = readable_error(str(error.get("message") or ""))
         outcome: TurnOutcome = status if status in ("completed", "interrupted") else "failed"
         reset_time = None
-        if status == "failed" and is_limit_error(error):
-            outcome, reset_time = "limited", codex_reset_time(self._limit_windows, message)
-        elif outcome == "failed":
+        if outcome == "failed":
             message = message or f"The turn ended with status {status}"
+            reset_time = codex_reset_time(self._limit_windows, message)
+            is_limit, http_status = is_limit_error(error), http_status_of(error)
+            outcome = failure_outcome(message, "codex", http_status, reset_time, is_limit)
+            reset_time = reset_time if outcome == "limited" else None
+        elif outcome == "completed" and not self._last_message.strip():
+            outcome, message = "failed", NO_ANSWER
         has_answer = self._has_schema and outcome == "completed"
         return TurnFinished(
             self.thread,
@@ -149,14 +158,27 @@ class TokenCounter:
 
 
 def is_limit_error(error: Mapping[str, Any]) -> bool:
+    return error.get("codexErrorInfo") in LIMIT_ERRORS
+
+
+def http_status_of(error: Mapping[str, Any]) -> int | None:
+    """Return the HTTP status in an error, if the API has answered with one."""
     match error.get("codexErrorInfo"):
-        case str(word):
-            return word in LIMIT_ERRORS
         case {**kinds}:
-            return any(
-                isinstance(kind, dict) and kind.get("httpStatusCode") == 429 for kind in kinds.values()
-            )
-    return False
+            codes = [kind.get("httpStatusCode") for kind in kinds.values() if isinstance(kind, dict)]
+            return next((code for code in codes if isinstance(code, int)), None)
+    return None
+
+
+def readable_error(text: str) -> str:
+    """Return the message in an error that Codex passes on as the JSON of the API, or the text itself."""
+    try:
+        match json.loads(text):
+            case {"error": {"message": str(message)}} | {"error": str(message)} | {"message": str(message)}:
+                return message
+    except ValueError:
+        pass
+    return text
 
 
 def codex_reset_time(windows: Mapping[str, Any], message: str, now: float | None = None) -> float | None:

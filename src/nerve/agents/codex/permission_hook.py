@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shlex
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from nerve.agents.chunk_stream import AnswerTasks
 from nerve.agents.codex import hook_script
 from nerve.agents.codex.approvals import is_same_call, parse_hook_call
 from nerve.agents.codex.json_rpc import JsonRpcPeer, RpcError, RpcMessage
+from nerve.agents.mcp_tools import MCP_TOOL_PREFIX
 from nerve.agents.permissions import Permissions
 from nerve.agents.provider import PermissionDecision, PermissionRequest, QueryOptions, Unavailable
 from nerve.agents.tool_patterns import ToolUse, split_pattern
@@ -59,37 +61,42 @@ class PermissionHook:
                 server.close()
 
     def add_hook_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings with those of the hook added."""
+        """Return the settings with the hooks of the step, and with the one that enforces its permissions."""
+        settings = add_hooks(settings, self._options.hooks)
         if not self._policy.restrictions:
-            return dict(settings)
+            return settings
         command = shlex.join([sys.executable, "-I", "-S", hook_script.__file__, self._socket_path])
-        hook_entry = {"hooks": [{"type": "command", "command": command, "timeout": HOOK_TIMEOUT_S}]}
         return {
-            **settings,
+            **add_hooks(settings, {"PreToolUse": [{"command": command, "timeout": HOOK_TIMEOUT_S}]}),
             **disabled_tool_settings(self._policy, self._options.tools or ()),
-            "features.hooks": True,
             # A shell with a terminal could receive more input after its start, invisible to hooks.
             "features.unified_exec_tty": False,
-            "hooks.PreToolUse": [*settings.get("hooks.PreToolUse", ()), hook_entry],
         }
 
     async def trust_settings(self, peer: JsonRpcPeer) -> RpcMessage:
-        """Return the thread settings that trust this hook, and no other hook that is not trusted already."""
-        if not self._policy.restrictions:
+        """Return the thread settings that trust these hooks, and no other that is not trusted already."""
+        own = {hook["command"] for hooks in self._options.hooks.values() for hook in hooks}
+        if not self._policy.restrictions and not own:
             return {}
+        reason = self._policy.restrictions[0] if self._policy.restrictions else "hooks"
         try:
             response = await peer.request("hooks/list", {})
         except RpcError as error:
-            raise Unavailable(HOOKS_UNSUPPORTED.format(self._policy.restrictions[0])) from error
+            raise Unavailable(HOOKS_UNSUPPORTED.format(reason)) from error
         hooks = [entry for source in response.get("data") or () for entry in source.get("hooks") or ()]
         trusted_hooks = {
             entry["key"]: {"trusted_hash": entry["currentHash"]}
             for entry in hooks
-            if entry.get("enabled") and self._socket_path in str(entry.get("command"))
+            if entry.get("enabled")
+            and (entry.get("command") in own or self._is_own_hook(str(entry.get("command"))))
         }
-        if not trusted_hooks:
-            raise Unavailable(HOOKS_UNSUPPORTED.format(self._policy.restrictions[0]))
-        return {"config": {"hooks.state": trusted_hooks}}
+        found = {entry.get("command") for entry in hooks if entry["key"] in trusted_hooks}
+        if not own <= found or (self._policy.restrictions and not any(map(self._is_own_hook, found))):
+            raise Unavailable(HOOKS_UNSUPPORTED.format(reason))
+        return {"hooks.state": trusted_hooks}
+
+    def _is_own_hook(self, command: Any) -> bool:
+        return bool(self._socket_path) and self._socket_path in str(command)
 
     async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one call; without an answer the hook blocks it."""
@@ -104,6 +111,8 @@ class PermissionHook:
 
     async def _answer_call(self, call: Mapping[str, Any]) -> dict[str, Any]:
         for permission in parse_hook_call(call):
+            if permission.tool.startswith(MCP_TOOL_PREFIX):
+                continue  # decided where it is executed
             verdict = self._options.find_rule(permission).verdict
             if verdict not in ("ask", "deny"):
                 continue
@@ -119,6 +128,23 @@ class PermissionHook:
         """Decide an approval request of Codex; a call that a person has just allowed is not asked again."""
         is_allowed = any(is_same_call(permission, allowed) for allowed in self._allowed_by_call.get(id, ()))
         return PermissionDecision(True) if is_allowed else await self._options.decide(permission)
+
+
+def add_hooks(
+    settings: Mapping[str, Any], hooks: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """Return settings with more hooks, after those that they have."""
+    added = {
+        f"hooks.{event}": [*settings.get(f"hooks.{event}", ()), *map(hook_entry, event_hooks)]
+        for event, event_hooks in hooks.items()
+    }
+    return {**settings, **added, **({"features.hooks": True} if added else {})}
+
+
+def hook_entry(hook: Mapping[str, Any]) -> dict[str, Any]:
+    command = {"type": "command", "command": hook["command"]}
+    command |= {"timeout": math.ceil(hook["timeout"])} if "timeout" in hook else {}
+    return ({"matcher": hook["matcher"]} if "matcher" in hook else {}) | {"hooks": [command]}
 
 
 def disabled_tool_settings(policy: Permissions, tools: Sequence[str]) -> dict[str, Any]:

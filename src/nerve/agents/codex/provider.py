@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from nerve.agents.chunk_stream import AnswerTasks
@@ -23,9 +24,15 @@ from nerve.agents.codex.notifications import NotificationReader
 from nerve.agents.codex.permission_hook import PermissionHook
 from nerve.agents.codex.strict_schema import is_strict_schema
 from nerve.agents.launch import CLIENT_INFO, agent_environment
+from nerve.agents.mcp_relay import serve_tools
+from nerve.agents.mcp_tools import McpToolServer
 from nerve.agents.provider import Capabilities, Chunk, QueryOptions, ThreadStarted, TurnFinished
 from nerve.process.line_process import open_line_process
+from nerve.project.agent_settings import PERMISSION_MODES
+from nerve.project.skills import format_skill_index, select_skills
 
+MAX_TOOL_S = 31_536_000
+"""Seconds that a tool may take: as long as a person needs to answer."""
 INTERRUPT_TIMEOUT_S = 2.0
 """Seconds that an interrupted turn has to end."""
 STOP_GRACE_S = 2.0
@@ -35,6 +42,20 @@ START_RETRY_PAUSES_S = (0.2, 0.4, 0.8, None)
 THREAD_LOCK_TIMEOUT_S = 10.0
 """Seconds that a turn waits for another turn of the same thread."""
 SCHEMA_PROMPT = "Answer with JSON only. It must match this JSON Schema:\n"
+
+HOOK_EVENTS = (
+    *("PreToolUse", "PermissionRequest", "PostToolUse", "PreCompact", "PostCompact", "SessionStart"),
+    *("SessionEnd", "UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"),
+)
+MODE_SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "ask": {"approvalPolicy": "untrusted"},
+    "edits": {"approvalPolicy": "untrusted", "sandbox": "workspace-write"},
+    "all": {"approvalPolicy": "on-request"},
+    "read": {"approvalPolicy": "never", "sandbox": "read-only"},
+}
+"""The settings of a thread that enforce a permission mode; the answers to its requests do the rest."""
+OWN_SKILL_FOLDER = ".agents"
+"""The folder of a project whose skills Codex finds by itself."""
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
 ApprovalPolicy = Literal["untrusted", "on-request", "never"]
@@ -53,7 +74,22 @@ class CodexProvider:
     """
 
     name = "codex"
-    capabilities = Capabilities(resume=True, fork=True, schema=True, permissions=True, steer=True)
+    capabilities = Capabilities(
+        resume=True,
+        fork=True,
+        schema=True,
+        permissions=True,
+        steer=True,
+        host_tools=True,
+        ask_human=False,
+        mcp=True,
+        skills=True,
+        effort=("none", "minimal", "low", "medium", "high", "xhigh"),
+        hooks=HOOK_EVENTS,
+        instructions=("AGENTS.md", "AGENTS.override.md"),
+        modes=PERMISSION_MODES,
+        edit_tools=("apply_patch",),
+    )
 
     def __init__(
         self,
@@ -94,14 +130,18 @@ class CodexProvider:
             async with (
                 PermissionHook(options, answers).serve() as hook,
                 self._open_peer(cwd, options, hook) as peer,
+                serve_tools(tools := McpToolServer(options.host_tools), answers) as own_server,
             ):
-                thread = await self._open_thread(peer, cwd, resume, options, await hook.trust_settings(peer))
+                servers = mcp_settings(options.mcp) | own_server_settings(own_server)
+                config = await hook.trust_settings(peer) | servers
+                thread = await self._open_thread(peer, cwd, resume, options, config)
                 thread_id = thread["thread"]["id"]
                 yield ThreadStarted(thread_id)  # the caller records it before the prompt is sent
                 async with CodexTurn(peer, thread, prompt, options, hook, answers) as turn:
                     while turn.reader.done is None:
                         for chunk in await turn.next_chunks():
-                            yield chunk
+                            if not tools.is_recorded(chunk):
+                                yield chunk
         except RpcError as error:
             yield TurnFinished(thread_id or resume or "", outcome="failed", error=str(error))
 
@@ -115,8 +155,9 @@ class CodexProvider:
                 {*self._env, *self._own_variables} - options.env.keys() - set(NETWORK_VARIABLES)
             )
         }
+        settings = hidden_settings | self._config | project_settings(options)
         command = executable.app_server_command(
-            executable.find_executable(self._program), hook.add_hook_settings(hidden_settings | self._config)
+            executable.find_executable(self._program), hook.add_hook_settings(settings)
         )
         env = agent_environment(
             (*NETWORK_VARIABLES, *self._own_variables),
@@ -148,16 +189,18 @@ class CodexProvider:
         cwd: str | None,
         resume: str | None,
         options: QueryOptions,
-        hook_settings: RpcMessage,
+        config: RpcMessage,
     ) -> RpcMessage:
-        settings = {
+        settings: dict[str, Any] = {
             "model": options.model or self._model,
             "sandbox": self._sandbox,
             "approvalPolicy": self._approval,
             "approvalsReviewer": "user",
-            "developerInstructions": options.system,
+            "developerInstructions": system_prompt(options, cwd) or None,
+            "config": config or None,
+            **MODE_SETTINGS.get(options.permissions.mode or "", {}),
         }
-        params = {name: value for name, value in settings.items() if value is not None} | hook_settings
+        params = {name: value for name, value in settings.items() if value is not None}
         if resume is None:
             # The process already runs in the folder. Codex would permanently trust a folder named here.
             return await peer.request("thread/start", params)
@@ -174,6 +217,40 @@ class CodexProvider:
             if options.thread != resume or "no rollout found" not in str(error):
                 raise
             return await peer.request("thread/start", params)
+
+
+def system_prompt(options: QueryOptions, cwd: str | None) -> str:
+    """Return the system prompt with the skills of the project that Codex does not find by itself."""
+    folder = Path(cwd or ".").absolute()
+    skills = select_skills(folder, options.skills)
+    if options.skills in (None, True):
+        skills = [skill for skill in skills if not skill.path.is_relative_to(folder / OWN_SKILL_FOLDER)]
+    return "\n\n".join(filter(None, [options.system, format_skill_index(skills)]))
+
+
+def project_settings(options: QueryOptions) -> dict[str, Any]:
+    """Return the settings that keep Codex from reading what the step switches off."""
+    settings: dict[str, Any] = {}
+    if options.instructions is False:
+        settings["project_doc_max_bytes"] = 0
+    if options.skills not in (None, True):
+        settings["skills.include_instructions"] = False
+    return settings
+
+
+def mcp_settings(servers: Mapping[str, Mapping[str, Any]]) -> RpcMessage:
+    """Return the MCP servers as settings of a thread: as arguments, their secrets would be visible."""
+    names = {"command": "command", "args": "args", "env": "env", "url": "url", "headers": "http_headers"}
+    return {
+        f"mcp_servers.{server}": {names[key]: value for key, value in settings.items() if key in names}
+        for server, settings in servers.items()
+    }
+
+
+def own_server_settings(servers: Mapping[str, Mapping[str, Any]]) -> RpcMessage:
+    """Return the settings of the server with the tools of Nerve, which decides and waits by itself."""
+    limits = {"default_tools_approval_mode": "approve", "tool_timeout_sec": MAX_TOOL_S}
+    return {f"mcp_servers.{name}": {**server, **limits} for name, server in servers.items()}
 
 
 class CodexTurn:
@@ -196,6 +273,8 @@ class CodexTurn:
     async def __aenter__(self) -> Self:
         thread, schema = self.reader.thread, self._options.schema
         params: RpcMessage = {"threadId": thread, "input": [{"type": "text", "text": self._prompt}]}
+        if self._options.effort is not None:
+            params["effort"] = self._options.effort
         if schema is not None and is_strict_schema(schema):
             params["outputSchema"] = schema
         elif schema is not None:
