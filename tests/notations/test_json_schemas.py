@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nerve.notations import json_schemas
+from nerve.notations import json_schemas, yaml_keys
 from nerve.notations.json_steps import step_schema as steps_shape
 from nerve.notations.yaml_prompts import forms
 from nerve.spec.models import KINDS
@@ -49,9 +49,9 @@ def test_the_schema_of_steps_has_the_keys_of_the_reader() -> None:
 
 def test_the_schema_of_prompts_has_the_keys_of_the_reader() -> None:
     made = json_schemas.prompts_schema()
-    assert set(made["oneOf"][0]["properties"]) == {"steps", *forms.WORKFLOW_KEYS}
-    assert set(made["$defs"]["step"]["properties"]) == set(forms.STEP_KEYS)
-    assert set(made["$defs"]["gate"]["properties"]) == set(forms.GATE_KEYS)
+    assert set(made["oneOf"][0]["properties"]) == {"steps", "workspace", *yaml_keys.WORKFLOW_KEYS}
+    assert set(made["$defs"]["step"]["properties"]) == set(yaml_keys.STEP_KEYS)
+    assert set(made["$defs"]["gate"]["properties"]) == set(yaml_keys.GATE_KEYS)
     nodes = {node["required"][1]: set(node["properties"]) for node in made["$defs"]["node"]["anyOf"]}
     assert nodes == {key: set(forms.node_keys([key])) for key in forms.ACTIONS}
 

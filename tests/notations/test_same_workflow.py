@@ -17,6 +17,7 @@ from nerve.core.workflow import WorkflowRun
 from nerve.errors import NerveError
 from nerve.notations import NOTATIONS, SUFFIXES
 from nerve.testing.trace import trace
+from restored_leaves import restore_leaves
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/expected.json"))
@@ -33,7 +34,10 @@ def told(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=told)
-async def test_a_workflow_leaves_the_same_trace_in_every_notation(file: Path) -> None:
+async def test_a_workflow_leaves_the_same_trace_in_every_notation(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert restore_leaves(monkeypatch) == []
     assert await played(file) == json.loads((file.parent / "expected.json").read_text())
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from nerve.notations.workflow_files import discover
 from nerve.project.agent_files import discover_agents
-from nerve.project.discovery import PROJECT_FOLDER_NAMES, find_prompt, project_of_file
+from nerve.project.discovery import find_prompt, project_of_file
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 from nerve.project.safe_files import FileRefused
 
 EXAMPLE = Path(__file__).parents[2] / "examples/projects/feature-development"
@@ -254,7 +255,7 @@ def test_the_text_of_an_agent_is_read_when_it_is_asked_for(tmp_path: Path) -> No
 
 def test_bad_agent_files_are_problems_and_the_others_are_found(tmp_path: Path) -> None:
     folder = tmp_path / ".agents/agents"
-    put(folder / "bad.md", "---\nname: a: b\n---\n")
+    put(folder / "bad.md", "---\nname: [a\n---\n")
     put(folder / "open.md", "---\nname: x\n")
     put(folder / "list.md", "---\n- a\n---\n")
     put(folder / "number.md", "---\nmodel: 3\n---\n")

@@ -74,7 +74,7 @@ def open_document(
 ) -> tuple[Document, str]:
     """Parse a file or a text with its prompt files; return it and the name of its project folder."""
     from nerve.notations.yaml_prompts import attach_prompts
-    from nerve.project.discovery import PROJECT_FOLDER_NAMES
+    from nerve.project.paths import PROJECT_FOLDER_NAMES
 
     path = as_path(source)
     if path is None:

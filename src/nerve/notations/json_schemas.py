@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nerve.notations import yaml_keys
 from nerve.notations.json_steps import step_schema
 from nerve.notations.yaml_prompts import forms
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.spec import models
 
 Schema = dict[str, Any]
@@ -58,6 +60,9 @@ STEP_KEY_SCHEMAS: Schema = {
 """The schemas of keys that say more than the rule of their value."""
 
 
+STEP_DEFS = ("HookSpec", "McpServerSpec", "PermissionsSpec", "StepLimitsSpec")
+
+
 def steps_schema() -> Schema:
     """Return the schema of a step machine in JSON."""
     properties = {**rule_schemas(step_schema.WORKFLOW_SCHEMA), "steps": array_of_ref("step")}
@@ -66,7 +71,8 @@ def steps_schema() -> Schema:
         **closed_object(properties, ["id", "steps"]),
         "title": "A Nerve workflow of steps",
         "$defs": {
-            "StepLimitsSpec": models.StepLimitsSpec.model_json_schema(),
+            **{name: schema_of_model(models.WorkflowSpec)["$defs"][name] for name in STEP_DEFS},
+            "WorkspaceSpec": workspace_schema(),
             "step": {"oneOf": [step_type_schema(type, 0) for type in step_schema.STEP_TYPE_SCHEMAS]},
             "part": {"oneOf": [step_type_schema(type, 1) for type in step_schema.STEP_TYPE_SCHEMAS]},
         },
@@ -92,17 +98,19 @@ def step_type_schema(type: str, depth: int) -> Schema:
 
 def rule_schemas(rules: dict[str, str]) -> Schema:
     """Return the schema of each key of the step machine format."""
+    settings = field_schemas(models.CallSpec, STEP_SETTING_KEYS)
     return {
-        key: STEP_KEY_SCHEMAS.get(key, step_schema.VALUE_RULES[rule].schema) for key, rule in rules.items()
+        key: STEP_KEY_SCHEMAS.get(key) or settings.get(key, step_schema.VALUE_RULES[rule].schema)
+        for key, rule in rules.items()
     }
 
 
 # -- prompts in YAML ---------------------------------------------------------------------------
 
-SHARED_DEFS = ("ExpectSpec", "InputSpec", "LimitsSpec", "PermissionsSpec", "RetrySpec", "StepLimitsSpec")
+SHARED_DEFS = ("ExpectSpec", "InputSpec", "LimitsSpec", "RetrySpec", *STEP_DEFS)
 GATE_VALUE: Schema = {"anyOf": [{"type": ["string", "null"]}, {"$ref": "#/$defs/gate"}]}
 ACTION_SCHEMAS: dict[str, Schema] = {
-    **dict.fromkeys(("prompt", "command", "bash"), NONEMPTY_TEXT),
+    **dict.fromkeys(("prompt", "command", "bash", "merge"), NONEMPTY_TEXT),
     **dict.fromkeys(("gate", "approval"), GATE_VALUE),
 }
 """The schema of the value of each action of a graph node."""
@@ -117,18 +125,22 @@ def prompts_schema() -> Schema:
             "description": "The name of a Markdown file in the steps folder, without .md.",
         },
         "clearContext": {"type": "boolean"},
-        **node_properties(forms.STEP_KEYS[2:], "step"),
+        **node_properties(yaml_keys.STEP_KEYS[2:], "step"),
     }
-    gate = {"message": TEXT, **field_schemas(models.GateSpec, forms.GATE_KEYS)}
+    gate = {"message": TEXT, **field_schemas(models.GateSpec, yaml_keys.GATE_KEYS)}
     return {
         "$schema": DRAFT,
         "title": "A Nerve workflow of prompts",
         "oneOf": [
-            closed_object({**header_properties(), key: array_of_ref(item)}, ["name", "description", key])
+            closed_object(
+                {**header_properties(), **node_properties(["workspace"], item), key: array_of_ref(item)},
+                ["name", "description", key],
+            )
             for key, item in (("steps", "step"), ("nodes", "node"))
         ],
         "$defs": {
             **{name: defs[name] for name in SHARED_DEFS},
+            "WorkspaceSpec": workspace_schema(),
             "gate": closed_object(gate, []),
             "step": closed_object(chain_step, ["step"]),
             "node": {"anyOf": [graph_node_schema(action) for action in forms.ACTIONS]},
@@ -136,12 +148,22 @@ def prompts_schema() -> Schema:
     }
 
 
+ON_CONFLICT: Schema = {"anyOf": [{"enum": ["ask", "fail"]}, {"type": "object"}]}
+"""A node that resolves conflicts is not described in short forms."""
+
+
+def workspace_schema() -> Schema:
+    """Return the schema of a workspace."""
+    fields = field_schemas(models.WorkspaceSpec, models.WorkspaceSpec.model_fields)
+    return closed_object({**fields, "on_conflict": ON_CONFLICT}, [])
+
+
 def graph_node_schema(action: str) -> Schema:
     names: Schema = {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}
     own_keys = forms.ACTIONS[action][1]
     return closed_object(
         {
-            **node_properties(("id", *forms.NODE_KEYS), "node"),
+            **node_properties(("id", *yaml_keys.NODE_KEYS), "node"),
             "depends_on": names,
             action: ACTION_SCHEMAS[action],
             **node_properties(own_keys, "node"),
@@ -154,7 +176,7 @@ def header_properties() -> Schema:
     """Return the schemas of the keys of a workflow; an input may be declared by its type alone."""
     input: Schema = {"anyOf": [{"enum": [*forms.INPUT_TYPES, None]}, {"$ref": "#/$defs/InputSpec"}]}
     return {
-        **field_schemas(models.WorkflowSpec, forms.WORKFLOW_KEYS),
+        **field_schemas(models.WorkflowSpec, yaml_keys.WORKFLOW_KEYS),
         "description": {**NONEMPTY_TEXT, "description": "What the workflow does, and when to use it."},
         "provider": {
             **NONEMPTY_TEXT,
@@ -178,8 +200,10 @@ def node_properties(keys: Iterable[str], fallback: str) -> Schema:
         "expect": {"anyOf": [check, {"type": "array", "items": check}]},
         "context": {"enum": ["fresh", "shared"]},
         "on_reject": {"enum": ["cancel", "continue"]},
+        "on_conflict": ON_CONFLICT,
     }
-    fields = {**field_schemas(models.BashSpec, keys), **field_schemas(models.PromptSpec, keys)}
+    kinds = (models.MergeSpec, models.BashSpec, models.PromptSpec)
+    fields = {key: schema for kind in kinds for key, schema in field_schemas(kind, keys).items()}
     return {key: short_forms.get(key) or fields[key] for key in keys}
 
 

@@ -10,13 +10,15 @@ from nerve.core.slugs import slugify
 from nerve.lazy_dataclass import dataclass
 from nerve.notations import MAX_FILE_BYTES, SUFFIXES
 from nerve.project.discovery import (
-    PROJECT_FOLDER_NAMES,
     ShadowedFile,
     explain_open_error,
     is_inside_root,
     list_project_files,
+    project_of_file,
+    subfolders,
     unique_directories,
 )
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.source import Document, InvalidDefinition, Problem
 
@@ -60,7 +62,11 @@ def discover(project: Path, extra: Iterable[Path] = ()) -> DiscoveredWorkflows:
             if directory in extra_directories and not is_inside_root(project, directory)
             else project
         )
-        for path in list_project_files(root, directory, SUFFIXES, discovered.problems):
+        for path in (
+            path
+            for folder in subfolders(root, directory)
+            for path in list_project_files(root, folder, SUFFIXES, discovered.problems)
+        ):
             try:
                 workflow = read_workflow_file(root, path)
             except InvalidDefinition as error:
@@ -84,4 +90,4 @@ def read_workflow_file(root: Path, path: Path) -> DiscoveredWorkflow:
     name = document.data.get("name")
     if not isinstance(name, str) or not name:
         raise InvalidDefinition([document.problem((), "'name' is missing", "Add a name.")])
-    return DiscoveredWorkflow(name, path, path.parent.parent, document.notation, document)
+    return DiscoveredWorkflow(name, path, project_of_file(path)[0], document.notation, document)

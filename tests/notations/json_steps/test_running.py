@@ -542,7 +542,7 @@ async def test_invalid_inputs_are_reported_before_anything_runs(
     ("step", "said"),
     [
         (agent("a", params={"x": 1}), "'params' of step 'a' are the inputs of a workflow, and 'a-agent' is"),
-        ({**CALL, "output_schema": {}}, "'output_schema' of step 'c' is for the answer of an agent"),
+        ({**CALL, "output_schema": {}}, "'output_schema' of step 'c' is for an agent"),
     ],
 )
 def test_what_only_an_agent_or_a_workflow_has_is_said(

@@ -104,7 +104,8 @@ async def test_prompts_run_in_parallel_and_are_joined_at_the_end_of_their_state(
         await both.wait()
         return call.prompt.upper()
 
-    sends = '(send-prompt :agent planner :template "a") (send-prompt :agent worker :template "b")'
+    sends = '(send-prompt :agent planner :template "a" :workspace shared)'
+    sends += ' (send-prompt :agent worker :template "b" :workspace shared)'
     async with session(ScriptedProvider(answer)) as space:
         result = "(result [(artifact planner) (artifact worker)])"
         run = await start(space, f"(state s {sends})", f"(state t {result})")

@@ -181,7 +181,7 @@ MISTAKES = [
     (
         "a step without a type",
         '+{"id": "a", "agent": "claude"}',
-        "2:1: Missing 'type' in step 'a'. Valid types: agent, approval, parallel, condition, transform.",
+        "2:1: Missing 'type' in step 'a'. Valid types: agent, approval, parallel, condition, transform, merge.",
     ),
     (
         "a misspelt key for the type",
@@ -196,12 +196,12 @@ MISTAKES = [
     (
         "a misspelt type",
         '+{"id": "a", "type": "agnet", "agent": "claude"}',
-        "2:21: Unknown step type: agnet. Did you mean 'agent'? Valid types: agent, approval, parallel, condition, transform.",
+        "2:21: Unknown step type: agnet. Did you mean 'agent'? Valid types: agent, approval, parallel, condition, transform, merge.",
     ),
     (
         "a type that is none",
         '+{"id": "a", "type": "prompt", "prompt": "Hello"}',
-        "2:21: Unknown step type: prompt. Valid types: agent, approval, parallel, condition, transform.",
+        "2:21: Unknown step type: prompt. Valid types: agent, approval, parallel, condition, transform, merge.",
     ),
     (
         "an id with a blank",
@@ -341,7 +341,7 @@ MISTAKES = [
     (
         "an unknown name in a condition",
         '+{"id": "a", "type": "condition", "condition": "foo > 1", "then": null, "else": null}',
-        "2:48: Invalid condition: foo > 1: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
+        "2:48: Invalid condition: foo > 1: Unknown name `foo`. Available names: context, fields, given, input, inputs, outputs, results, roles, run, steps.",
     ),
     (
         "a step that is not there in a condition",
@@ -376,7 +376,7 @@ MISTAKES = [
     (
         "an unknown name in a message",
         '+{"id": "a", "type": "approval", "message": "Publish {{ foo }}?"}',
-        "2:56: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
+        "2:56: Unknown name `foo`. Available names: context, fields, given, input, inputs, outputs, results, roles, run, steps.",
     ),
     (
         "a rejection that leads nowhere",
@@ -426,7 +426,7 @@ MISTAKES = [
     (
         "no kind in the full form",
         '{"name": "flow", "body": {"text": "Hello"}}',
-        "1:26: A node needs a 'kind'. Known: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
+        "1:26: A node needs a 'kind'. Known: call, prompt, bash, gate, cancel, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow, merge, file.",
     ),
     (
         "an id in the full form",

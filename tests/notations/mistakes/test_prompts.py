@@ -6,7 +6,7 @@ import pytest
 from notations.mistakes.checking import Check
 
 FLOW = "name: flow\ndescription: What it is for.\ninputs: {area: string}\nsteps:\n  - step: plan\n"
-SEES = "Available names: acc, args, context, given, index, input, inputs, item, iteration, results, roles, run, steps."
+SEES = "Available names: acc, args, context, fields, given, index, input, inputs, item, iteration, outputs, results, roles, run, steps."
 BRACES = "Write \\{{ for literal braces."
 
 MISTAKES = [

@@ -342,12 +342,12 @@ MISTAKES = [
     (
         "a node that does nothing",
         "+nodes:\n  - id: a\n",
-        "4:5: The node has no action. Give it exactly one of: prompt, command, bash, gate, approval.",
+        "4:5: The node has no action. Give it exactly one of: prompt, command, bash, gate, approval, merge.",
     ),
     (
         "a node that does two things",
         "+nodes:\n  - id: a\n    prompt: Hello\n    bash: ls\n",
-        "4:5: The node has prompt and bash. Give it exactly one of: prompt, command, bash, gate, approval.",
+        "4:5: The node has prompt and bash. Give it exactly one of: prompt, command, bash, gate, approval, merge.",
     ),
     (
         "a node without an id",
@@ -367,7 +367,7 @@ MISTAKES = [
     (
         "a key of another kind of node",
         "+nodes:\n  - id: a\n    approval: Merge it?\n    model: opus\n",
-        "6:5: Unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect, on_reject.",
+        "6:5: Unknown key 'model'. Known: id, depends_on, approval, description, when, retry, timeout, idle_timeout, on_error, effect, expect, workspace, on_reject.",
     ),
     (
         "a misspelt depends_on",
@@ -427,7 +427,7 @@ MISTAKES = [
     (
         "a gate that is a list",
         "+nodes:\n  - id: a\n    gate: [yes, no]\n",
-        "5:11: 'gate' must be a question, got a list. Write the question, or a mapping with prompt, message, choices, options, form, reject, default.",
+        "5:11: 'gate' must be a question, got a list. Write the question, or a mapping with prompt, message, choices, options, form, reject, default, approvers, quorum, veto, self_approval, author, claim, remind, escalate.",
     ),
     (
         "a misspelt key of a gate",
@@ -522,7 +522,7 @@ MISTAKES = [
     (
         "an unknown name in an expression",
         "+steps:\n  - step: plan\n    when: foo > 1\n",
-        "5:11: Unknown name `foo`. Available names: context, given, input, inputs, results, roles, run, steps.",
+        "5:11: Unknown name `foo`. Available names: context, fields, given, input, inputs, outputs, results, roles, run, steps.",
     ),
     (
         "an input that is not declared",
@@ -557,7 +557,7 @@ MISTAKES = [
     (
         "wide characters before a mistake",
         "+nodes:\n  - id: a\n    prompt: '日本 {{ foo }}'\n",
-        "5:20: Unknown name `foo`. Available names: args, context, given, input, inputs, results, roles, run, steps.",
+        "5:20: Unknown name `foo`. Available names: args, context, fields, given, input, inputs, outputs, results, roles, run, steps.",
     ),
     (
         "a misspelt kind in the full form",
@@ -567,7 +567,7 @@ MISTAKES = [
     (
         "no kind in the full form",
         "name: flow\nbody: {steps: []}\n",
-        "2:7: A node needs a 'kind'. Known: call, prompt, bash, gate, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow.",
+        "2:7: A node needs a 'kind'. Known: call, prompt, bash, gate, cancel, wait, graph, sequence, while, loop, branch, switch, map, reduce, parallel, machine, goto, transform, emit, assert, retract, workflow, merge, file.",
     ),
     (
         "a loop without an end",

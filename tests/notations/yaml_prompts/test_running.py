@@ -162,13 +162,13 @@ async def test_a_missing_prompt_is_refused_before_anything_is_spent(project: Pat
 @pytest.mark.requirement("S3-04")
 @pytest.mark.requirement("S3-32")
 async def test_providers_and_models_are_the_workflows_or_the_steps_own(project: Path) -> None:
-    text = "provider: codex\nmodel: small\nsteps: [{step: a}, {step: b, provider: claude, model: big}]\n"
+    text = "provider: codex\nmodel: little\nsteps: [{step: a}, {step: b, provider: claude, model: big}]\n"
     path = chain(project, text, a="a", b="b")
     codex, claude = ScriptedProvider(["1"], "codex"), ScriptedProvider(["2"], "claude")
     session = Session(providers={"codex": codex, "claude": claude}, project=project)
     started = await session.start(session.load(path).name)
     assert await started.wait() == "2"
-    assert codex.calls[0].options["model"] == "small"
+    assert codex.calls[0].options["model"] == "little"
     assert claude.calls[0].options["model"] == "big"
 
 
@@ -204,6 +204,7 @@ async def test_a_graph_runs_independent_nodes_in_parallel(project: Path) -> None
     depends_on: diff
   - id: two
     command: second
+    workspace: shared
     depends_on: [diff]
   - id: sum
     prompt: "{{ steps.one.output }}+{{ steps.two.output }}"

@@ -9,6 +9,8 @@ from typing import Any
 
 from nerve.lazy_dataclass import dataclass
 from nerve.notations.json_steps.step_schema import StepSource, input_step_ids
+from nerve.notations.yaml_keys import GATE_POLICY_KEYS
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 
 DEFAULT_MAX_ITERATIONS = 100
@@ -65,6 +67,7 @@ def lower_workflow(
     steps = source["steps"]
     machine = LocatedMap({"kind": "machine"}, steps.position)
     machine.set_at("states", LocatedList((), steps.position), steps.position)
+    machine.copy_from(source, "workspace")
     if max_iterations >= DEFAULT_MAX_TRANSITIONS:
         machine.set_at("max_transitions", max_iterations + 1, None)
     plan = LoweringPlan(units)
@@ -187,7 +190,7 @@ def lower_step_body(step: StepSource, plan: LoweringPlan | None = None) -> Locat
     """Return the node of a step, with the policies that every step may have."""
     node = STEP_LOWERINGS[step.type](step)
     node.set_from("id", step.id, step.source, "id")
-    node.copy_from(step.source, "description")
+    node.copy_from(step.source, "description", "workspace")
     retries = step.get("max_retries", 1)
     if retries > 1:
         delay = step.get("retry_delay_ms", 0) / 1000
@@ -217,7 +220,7 @@ def lower_agent(step: StepSource) -> LocatedMap:
         template = single or results_by_name or "{{ input }}"
     else:
         node = LocatedMap({"kind": "call"}, step.position)
-        node.copy_from(step.source, target="agent", limits="limits", output_schema="output_schema")
+        node.copy_from(step.source, "limits", "output_schema", "cwd", *STEP_SETTING_KEYS, target="agent")
         context = dict(results_by_name) if isinstance(input_names, list) else "{{ results }}"
         template = {"input": "{{ input }}", "context": context, **results_by_name}
     position = step.position_of("input")
@@ -226,7 +229,7 @@ def lower_agent(step: StepSource) -> LocatedMap:
 
 def lower_approval(step: StepSource) -> LocatedMap:
     node = LocatedMap({"kind": "gate"}, step.position)
-    node.copy_from(step.source, prompt="message")
+    node.copy_from(step.source, *GATE_POLICY_KEYS, prompt="message")
     node.set_at("choices", locate_value(["approve", REJECT_CHOICE], step.position), step.position)
     node.set_at("output", "approved", step.position)
     if step.get("on_reject") is None:
@@ -249,12 +252,17 @@ def lower_expression(step: StepSource) -> LocatedMap:
     return LocatedMap({"kind": "transform"}, step.position).copy_from(step.source, expression=step.type)
 
 
+def lower_merge(step: StepSource) -> LocatedMap:
+    return LocatedMap({"kind": "merge"}, step.position).copy_from(step.source, "of", "method", "on_conflict")
+
+
 STEP_LOWERINGS: dict[str, Callable[[StepSource], LocatedMap]] = {
     "agent": lower_agent,
     "approval": lower_approval,
     "parallel": lower_parallel,
     "condition": lower_expression,
     "transform": lower_expression,
+    "merge": lower_merge,
 }
 
 

@@ -21,6 +21,7 @@ from nerve.notations.json_steps.step_schema import (
     misplaced_key_fix,
     step_keys,
 )
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.spec.key_suggestions import suggest_key
 from nerve.text.json_reader import parse_located_json
 from nerve.text.source import Diagnostics, Document, InvalidDefinition, LocatedList, LocatedMap, Position
@@ -203,11 +204,12 @@ class StepReader(Diagnostics):
                 )
                 fix = f'Name steps with "input", or write {WORKFLOW_PREFIX}<id>.'
                 self.add(step.position_of("params"), message, fix)
-            if "output_schema" in step.source and name.startswith(WORKFLOW_PREFIX):
-                message = (
-                    f"'output_schema' of step '{step.id}' is for the answer of an agent, not of a workflow"
-                )
-                self.add(step.position_of("output_schema"), message, "Put it in the steps of that workflow.")
+            for key in (
+                ("output_schema", "cwd", *STEP_SETTING_KEYS) if name.startswith(WORKFLOW_PREFIX) else ()
+            ):
+                if key in step.source:
+                    message = f"'{key}' of step '{step.id}' is for an agent, not for a workflow"
+                    self.add(step.position_of(key), message, "Put it in the steps of that workflow.")
         self.raise_if_any()
         units: list[StepSource | StepGroup] = list(steps)
         if source.get("parallel"):

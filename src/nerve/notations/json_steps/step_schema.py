@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
+from nerve.notations.yaml_keys import GATE_POLICY_KEYS
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.text.source import LocatedMap, Position
 
 MAX_COMPARED_NAMES = 1000
@@ -22,6 +24,7 @@ WORKFLOW_SCHEMA = {
     "max_duration_ms": "duration",
     "parallel": "flag",
     "initial_context": "object",
+    "workspace": "workspace",
     "steps": "list",
 }
 STEP_SCHEMA = {
@@ -33,6 +36,7 @@ STEP_SCHEMA = {
     "max_retries": "attempts",
     "retry_delay_ms": "duration",
     "timeout_ms": "bound",
+    "workspace": "workspace",
 }
 STEP_TYPE_SCHEMAS: dict[str, dict[str, str]] = {
     "agent": {
@@ -40,12 +44,20 @@ STEP_TYPE_SCHEMAS: dict[str, dict[str, str]] = {
         "input": "inputs",
         "params": "object",
         "output_schema": "object",
+        "cwd": "name",
         "limits": "object",
+        **dict.fromkeys(STEP_SETTING_KEYS, "setting"),
     },
-    "approval": {"message": "text", "on_approve": "target", "on_reject": "target"},
+    "approval": {
+        "message": "text",
+        "on_approve": "target",
+        "on_reject": "target",
+        **dict.fromkeys(GATE_POLICY_KEYS, "setting"),
+    },
     "parallel": {"steps": "list", "min_success": "whole"},
     "condition": {"condition": "name", "then": "target", "else": "target"},
     "transform": {"transform": "name"},
+    "merge": {"of": "name", "method": "method", "on_conflict": "on_conflict"},
 }
 REQUIRED_KEYS = {
     "agent": ["agent"],
@@ -53,11 +65,15 @@ REQUIRED_KEYS = {
     "parallel": ["steps"],
     "condition": ["condition", "then", "else"],
     "transform": ["transform"],
+    "merge": ["of"],
 }
 ROUTE_KEYS = ["next", "on_error", "then", "else", "on_approve", "on_reject"]
 """The keys that name a next step."""
 
 
+WORKSPACE_KINDS = ("shared", "worktree", "copy")
+MERGE_METHODS = ("files", "ff", "squash", "rebase")
+ON_CONFLICT_VALUES = ("ask", "fail")
 CONTINUE_ON_REJECT = "continue"
 """Value of `on_reject` in a parallel step: the report contains the rejection."""
 
@@ -141,6 +157,7 @@ VALUE_RULES = {
         "Write it without quotes.",
         {"type": "boolean"},
     ),
+    "setting": ValueRule(lambda value: True, "a setting of an agent", "", {}),
     "list": ValueRule(
         lambda value: isinstance(value, list),
         "a list of steps",
@@ -149,6 +166,24 @@ VALUE_RULES = {
     ),
     "object": ValueRule(
         lambda value: isinstance(value, dict), "an object", 'Write {"key": value}.', {"type": "object"}
+    ),
+    "workspace": ValueRule(
+        lambda value: value in WORKSPACE_KINDS or isinstance(value, dict),
+        "'shared', 'worktree', 'copy' or an object",
+        'Write "worktree".',
+        {"anyOf": [{"enum": list(WORKSPACE_KINDS)}, {"$ref": "#/$defs/WorkspaceSpec"}]},
+    ),
+    "method": ValueRule(
+        lambda value: value in MERGE_METHODS,
+        "'files', 'ff', 'squash' or 'rebase'",
+        'Write "squash".',
+        {"enum": list(MERGE_METHODS)},
+    ),
+    "on_conflict": ValueRule(
+        lambda value: value in ON_CONFLICT_VALUES,
+        "'ask' or 'fail'",
+        'Write "ask".',
+        {"enum": list(ON_CONFLICT_VALUES)},
     ),
     "inputs": ValueRule(
         lambda value: (
@@ -172,6 +207,7 @@ KEY_EXAMPLES = {
     "then": '"then": "a-step" or null',
     "else": '"else": "a-step" or null',
     "transform": '"transform": "input"',
+    "of": '"of": "a-step"',
 }
 """Examples of required keys."""
 

@@ -15,6 +15,8 @@ from nerve.notations.json_steps.lowering import (
 )
 from nerve.notations.json_steps.reader import read_document
 from nerve.notations.json_steps.step_schema import CONTINUE_ON_REJECT
+from nerve.notations.yaml_keys import GATE_POLICY_KEYS
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.spec.models import WorkflowSpec
 from nerve.text.source import InvalidDefinition
 
@@ -63,6 +65,8 @@ def build_step_file(spec: dict[str, Any], cannot: list[str]) -> dict[str, Any]:
         document["max_duration_ms"] = duration
     if "context" in spec:
         document["initial_context"] = spec["context"]
+    if "workspace" in spec["body"]:
+        document["workspace"] = spec["body"]["workspace"]
     states = spec["body"]["states"]
     groups = {
         state["name"]: group[0]["id"] for state in states if (group := group_members(state.get("body") or {}))
@@ -134,17 +138,22 @@ def step_of_node(
             )
         case {"kind": "gate"}:
             step |= {"type": "approval"} | ({"message": node["prompt"]} if "prompt" in node else {})
+            step |= {key: node[key] for key in GATE_POLICY_KEYS if key in node}
             step |= {"on_reject": CONTINUE_ON_REJECT} if nested and "reject" not in node else {}
         case {"kind": "transform", "expression": expression}:
             step["type"] = "condition" if condition else "transform"
             step[step["type"]] = expression
+        case {"kind": "merge", "of": name}:
+            step |= {"type": "merge", "of": name}
+            step |= {key: node[key] for key in ("method", "on_conflict") if key in node}
         case {"kind": "parallel", "outputs": "list", "branches": branches}:
             parts = [step_of_node(part, cannot, nested=True) for part in branches]
             step |= {"type": "parallel", "steps": parts}
             step |= {"min_success": node["require"]} if "require" in node else {}
         case _:
             cannot.append(f"'{node.get('id', '?')}' of kind {node['kind']} cannot be written as a step")
-    step |= {key: node[key] for key in ("params", "output_schema", "limits") if key in node}
+    copied = ("params", "output_schema", "cwd", "limits", "workspace", *STEP_SETTING_KEYS)
+    step |= {key: node[key] for key in copied if key in node}
     policy: dict[str, Any] = {}
     if retry := node.get("retry"):
         policy["max_retries"] = retry.get("attempts", 3)

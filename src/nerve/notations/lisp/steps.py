@@ -30,7 +30,7 @@ from nerve.notations.lisp.program import (
     closest_form_name,
     make_node,
 )
-from nerve.text.sexpr import Form, Keyword, ListForm, String, Symbol
+from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol
 from nerve.text.sexpr.forms import map_key_text
 from nerve.text.source import LocatedList, LocatedMap
 
@@ -259,6 +259,24 @@ def read_literal_map(program: LispProgram, form: Form, env: Env) -> Any:
     return literal_value(program, program.require_map(form))
 
 
+def read_literal(program: LispProgram, form: Form, env: Env) -> Any:
+    return literal_value(program, form)
+
+
+def read_workspace(program: LispProgram, form: Form, env: Env | None = None) -> Any:
+    """Return a workspace: its kind as a name, or a map."""
+    if isinstance(form, MapForm):
+        return literal_value(program, form)
+    return program.require_name(form, "a workspace")
+
+
+def read_merged_name(program: LispProgram, form: Form, env: Env) -> str:
+    """Return what a merge names: a step or a workspace, or a value of the program."""
+    if isinstance(form, ListForm) or (isinstance(form, Symbol) and form.name in env.names):
+        return compile_text_value(program, form, env)
+    return escape_template(program.require_name(form, "the name of a step"))
+
+
 def read_environment(program: LispProgram, form: Form, env: Env) -> LocatedMap:
     variables = LocatedMap((), form.position)
     for key, item in program.require_map(form).items:
@@ -282,7 +300,9 @@ def read_conditions(program: LispProgram, form: Form, env: Env) -> LocatedList:
 
 
 def compile_send_prompt(program: LispProgram, form: ListForm, env: Env) -> LocatedMap:
-    _, options = program.split_form(form, ["agent", "template", "args", "tag", "limits"], most=0)
+    _, options = program.split_form(
+        form, ["agent", "template", "args", "cwd", "tag", "limits", "workspace"], most=0
+    )
     agent, text = options.get("agent"), options.get("template")
     if agent is None or text is None:
         missing = ":agent" if agent is None else ":template"
@@ -304,7 +324,13 @@ def compile_send_prompt(program: LispProgram, form: ListForm, env: Env) -> Locat
                 prompt_node.set_at(key, value, agent.position)
         for key, option in role.prompt_options.items():
             prompt_node.set_at(key, option, role.prompt_options.value_positions[key])
-    put_options(program, prompt_node, options, {"limits": read_literal_map}, env)
+    put_options(
+        program,
+        prompt_node,
+        options,
+        {"limits": read_literal_map, "cwd": compile_text_value, "workspace": read_workspace},
+        env,
+    )
     program.prompt_count += 1
     if (tag := options.get("tag")) is None:
         program.untagged_prompts.append((program.prompt_count, prompt_node))
@@ -358,19 +384,37 @@ VALUE_STEPS: Final[dict[str, StepCompiler]] = {
             "reject": names_reader("answers"),
             "default": name_reader("an answer"),
             "timeout": lambda program, form, env: program.require_seconds(form),
+            "approvers": names_reader("people and roles"),
+            "quorum": read_literal,
+            "veto": names_reader("people and roles"),
+            "self-approval": read_literal,
+            "author": compile_text_value,
+            "claim": read_literal,
+            "remind": read_literal,
+            "escalate": read_literal,
         },
     ),
     "bash": StepForm(
         "bash",
         "command",
         lambda program, form, env: escape_template(program.require_string(form, "a command")),
-        {"env": read_environment, "input": compile_value},
+        {
+            "env": read_environment,
+            "input": compile_value,
+            "cwd": compile_text_value,
+            "workspace": read_workspace,
+        },
     ),
     "call": StepForm(
         "call",
         "target",
         name_reader("the name of a node"),
-        {"limits": read_literal_map, "input": compile_value},
+        {
+            "limits": read_literal_map,
+            "input": compile_value,
+            "cwd": compile_text_value,
+            "workspace": read_workspace,
+        },
     ),
     "run-workflow": StepForm(
         "workflow",
@@ -380,6 +424,16 @@ VALUE_STEPS: Final[dict[str, StepCompiler]] = {
             "params": lambda program, form, env: compile_value(program, program.require_map(form), env),
             "limits": read_literal_map,
             "input": compile_value,
+            "workspace": read_workspace,
+        },
+    ),
+    "merge": StepForm(
+        "merge",
+        "of",
+        read_merged_name,
+        {
+            "method": name_reader("a method of merges"),
+            "on-conflict": name_reader("ask or fail"),
         },
     ),
     "node": compile_spec_node,

@@ -10,6 +10,7 @@ from typing import Final, TypeGuard
 
 from nerve.core.json_codec import is_too_deep
 from nerve.notations.lisp.bodies import BLOCK_FORMS, compile_body_node
+from nerve.notations.lisp.duet_forms import rewrite_duet_forms
 from nerve.notations.lisp.expressions import (
     FUNCTIONS,
     SPECIAL_FORMS,
@@ -26,7 +27,15 @@ from nerve.notations.lisp.program import (
     make_node,
     preview_form,
 )
-from nerve.notations.lisp.steps import STEPS, ValueReader, name_reader, names_reader, put_options
+from nerve.notations.lisp.steps import (
+    STEPS,
+    ValueReader,
+    name_reader,
+    names_reader,
+    put_options,
+    read_workspace,
+)
+from nerve.project.agent_settings import STEP_SETTING_KEYS
 from nerve.spec.models import InputSpec, LimitsSpec
 from nerve.text.sexpr import Form, Keyword, ListForm, MapForm, String, Symbol, VectorForm, read_forms
 from nerve.text.sexpr.forms import MAX_SEXPR_DEPTH, map_key_text
@@ -40,6 +49,7 @@ PROMPT_OPTIONS: Final[dict[str, ValueReader]] = {
     "fallback": name_reader("a provider"),
     "tools": names_reader("tools"),
     "max-turns": lambda program, form, env: program.require_count(form),
+    **dict.fromkeys(STEP_SETTING_KEYS, lambda program, form, env: literal_value(program, form)),
 }
 """Role options that apply to every prompt of the role, and their readers."""
 INPUT_OPTIONS: Final = tuple(InputSpec.model_fields)
@@ -171,7 +181,7 @@ SECTIONS: Final = {
 # -- states --------------------------------------------------------------------------------------
 
 
-WORKFLOW_FORMS: Final = (*SECTIONS, "defn", "state")
+WORKFLOW_FORMS: Final = (*SECTIONS, "workspace", "defn", "state")
 
 
 def compile_workflow(program: LispProgram, form: ListForm, helpers: Sequence[ListForm]) -> LocatedMap:
@@ -194,7 +204,14 @@ def compile_workflow(program: LispProgram, form: ListForm, helpers: Sequence[Lis
     for item in [*helpers, *forms["defn"]]:
         with suppress(FormRejected):
             compile_helper(program, item)
-    data.set_at("body", compile_machine(program, form, forms["state"]), form.position)
+    machine = compile_machine(program, form, forms["state"])
+    for item in forms["workspace"][1:]:
+        program.add(item, "(workspace …) is duplicated", "Merge them into one.")
+    for item in forms["workspace"][:1]:
+        with suppress(FormRejected):
+            [value], _ = program.split_form(item, least=1, most=1)
+            machine.set_at("workspace", read_workspace(program, value), value.position)
+    data.set_at("body", machine, form.position)
     if is_too_deep(data, MAX_SEXPR_DEPTH):  # for the full form
         message = f"The workflow is nested deeper than {MAX_SEXPR_DEPTH} levels"
         program.fail(form, message, "Use states instead.")
@@ -281,7 +298,7 @@ def read_document(text: str, file: str = "<text>") -> Document:
     forms = read_forms(text, file, depth=MAX_SEXPR_DEPTH + 1)
     program = LispProgram(file)
     try:
-        data = compile_top_form(program, forms)
+        data = compile_top_form(program, rewrite_duet_forms(program, forms))
     except FormRejected:
         data = LocatedMap()
     program.raise_if_any()

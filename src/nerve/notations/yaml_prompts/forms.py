@@ -9,29 +9,29 @@ from itertools import count
 from typing import Any
 
 from nerve.core.suggest import did_you_mean_hint
+from nerve.notations.yaml_keys import (
+    AGENT_KEYS,
+    BASH_KEYS,
+    GATE_KEYS,
+    MERGE_KEYS,
+    NODE_KEYS,
+    STEP_KEYS,
+    WORKFLOW_KEYS,
+)
 from nerve.project.safe_files import FileRefused, check_file_name
 from nerve.spec.key_suggestions import describe_unknown_key, suggest_key
 from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 from nerve.text.yaml_reader import MAX_VALUES
 
 FORMS = ("steps", "nodes", "body")
-WORKFLOW_KEYS = ("name", "description", "provider", "model", "inputs", "limits", "context", "metadata")
-NODE_KEYS = ("description", "when", "retry", "timeout", "idle_timeout", "on_error", "effect", "expect")
-AGENT_KEYS = (
-    *("provider", "model", "agent", "role", "thread", "args", "output_schema", "permissions"),
-    *("tools", "max_turns", "fallback", "limits"),
-)
 INPUT_TYPES = ("string", "number", "integer", "boolean", "array", "object", "any")
 DEFAULT_PROVIDER = "claude"
-STEP_KEYS = ("step", "clearContext", "id", *NODE_KEYS, *AGENT_KEYS)
 KEY_HINTS = {
     "inputs": "Write 'args' for values that this prompt sees as {{ args.name }}.",
     "depends_on": "Steps run one after the other; write 'nodes' instead of 'steps' for a graph.",
     "prompt": "A step names a Markdown file; write 'nodes' instead of 'steps' for inline prompts.",
     "clear_context": "Write clearContext.",
 }
-BASH_KEYS = ("env", "cwd", "input")
-GATE_KEYS = ("prompt", "message", "choices", "options", "form", "reject", "default")
 SCRIPT_VARIABLES = {
     "USER_MESSAGE": "{{ input ?? '' }}",
     "ARGUMENTS": "{{ input ?? '' }}",
@@ -65,7 +65,7 @@ class YamlForms(Diagnostics):
             return LocatedMap()
         forms = present_forms(source)
         if forms != ["body"]:
-            self.check_keys(source, (*(forms or FORMS), *WORKFLOW_KEYS))
+            self.check_keys(source, (*(forms or FORMS), *WORKFLOW_KEYS, "workspace"))
             forms = present_forms(source)
         if len(forms) > 1:
             message = f"A workflow must have only one of {', '.join(forms)}"
@@ -193,6 +193,7 @@ class YamlForms(Diagnostics):
         data = self.read_header(source)
         body = LocatedMap({"kind": kind}, source.key_positions.get(key) or source.position)
         body.set_from("steps", self.read_items(source, key, item, fix), source, key)
+        body.copy_from(source, "workspace")
         return data.set_at("body", body, body.position)
 
     def read_items(self, source: LocatedMap, key: str, item: ItemReader, fix: str) -> LocatedList:
@@ -366,6 +367,12 @@ class YamlForms(Diagnostics):
             message = "'on_reject: continue' and 'reject' contradict each other"
             self.add(item.position_of_value("on_reject"), message, "Remove one of them.")
 
+    def read_merge_action(self, item: LocatedMap, node_map: LocatedMap, key: str) -> None:
+        node_map["kind"] = "merge"
+        if (name := self.require_text(item, key, "Name a step that has a workspace.")) is not None:
+            node_map.set_from("of", name, item, key)
+        node_map.copy_from(item, *MERGE_KEYS)
+
 
 def describe_yaml_value(value: Any) -> str:
     match value:
@@ -413,5 +420,6 @@ ACTIONS: dict[str, tuple[ActionReader, tuple[str, ...]]] = {
     "bash": (YamlForms.read_bash_action, BASH_KEYS),
     "gate": (YamlForms.read_gate_action, ()),
     "approval": (YamlForms.read_approval_action, ("on_reject",)),
+    "merge": (YamlForms.read_merge_action, MERGE_KEYS),
 }
 """The actions of a node: the reader, and the keys in addition to those of every node."""

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from nerve.core.suggest import did_you_mean_hint
 from nerve.expr import ExprError
+from nerve.notations.yaml_prompts.command_files import (
+    apply_front_matter,
+    escape_braces,
+    is_claude_file,
+    read_sources_of_prompt,
+)
 from nerve.project.discovery import PromptFile, explain_open_error, find_prompt, project_of_file, prompt_names
 from nerve.project.safe_files import FileRefused
 from nerve.spec.checks.expressions import suggest_expression_fix
@@ -38,23 +45,30 @@ def attach_prompts(
     elif project is None:
         project = project_of_file(folder / "workflows" / "_")[1]
     assert project is not None
+    prepared = document.dialect.prepare(document, project) if document.dialect is not None else []
     loader = PromptLoader(document, folder, project, stored_texts or {})
-    for node in iter_nodes(document.data.get("body")):
+    loader.problems += prepared
+    for node in [*iter_nodes(document.data.get("body"))]:
         if node.get("kind") == "prompt" and "text" not in node and isinstance(node.get("file"), str):
             name = node["file"]
             position = node.value_positions.get("file") or node.position or Position()
             if name not in loader.prompts_by_name:
                 loader.prompts_by_name[name] = loader.find(name, position)
             if (prompt := loader.prompts_by_name[name]) is not None:
-                node.set_at("text", prompt.text, position)
+                node.set_at("text", loader.translate(node, prompt), position)
                 loader.document.prompts[name] = str(prompt.path)
+                loader.document.prompt_sources[name] = prompt.source
+                if document.dialect is None:
+                    loader.problems += apply_front_matter(node, prompt, position)
+                read_sources_of_prompt(node, prompt, position)
+    if document.dialect is not None:
+        document.dialect.complete(document)
     return loader.problems
 
 
 def prompt_texts(document: Document) -> dict[str, str]:
     """Return the texts that were loaded from files, by prompt name."""
-    prompt_nodes = iter_nodes(document.data.get("body"))
-    return {node["file"]: node["text"] for node in prompt_nodes if node.get("file") in document.prompts}
+    return dict(document.prompt_sources)
 
 
 def iter_nodes(node: object) -> Iterator[LocatedMap]:
@@ -93,7 +107,7 @@ class PromptLoader:
             prompt = (
                 find_prompt(self.folder, name, self.project)
                 if stored is None
-                else PromptFile(name, Path(f"{name}.md"), stored)
+                else PromptFile.of(name, Path(f"{name}.md"), stored)
             )
         except FileRefused as error:
             self.add_problem(position, f"Step prompt not found: {name[:200]}.md: {error}")
@@ -106,11 +120,25 @@ class PromptLoader:
             if prompt is None:
                 self.add_problem(position, *self.not_found_problem(name))
                 return None
+            if self.document.dialect is not None:
+                return prompt
+            if is_claude_file(prompt):
+                prompt = replace(prompt, text=escape_braces(prompt.text))
             problems = list(prompt_problems(prompt, self.inputs, self.ids))
             self.problems.extend(problems)
             if not any(problem.severity == "error" for problem in problems):
                 return prompt
         return None
+
+    def translate(self, node: LocatedMap, prompt: PromptFile) -> str:
+        """Return the text of a prompt for a node; a document of another tool translates it for each node."""
+        if self.document.dialect is None:
+            return prompt.text
+        text, problems = self.document.dialect.translate_prompt(node, prompt.text, str(prompt.path))
+        translated = PromptFile(prompt.name, prompt.path, text)
+        problems += prompt_problems(translated, self.inputs, self.ids)
+        self.problems.extend(problems)
+        return text
 
     def not_found_problem(self, name: str) -> tuple[str, str]:
         """Return the message about a missing prompt, and the fix."""
@@ -118,7 +146,8 @@ class PromptLoader:
         if name.endswith(".md"):
             return message, f"Omit '.md': {name.removesuffix('.md')}."
         close = did_you_mean_hint(name, prompt_names(self.folder, self.project))
-        return message + close, f"Create {self.folder / 'steps' / name}.md."
+        kind = "steps" if self.document.dialect is None else "commands"
+        return message + close, f"Create {self.folder / kind / name}.md."
 
     def add_problem(self, position: Position, message: str, fix: str = "") -> None:
         self.problems.append(Problem(self.document.file, position, message, fix))
