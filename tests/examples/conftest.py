@@ -7,10 +7,24 @@ from typing import Any
 
 import pytest
 
+from both_engines import parametrize_engine
 from nerve.core.workflow import WorkflowEvent, WorkflowRun
 from nerve.session import Session
+from restored_leaves import restore_leaves
 
 EXAMPLES = Path(__file__).parents[2] / "examples/workflows"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the examples with both engines."""
+    parametrize_engine(metafunc)
+
+
+@pytest.fixture(autouse=True)
+def _restored_leaves(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every leaf of an example can be executed by another process, which is so in Temporal."""
+    if engine == "local":
+        restore_leaves(monkeypatch)
 
 
 @pytest.fixture

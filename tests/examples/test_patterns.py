@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from runpy import run_path
 
 import apsw
 import pytest
@@ -110,6 +111,15 @@ SEQUENTIAL = [
     ),
 ]
 
+ONLY_LOCAL = {
+    "long_loop": "has 5,000 steps",
+    "time_skipping": "sets the clock",
+    "encryption": "reads the file of its store",
+    "rate_limit": "measures the time between its steps, which begin some time after their slots",
+}
+"""The patterns that are not run in Temporal, and why."""
+QUICK_IN_TEMPORAL = ("saga", "query_update")
+
 
 def run_program(folder: Path, *arguments: str | Path) -> tuple[int, str]:
     """Run Python in a folder; return the exit status and what it printed."""
@@ -148,6 +158,24 @@ def test_a_pattern_continues_after_two_kills_and_repeats_no_step(pattern: Patter
     for event_type, path in pattern.kills:
         run_and_kill(tmp_path, program, event_type, path)
     assert run_program(tmp_path, program) == (0, pattern.printed)
+    assert read_log(tmp_path, pattern.name) == list(pattern.log)
+
+
+@pytest.mark.usefixtures("temporal_sessions")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(each, id=each.name, marks=[] if each.name in QUICK_IN_TEMPORAL else pytest.mark.full)
+        for each in SEQUENTIAL
+        if each.name not in ONLY_LOCAL
+    ],
+)
+async def test_a_pattern_does_the_same_in_temporal(
+    pattern: Pattern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await run_path(str(PATTERNS / f"{pattern.name}.py"))["main"]()
+    assert capsys.readouterr().out == pattern.printed
     assert read_log(tmp_path, pattern.name) == list(pattern.log)
 
 

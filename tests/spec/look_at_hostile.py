@@ -34,6 +34,7 @@ HARMLESS = {
     "object.__getattr__",
     "sys._getframe",
     "os.listdir",
+    "pathlib.Path.glob",
     "os.scandir",
     "sys._current_frames",
 }

@@ -114,6 +114,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: texts,
     bool: st.booleans(),
     int: st.integers(-LARGEST, LARGEST),
+    float: st.floats(0, allow_nan=False, allow_infinity=False) | st.integers(0, 90),
     NoneType: st.none(),
 }
 

@@ -294,67 +294,6 @@ def test_a_machine_that_ends_only_when_it_fails_is_a_warning(states: list[Any], 
     )
 
 
-AGENT = {"kind": "prompt", "text": "do"}
-READER = {**AGENT, "permissions": {"deny": ["Edit", "Write"]}}
-
-
-@pytest.mark.parametrize(
-    ("body", "warned"),
-    [
-        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
-        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, "'a' and 'b'"),
-        ({"kind": "map", "body": {**AGENT, "id": "a"}}, "'a' runs for several items in parallel"),
-        ({"kind": "map", "max_parallel": 1, "body": {**AGENT, "id": "a"}}, ""),
-        ({"kind": "parallel", "branches": [{**AGENT, "id": "a"}, {**READER, "id": "b"}]}, ""),
-        ({"kind": "graph", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b", "depends_on": ["a"]}]}, ""),
-        ({"kind": "graph", "steps": [{**AGENT, "id": "a", "depends_on": ["b"]}, {**AGENT, "id": "b"}]}, ""),
-        ({"kind": "sequence", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]}, ""),
-        (
-            {
-                "kind": "parallel",
-                "branches": [
-                    {"kind": "sequence", "id": "s", "steps": [{**AGENT, "id": "a"}, {**AGENT, "id": "b"}]},
-                    {"kind": "bash", "id": "c", "command": "ls"},
-                ],
-                "on_error": {**AGENT, "id": "d"},
-            },
-            "",
-        ),
-        (
-            {
-                "kind": "parallel",
-                "branches": [{"kind": "bash", "id": "a", "command": "ls"}, {**AGENT, "id": "b"}],
-            },
-            "",
-        ),
-        (
-            {
-                "kind": "parallel",
-                "branches": [{"kind": "call", "id": "a", "target": "f"}, {**AGENT, "id": "b"}],
-            },
-            "",
-        ),
-    ],
-)
-def test_parallel_agents_in_one_folder_are_a_warning(body: dict[str, Any], warned: str) -> None:
-    found = checked({"name": "flow", "body": body})
-    assert found.errors == []
-    assert [warned in each.message for each in found.problems] == ([True] if warned else [])
-
-
-def test_agents_of_parallel_steps_in_json_are_a_warning() -> None:
-    steps = [{"id": name, "type": "agent", "agent": name, "input": []} for name in ("a", "b")]
-    for text in (
-        {"id": "flow", "parallel": True, "steps": [{**steps[0], "next": "b"}, steps[1]]},
-        {"id": "flow", "steps": [{"id": "p", "type": "parallel", "steps": steps}]},
-    ):
-        found = check_document(read_source(json.dumps(text), "flow.json"))
-        assert found.errors == []
-        (problem,) = [each for each in found.problems if each.severity == "warning"]
-        assert "The agents of 'a' and 'b' can run in parallel in the same folder" in problem.message
-        assert problem.fix.startswith("Make 'b' depend on 'a', or deny Edit and Write")
-
-
 @pytest.mark.parametrize(
     ("node", "told"),
     [

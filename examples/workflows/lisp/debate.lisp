@@ -8,8 +8,8 @@
     (rounds :type integer :default 2 :description "How often each side answers the other"))
 
   (roles
-    (advocate :agent-kind "claude-code")
-    (opponent :agent-kind "claude-code")
+    (advocate :agent-kind "claude-code" :permissions {:mode "read"})
+    (opponent :agent-kind "claude-code" :permissions {:mode "read"})
     (judge :agent-kind "claude-code"))
 
   (state opening

@@ -12,7 +12,7 @@
 
   (roles
     (lead :agent-kind "claude-code")
-    (reader :agent-kind "claude-code")
+    (reader :agent-kind "claude-code" :permissions {:mode "read"})
     (tester :agent-kind "claude-code")
     (sceptic :agent-kind "claude-code" :handle-ref "fresh"))
 

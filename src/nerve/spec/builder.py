@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from nerve.core.nodes.base import ControlNode, Node, NodeRegistry
+from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, node_role, with_changes
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.control.branch_node import BranchNode
-from nerve.core.nodes.control.gate_node import GateNode, answer_result
+from nerve.core.nodes.control.gate_node import POLICY_SETTINGS, GateNode, answer_result
 from nerve.core.nodes.control.loop_node import LoopNode, LoopState
 from nerve.core.nodes.control.machine_node import MachineNode, State
 from nerve.core.nodes.control.map_node import MapNode
@@ -20,27 +18,30 @@ from nerve.core.nodes.control.parallel_node import ParallelNode
 from nerve.core.nodes.control.reduce_node import ReduceNode
 from nerve.core.nodes.control.switch_node import SwitchNode
 from nerve.core.nodes.control.while_node import WhileNode, WhileState
+from nerve.core.nodes.control.workspace_node import MergeNode, OnConflict
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode
-from nerve.core.nodes.graph import Graph
+from nerve.core.nodes.workspace import WorkspaceKind, WorkspaceSettings
 from nerve.core.policy import Policy, Retry
-from nerve.core.result import Result, is_final_rejection, is_rejected
-from nerve.core.safe_path import resolve_inside
+from nerve.core.result import REJECTED_ERROR_TYPE, Result, is_final_rejection, is_rejected
 from nerve.spec import models
 from nerve.spec.dataspace_nodes import asserted_fact, prepare_wait, retracted_pattern
 from nerve.spec.expectations import WithExpectations
+from nerve.spec.file_nodes import ReadFile
 from nerve.spec.inline_nodes import (
     ComputeNode,
     Iteration,
     MapItemBody,
     PreparedCall,
+    ScopedGraph,
     ScopedStep,
     SequenceNode,
     StateBody,
+    StepInWorkspace,
     WithTimeout,
     WrappedNode,
     limits_policy,
 )
-from nerve.spec.prompt_nodes import prepare_prompt
+from nerve.spec.prompt_nodes import fill_prompt, fill_settings_of, prepare_prompt
 from nerve.spec.scope import ConversationScopes, Scope, ScopeView
 from nerve.spec.template_values import (
     evaluate_expression,
@@ -72,8 +73,11 @@ class NodeBuilder:
     def with_scope(self, scope: Scope) -> NodeBuilder:
         return type(self)(scope, self.names)
 
-    def step(self, spec: models.NodeBase) -> ScopedStep:
-        """Return the node of a spec as a step, with its condition, checks and policy."""
+    def step(self, spec: models.NodeBase, is_run: bool = False) -> ScopedStep:
+        """Return the node of a spec as a step, with its condition, checks, workspace and policy.
+
+        The workspace of the body of a workflow is that of the run.
+        """
         kind = spec.kind
         name = spec.id or getattr(spec, "role", None) or kind
         make, policy = self.preparer(spec, name), self._policy(spec, kind)
@@ -81,6 +85,7 @@ class NodeBuilder:
 
         def prepare(view: ScopeView) -> PreparedCall:
             prepared = make(view)
+            prepared.shares_files = shares_files
             # An agent gets the schema with its request and repairs its own answer.
             is_agent_request = getattr(prepared.node, "takes_request", False) or getattr(
                 spec, "detach", False
@@ -93,9 +98,54 @@ class NodeBuilder:
                 prepared.node = WithTimeout(prepared.node, self.scope)
             return prepared
 
-        is_plain = not spec.expect and schema is None and policy.timeout is None
+        shares_files = spec.workspace is not None and workspace_kind(spec) == "shared"
+        is_plain = not shares_files and not spec.expect and schema is None and policy.timeout is None
         prepare_step = make if is_plain else prepare
+        if self.has_workspace(spec) and not getattr(spec, "detach", False):
+            return self._step_in_workspace(spec, name, prepare_step, policy, is_run)
         return ScopedStep(name, self.scope, prepare_step, when=spec.when, policy=policy, result_id=spec.id)
+
+    def has_workspace(self, spec: models.NodeBase) -> bool:
+        """Return whether a node works in a checkout of its own."""
+        return workspace_kind(spec) != "shared"
+
+    def _step_in_workspace(
+        self, spec: models.NodeBase, name: str, prepare: PrepareCall, policy: Policy, is_run: bool
+    ) -> ScopedStep:
+        """Return a step in a workspace; retries and timeouts apply to the step, and not to the merge."""
+        handlers = Policy(on_error=policy.on_error, on_timeout=policy.on_timeout)
+        inner = ScopedStep(name, self.scope, prepare, policy=replace(policy, on_error=None, on_timeout=None))
+
+        def prepare_outer(view: ScopeView) -> PreparedCall:
+            return PreparedCall(self._in_workspace(spec, name, inner, view, is_run), view["given"])
+
+        return ScopedStep(name, self.scope, prepare_outer, when=spec.when, policy=handlers, result_id=spec.id)
+
+    def _in_workspace(
+        self, spec: models.NodeBase, name: str, body: Node, view: ScopeView, is_run: bool = False
+    ) -> StepInWorkspace:
+        workspace = spec.workspace
+        given = workspace if isinstance(workspace, models.WorkspaceSpec) else models.WorkspaceSpec()
+        branch = render_text(given.branch, view) if given.branch is not None else None
+        base = render_text(given.base, view) if given.base is not None else None
+        if is_run:
+            variables = self.scope.run_variables
+            branch, base = variables.branch if variables.has_own_branch else branch, base or "HEAD"
+        settings = WorkspaceSettings(
+            cast("WorkspaceKind", workspace_kind(spec)),
+            base,
+            branch,
+            tuple(given.files),
+            given.setup,
+            given.merge or ("none" if is_run else "files"),
+        )
+        artifacts = self.scope.run_variables.artifacts
+        return StepInWorkspace(name, body, settings, self._on_conflict(given.on_conflict), artifacts, is_run)
+
+    def _on_conflict(self, on_conflict: models.NodeBase | str) -> OnConflict:
+        if isinstance(on_conflict, models.NodeBase):
+            return self.step(on_conflict)
+        return cast("OnConflict", on_conflict)
 
     def preparer(self, spec: models.NodeBase, name: str) -> PrepareCall:
         """Return the function that prepares the call of a node from the values of its scope."""
@@ -158,14 +208,32 @@ class NodeBuilder:
 
     # -- leaves and waits ----------------------------------------------------------------------
 
+    def in_directory(
+        self, prepared: PreparedCall, directory: str | None, name: str, view: ScopeView
+    ) -> PreparedCall:
+        """Set the working directory of a call.
+
+        A literal path may point anywhere; a path from a template must stay inside the project.
+        """
+        if directory is not None and "{{" in directory:
+            prepared.is_cwd_confined = True
+            prepared.cwd = self.evaluate(name, lambda: render_text(directory, view), None)
+        else:
+            prepared.cwd = directory
+        return prepared
+
     def call(self, spec: models.CallSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             node = self.find_target(spec.target)
-            if spec.output_schema is not None and getattr(node, "takes_request", False):
-                node = copy.copy(node)
-                node.output_schema = spec.output_schema  # type: ignore[attr-defined]
+            if getattr(node, "takes_request", False):
+                schema = {} if spec.output_schema is None else {"output_schema": spec.output_schema}
+                settings = fill_settings_of(spec, view)
+                node = with_changes(node, schema | ({"step_settings": settings} if settings else {}))
             input_value = self.evaluate(name, lambda: fill_templates(spec.input, view), None)
-            return PreparedCall(node, input_value, policy=limits_policy(spec))
+            if spec.cwd is not None and node_role(node) == "workflow":
+                raise ValueError(f"'{name}' calls the workflow '{spec.target}', which cannot have a cwd")
+            prepared = PreparedCall(node, input_value, policy=limits_policy(spec))
+            return self.in_directory(prepared, spec.cwd, name, view)
 
         return make
 
@@ -179,16 +247,46 @@ class NodeBuilder:
         return make
 
     def prompt(self, spec: models.PromptSpec, name: str) -> PrepareCall:
-        return lambda view: prepare_prompt(spec, name, view, self.names)
+        def make(view: ScopeView) -> PreparedCall:
+            def finish(prepared: PreparedCall) -> PreparedCall:
+                prepared = self.in_directory(prepared, spec.cwd, name, view)
+                if not (spec.detach and self.has_workspace(spec)):
+                    return prepared
+                # The prompt itself is over at once; its answer is the work.
+                body = ScopedStep(name, self.scope, lambda _: prepared)
+                return PreparedCall(self._in_workspace(spec, name, body, view), view["given"])
+
+            return prepare_prompt(spec, name, view, self.names, finish)
+
+        return make
 
     def bash(self, spec: models.BashSpec, name: str) -> PrepareCall:
         def make(view: ScopeView) -> PreparedCall:
             command, values = render_command(spec.command, view, filled_variables(spec))
             env = {key: render_text(value, view) for key, value in spec.env.items()}
-            cwd = command_directory(self.names.project, spec.cwd or "", view)
+            # A literal path may point anywhere; a path from a template must stay inside the project.
+            is_filled = "{{" in (spec.cwd or "")
+            cwd = render_text(spec.cwd, view) if spec.cwd else None
             return PreparedCall(
-                BashNode(name, None, command, cwd, env | values), fill_templates(spec.input, view)
+                BashNode(name, None, command, cwd, env | values, is_filled), fill_templates(spec.input, view)
             )
+
+        return make
+
+    def file(self, spec: models.FileSpec, name: str) -> PrepareCall:
+        def make(view: ScopeView) -> PreparedCall:
+            path = self.evaluate(name, lambda: fill_prompt(spec.path, view), spec.path)
+            return PreparedCall(ReadFile(name, None), {"path": path, "optional": spec.optional})
+
+        return make
+
+    def merge(self, spec: models.MergeSpec, name: str) -> PrepareCall:
+        def make(view: ScopeView) -> PreparedCall:
+            on_conflict = self._on_conflict(spec.on_conflict)
+            node = MergeNode(
+                name, NO_SESSION_NAMES, render_text(spec.of, view), spec.method, on_conflict=on_conflict
+            )
+            return PreparedCall(node, view["given"])
 
         return make
 
@@ -205,10 +303,17 @@ class NodeBuilder:
                 choices=spec.choices,
                 form=spec.form if answer is None else None,
                 reject=spec.reject,
+                **gate_policy_settings(spec, view),
             )
             return PreparedCall(WrappedNode(gate, lambda result: gate_result(spec, result)), view["given"])
 
         return make
+
+    def cancel(self, spec: models.CancelSpec, name: str) -> PrepareCall:
+        return lambda view: PreparedCall(
+            ComputeNode(name, lambda _: None),
+            map_result=lambda _: Result.failed(render_text(spec.reason, view), REJECTED_ERROR_TYPE),
+        )
 
     def wait(self, spec: models.WaitSpec, name: str) -> PrepareCall:
         return lambda view: prepare_wait(spec, name, view)
@@ -265,12 +370,16 @@ class NodeBuilder:
         return lambda view: PreparedCall(node, view["given"])
 
     def graph(self, spec: models.GraphSpec, name: str) -> PrepareCall:
-        node, conversation_scopes = Graph(name, NO_SESSION_NAMES), ConversationScopes(self.scope)
+        node, conversation_scopes = (
+            ScopedGraph(name, NO_SESSION_NAMES, self.scope),
+            ConversationScopes(self.scope),
+        )
         for part in spec.steps:
             scope = conversation_scopes.scope_for(part.id or part.kind, part.depends_on)
             step = self.with_scope(scope).step(part)
             inherit = partial(conversation_scopes.inherit_threads, step.id or "")
-            node.add_step(WrappedNode(step, set_up=inherit), step.id, part.depends_on)
+            wrapped = WrappedNode(step, set_up=inherit)
+            node.add_step(wrapped, step.id, part.depends_on, trigger_rule=part.trigger_rule)
 
         def make(view: ScopeView) -> PreparedCall:
             conversation_scopes.clear()
@@ -433,6 +542,12 @@ class MachineTransitions:
         return self._remembered_failure if self._remembered_failure is not None and result.success else result
 
 
+def workspace_kind(spec: models.NodeBase) -> str:
+    """Return where a node works: `shared`, `worktree` or `copy`."""
+    workspace = spec.workspace
+    return workspace.kind if isinstance(workspace, models.WorkspaceSpec) else workspace or "shared"
+
+
 def is_aside_test(spec: models.NodeBase) -> bool:
     """Whether a step is a test that a notation inserted before the branch that uses its result."""
     return isinstance(spec, models.WaitSpec) and spec.test and (spec.id or "").startswith("_")
@@ -441,14 +556,6 @@ def is_aside_test(spec: models.NodeBase) -> bool:
 def mark_inline(node: ControlNodeT) -> ControlNodeT:
     node.inline = True
     return node
-
-
-def command_directory(project: Path, directory: str, view: ScopeView) -> Path:
-    """Return the working directory of a command.
-
-    A literal path may point anywhere; a path from a template must stay inside the project.
-    """
-    return resolve_inside(project, render_text(directory, view)) if "{{" in directory else project / directory
 
 
 def evaluate_times(times: int | str | None, view: ScopeView) -> int | None:
@@ -480,6 +587,14 @@ def parallel_result(spec: models.ParallelSpec, result: Result) -> Result:
     needed = f", {spec.require} must succeed" if too_few else ""
     error = f"{len(failed)} of {len(parts)} failed{needed} ({failure_texts})"
     return Result.failed(error, result.error_type, reports, result.attributes)
+
+
+def gate_policy_settings(spec: models.GateSpec, view: ScopeView) -> dict[str, Any]:
+    """Return the settings of a gate that make its policy; empty if it has none."""
+    settings = spec.model_dump(include=set(POLICY_SETTINGS), exclude_defaults=True)
+    if spec.author is not None:
+        settings["author"] = render_text(spec.author, view).strip()
+    return settings
 
 
 def gate_result(spec: models.GateSpec, result: Result) -> Result:

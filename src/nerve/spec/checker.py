@@ -41,7 +41,6 @@ def check_document(document: Document) -> CheckedDocument:
             *flow.find_endless_machines(spec_nodes, document.state_word),
             *answer_fields.find_unhandled_failures(spec_nodes),
             *undeclared_fields,
-            *conversations.find_shared_folders(spec_nodes, document),
         ]
         for severity, located_problems in (("warning", warnings), ("note", undecided_success)):
             problems += [

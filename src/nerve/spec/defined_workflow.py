@@ -16,16 +16,18 @@ from nerve.core.slugs import slugify as slugify
 from nerve.core.workflow.context import WorkflowContext, result_value
 from nerve.core.workflow.workflow import Kind, Workflow
 from nerve.spec import models
-from nerve.spec.builder import NodeBuilder
+from nerve.spec.builder import NodeBuilder, workspace_kind
 from nerve.spec.checks.names import (
     CHILD_WORKFLOW_PREFIX,
     KnownNames,
     called_name,
     find_forbidden_calls,
     find_unknown_names,
+    find_unsupported_settings,
     find_wrong_call_inputs,
 )
 from nerve.spec.checks.node_rules import is_of_type, with_article
+from nerve.spec.checks.shared_folders import find_shared_folders
 from nerve.spec.inline_nodes import join_detached_prompts
 from nerve.spec.scope import RunVariables, Scope, artifacts_directory
 from nerve.spec.validation import canonical_spec, spec_hash
@@ -52,7 +54,7 @@ class DefinedWorkflow(Workflow):
         self.spec, self.document = spec, document
         self.problems: list[Problem] = list(document.warnings) if document else []
         self._should_register = register
-        self._are_names_checked = False
+        self._are_names_checked = self._are_folders_checked = False
         self._hyphens = hyphenated_names(spec, walk_spec(spec.body))
         limits = Limits.of(spec.limits.model_dump(exclude_none=True))
         super().__init__(
@@ -78,6 +80,15 @@ class DefinedWorkflow(Workflow):
     def artifacts(self) -> Path | None:
         assert self.session is not None
         return self.session.project / artifacts_directory(self.spec.folder)
+
+    @property
+    def has_workspace(self) -> bool:
+        return workspace_kind(self.spec.body) != "shared"
+
+    @property
+    def creates_branch(self) -> bool:
+        """Whether its runs have a worktree, on a branch of their own."""
+        return workspace_kind(self.spec.body) == "worktree"
 
     @property
     def steps(self) -> list[str]:
@@ -132,6 +143,7 @@ class DefinedWorkflow(Workflow):
             errors = [
                 *find_forbidden_calls(self.name, spec_nodes, names),
                 *find_unknown_names(self.spec, spec_nodes, names),
+                *find_unsupported_settings(self.spec, spec_nodes, names),
             ]
             errors += find_wrong_call_inputs(spec_nodes, names)
             located = [self.document.problem(loc, message, fix) for loc, message, fix in errors]
@@ -139,6 +151,13 @@ class DefinedWorkflow(Workflow):
                 list(dict.fromkeys(located))
             )  # every prompt reports the same unknown default provider
             self._are_names_checked = True
+
+    def check_shared_folders(self, known: Callable[[], KnownNames]) -> None:
+        """Raise InvalidDefinition for parallel agents that would edit the same files unawares."""
+        if not self._are_folders_checked and self.document is not None:
+            shared = find_shared_folders(self.spec, list(walk_spec(self.spec.body)), known())
+            raise_on_errors([self.document.problem(*problem) for problem in shared])
+            self._are_folders_checked = True
 
     async def _execute_body(self, context: WorkflowContext) -> Any:
         assert self.session is not None
@@ -149,6 +168,7 @@ class DefinedWorkflow(Workflow):
             getattr(run, "label", None) or "",
             getattr(run, "branch", None) or "main",
             self.spec.folder,
+            bool(run is not None and run.about.get("branch")),
         )
         scope = Scope(
             context.input,
@@ -159,7 +179,7 @@ class DefinedWorkflow(Workflow):
             model=self.spec.model,
             hyphens=self._hyphens,
         )
-        root = self.builder_class(scope, self.session).step(self.spec.body)
+        root = self.builder_class(scope, self.session).step(self.spec.body, is_run=True)
         call = NodeCall("", root, self.name, context.input, context=context.execution)
         result = await join_detached_prompts(scope, run_inline(call))
         return result_value(result, context.run_id)

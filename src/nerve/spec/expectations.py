@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,19 @@ class WithExpectations(InlineNode):
                 break
             if failure := await self._check_failure(context, check, result):
                 return Result.failed(failure, "NotAsExpected", result.output, result.attributes)
+        about_files = [check for check in self.checks if check.file is not None or check.command is not None]
+        if context.workspace is not None and result.success and about_files:
+            context.workspace.evidence.note_checks(partial(self._repeat, context, about_files, result))
         return result
+
+    async def _repeat(
+        self, context: ExecutionContext, checks: list[models.ExpectSpec], result: Result
+    ) -> str:
+        """Repeat checks of files and commands; return why one failed, or an empty text."""
+        for check in checks:
+            if failure := await self._check_failure(context, check, result):
+                return failure
+        return ""
 
     async def _check_failure(
         self, context: ExecutionContext, check: models.ExpectSpec, result: Result
@@ -75,9 +88,7 @@ class WithExpectations(InlineNode):
             return (await self._call(context, FileCheck("expect"), file_input)).error
         if check.command is not None:
             command, values = render_command(check.command, view)
-            command_result = await self._call(
-                context, BashNode("expect", None, command, project_directory(context), values)
-            )
+            command_result = await self._call(context, BashNode("expect", None, command, env=values))
             return (
                 ""
                 if command_result.success
@@ -133,7 +144,7 @@ class FileCheck(Node):
 
 
 def project_directory(context: ExecutionContext) -> Path:
-    return context.session.project if context.session is not None else Path()
+    return context.resolve_directory("") or Path()
 
 
 def check_file(project: Path, file: str, schema: dict[str, Any] | None) -> tuple[int, str]:

@@ -9,8 +9,11 @@ from typing import Any
 
 from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import is_same_or_below
-from nerve.core.nodes.base import ControlNode, Node, effective_policy
+from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, effective_policy
 from nerve.core.nodes.context import ExecutionContext, apply_fallback
+from nerve.core.nodes.control.workspace_node import OnConflict, WorkspaceScope
+from nerve.core.nodes.graph import Graph
+from nerve.core.nodes.workspace import WorkspaceSettings
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import Result, result_output
 from nerve.core.runtime import NodeCall
@@ -30,6 +33,12 @@ class PreparedCall:
     map_result: Callable[[Result], Result] | None = None
     policy: Policy = NO_POLICY
     """The policy of the node itself, independent of its wrappers."""
+    cwd: str | None = None
+    """The directory of the node, relative to the folder that the step works in."""
+    is_cwd_confined: bool = False
+    """Whether `cwd` must be inside that folder."""
+    shares_files: bool = False
+    """Whether its agents may edit the same files as others at the same time."""
 
     async def execute(
         self,
@@ -44,7 +53,10 @@ class PreparedCall:
         """
         policy = effective_policy(self.node, own_policy.with_defaults(self.policy))
         name = self.node.id or path.rpartition("/")[2].partition("[")[0] or "step"
-        call = NodeCall(path, self.node, name, self.input, policy, False, context, self.params)
+        inner = context.sharing_files() if self.shares_files else context
+        if self.cwd is not None:
+            inner = inner.in_directory(self.cwd, is_confined=self.is_cwd_confined)
+        call = NodeCall(path, self.node, name, self.input, policy, False, inner, self.params)
         result = await context.execute_call(call)
         if not result.success and policy.fallback_for(result):
             if note_failure is not None:
@@ -78,7 +90,12 @@ class ScopedStep(InlineNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         view = self.scope.view(given=node_input(context.input))
-        result = await self._perform(context, view) if self._should_run(view) else self._skip(context, view)
+        try:
+            should_run = self._should_run(view)
+            result = await self._perform(context, view) if should_run else self._skip(context, view)
+        except Exception as error:
+            self.scope.record(self.result_id, Result.from_exception(error))
+            raise
         self.scope.record(self.result_id, result)
         return result
 
@@ -127,6 +144,17 @@ class SequenceNode(InlineNode):
             if not result.success or self.scope.pending_goto.is_leaving:
                 break
         return result
+
+
+class ScopedGraph(Graph):
+    """A graph whose skipped steps are visible to expressions."""
+
+    def __init__(self, name: str, session: NodeRegistry, scope: Scope) -> None:
+        super().__init__(name, session)
+        self.scope = scope
+
+    def on_skip(self, step_id: str, result: Result) -> None:
+        self.scope.record(step_id, result)
 
 
 class ComputeNode(InlineNode):
@@ -228,6 +256,37 @@ class WithTimeout(InlineNode):
             raise
         # The timeout of a child is not the timeout of this node, so it counts as an ordinary failure here.
         return Result(result) if result.settlement == "timeout" else result
+
+
+class StepInWorkspace(InlineNode):
+    """A node in a workspace of its own; see `WorkspaceScope`."""
+
+    def __init__(
+        self,
+        name: str,
+        body: Node,
+        settings: WorkspaceSettings,
+        on_conflict: OnConflict,
+        artifacts: str,
+        is_run: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self.body, self.settings, self.on_conflict = body, settings, on_conflict
+        self.artifacts, self.is_run = artifacts, is_run
+        """Whether the workspace is that of the run, whose steps have paths below the root."""
+
+    def parts(self) -> Iterable[Node]:
+        return [self.body]
+
+    async def execute(self, context: ExecutionContext) -> Result:
+        path = context.path or ("" if self.is_run else context.next_path(self.id or "step"))
+        scope = WorkspaceScope(self.settings, self.on_conflict, f"{path or '/'}~", self.artifacts, path)
+
+        async def run_body(inner: ExecutionContext) -> Result:
+            call = NodeCall(path, self.body, self.id or "step", context.input, context=inner)
+            return await inner.execute_call(call)
+
+        return await scope.execute(context, run_body)
 
 
 async def join_detached_prompts(scope: Scope, body: Awaitable[Result]) -> Result:

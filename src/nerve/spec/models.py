@@ -61,6 +61,33 @@ class PermissionsSpec(SpecModel):
     ask: list[Pattern] | None = None
     deny: list[Pattern] | None = None
     otherwise: Literal["allow", "ask", "deny"] | None = None
+    mode: Literal["ask", "edits", "all", "read"] | None = None
+    """The rule for all other tools by what they do."""
+
+
+class McpServerSpec(SpecModel):
+    """An MCP server: a program, or the address of a server that runs."""
+
+    type: Literal["stdio", "http"] | None = None
+    command: str | None = None
+    args: list[str] | None = None
+    env: dict[str, str] | None = None
+    """Variables of the program; `${NAME}` is replaced when the agent starts."""
+    url: str | None = None
+    headers: dict[str, str] | None = None
+    """Headers of every request; `${NAME}` is replaced when the agent starts."""
+
+
+class HookSpec(SpecModel):
+    """What the agent's program does at an event: it runs a command, or gets a response."""
+
+    matcher: str | None = None
+    """A regular expression for the names of tools, as the agent's program reads it."""
+    command: str | None = None
+    """A shell command that gets the event as JSON on its standard input."""
+    response: dict[str, Any] | None = None
+    """The JSON that a command would print."""
+    timeout: Seconds | None = None
 
 
 class StepLimitsSpec(SpecModel):
@@ -71,6 +98,23 @@ class StepLimitsSpec(SpecModel):
     """In US dollars."""
     turns: Annotated[int, Field(ge=0)] | None = None
     """The number of agent turns."""
+
+
+class WorkspaceSpec(SpecModel):
+    """A checkout of its own for a node, or for the run if it is that of the body."""
+
+    kind: Literal["shared", "worktree", "copy"] = "worktree"
+    base: Text | None = None
+    """The branch, tag or commit to start from; `.` for the files as they are, committed or not."""
+    branch: Text | None = None
+    files: list[Pattern] = []
+    """Untracked files to copy, such as `.env`."""
+    setup: str | None = None
+    """A shell command that prepares it."""
+    merge: Literal["files", "ff", "squash", "rebase", "none"] | None = None
+    """How its work is merged: into the files, or as commits; the default is `files`, and `none` for a run."""
+    on_conflict: 'Literal["ask", "fail"] | Node' = "ask"
+    """What happens to a conflict: a person is asked, the node fails, or another node resolves it."""
 
 
 class NodeBase(SpecModel):
@@ -85,6 +129,13 @@ class NodeBase(SpecModel):
     description: str = ""
     depends_on: list[Name] = []
     """In a graph: the steps that must finish before it starts."""
+    trigger_rule: Literal["all_success", "one_success", "none_failed_min_one_success", "all_done"] | None = (
+        None
+    )
+    """In a graph: which of these steps must succeed; a skipped one is neither a success nor a failure.
+
+    Without a rule it runs if none of them failed.
+    """
     when: Expr | None = None
     """The node is skipped when this is false."""
     retry: RetrySpec | None = None
@@ -94,9 +145,31 @@ class NodeBase(SpecModel):
     """What happens on failure: fail the enclosing node, skip this one, or run another node instead."""
     effect: Literal["repeat", "once"] | None = None
     expect: list[ExpectSpec] = []
+    workspace: Literal["shared", "worktree", "copy"] | WorkspaceSpec | None = None
+    """Where it works: in the files that all share, or in a checkout of its own."""
 
 
-class CallSpec(NodeBase):
+class AgentNodeBase(NodeBase):
+    """The settings of the agent of a step; an agent file or the configuration may set them, too."""
+
+    permissions: PermissionsSpec | None = None
+    system: Text | None = None
+    """The system prompt, instead of that of the agent."""
+    effort: Name | None = None
+    """How much the model thinks, as the provider names it: `low`, `medium`, `high` and so on."""
+    env: dict[str, Text] | None = None
+    """Variables of the agent's process; `${NAME}` is replaced when the agent starts."""
+    mcp: dict[Name, McpServerSpec] | list[Name] | None = None
+    """MCP servers by name, or the names of servers of the configuration."""
+    skills: bool | list[Name] | None = None
+    """Whether the agent may use the skills of the project, or which; by default all."""
+    hooks: dict[Name, list[HookSpec]] | None = None
+    """Hooks of the agent's program by event."""
+    instructions: bool | None = None
+    """Whether the agent reads the instruction files of the project; by default it does."""
+
+
+class CallSpec(AgentNodeBase):
     """A call of a node, graph, workflow or agent by name."""
 
     kind: Literal["call"]
@@ -108,7 +181,7 @@ class CallSpec(NodeBase):
     limits: StepLimitsSpec | None = None
 
 
-class PromptSpec(NodeBase):
+class PromptSpec(AgentNodeBase):
     """A prompt for an agent: a `text`, or a `file` that is read when the workflow is loaded."""
 
     kind: Literal["prompt"]
@@ -117,6 +190,7 @@ class PromptSpec(NodeBase):
     """A file name in the `steps` or `commands` folder next to the workflow, without `.md`."""
     args: dict[str, Json] = {}
     """Values that the text reads as `args.<name>`."""
+    cwd: Text | None = None
     agent: Name | None = None
     """A node of the session, an agent file, or a provider; the default is the provider of the workflow."""
     provider: Name | None = None
@@ -127,7 +201,6 @@ class PromptSpec(NodeBase):
     """The role that answers; expressions read its last answer as `roles.<role>`."""
     output_schema: dict[str, Any] | None = None
     """The JSON Schema of the answer; the parsed answer becomes the output."""
-    permissions: PermissionsSpec | None = None
     tools: list[Name] | None = None
     """The tools that the agent may use without approval, as the provider names them."""
     max_turns: Count | None = None
@@ -137,6 +210,12 @@ class PromptSpec(NodeBase):
     limits: StepLimitsSpec | None = None
     tag: Name | None = None
     """The request id of the fact with the answer."""
+    signal: Pattern | None = None
+    """A word with which the agent says that it is done.
+
+    `steps.<id>.attributes.signal` is whether the answer has it in a tag, on its own line or at the end. The
+    tag is removed from the output.
+    """
     detach: bool = False
     """Continue without the answer; a wait for the tag, or the end of the state, joins it."""
 
@@ -149,6 +228,21 @@ class BashSpec(NodeBase):
     input: Json = "{{ given }}"
     cwd: Text | None = None
     env: dict[str, Text] = {}
+    trusted: list[Name] = []
+    """The variables of `env` whose values the command may run as code."""
+
+
+class EscalationSpec(SpecModel):
+    """People and roles who may answer a gate, too, when it is open for some seconds."""
+
+    after: float
+    to: list[str]
+
+
+GATE_POLICY_KEYS = {
+    *("approvers", "quorum", "veto", "self_approval", "author", "claim", "remind", "escalate"),
+}
+"""The keys of a gate that several people decide."""
 
 
 class GateSpec(NodeBase):
@@ -164,6 +258,22 @@ class GateSpec(NodeBase):
     """Answers that cancel the run, regardless of error handlers."""
     default: str | None = None
     """The answer after a timeout; without one the gate fails."""
+    approvers: list[str] = []
+    """People and roles who may answer; without any, everyone may."""
+    quorum: int | str = 1
+    """How many people have to give the same answer, or `2 of [lead, security]`: one of each role."""
+    veto: list[str] = []
+    """People and roles who can reject alone."""
+    self_approval: bool = False
+    """Whether the person who started the run, or the author, may approve."""
+    author: Text | None = None
+    """The person whose change it is."""
+    claim: bool = False
+    """Whether the first approver who claims the gate answers it."""
+    remind: list[float] = []
+    """Seconds after which the approvers are reminded."""
+    escalate: list[EscalationSpec] = []
+    """Further approvers after some time."""
     output: Literal["answer", "approved"] = "answer"
     """The output: the answer, or an object whose `approved` says whether the answer approves."""
 
@@ -179,6 +289,13 @@ class ConditionSpec(SpecModel):
     """The tag of a prompt."""
     fact: Json = None
     """A pattern: a record in which `?name` captures and `_` matches anything."""
+
+
+class CancelSpec(NodeBase):
+    """Cancel the run, like the rejection of a gate."""
+
+    kind: Literal["cancel"]
+    reason: Text
 
 
 class WaitSpec(NodeBase):
@@ -362,11 +479,32 @@ class WorkflowCallSpec(NodeBase):
     limits: StepLimitsSpec | None = None
 
 
+class MergeSpec(NodeBase):
+    """Merge the work that a step has left in its workspace, because its `merge` is `none`."""
+
+    kind: Literal["merge"]
+    of: Text
+    """The id of the step, or the name of the workspace."""
+    method: Literal["files", "ff", "squash", "rebase"] = "files"
+    on_conflict: 'Literal["ask", "fail"] | Node' = "ask"
+
+
+class FileSpec(NodeBase):
+    """Read a text file of the project; the names in it, if it is a folder."""
+
+    kind: Literal["file"]
+    path: Text
+    """The path from the folder of the run; it must be inside."""
+    optional: bool = False
+    """Whether the output is null without such a file, instead of a failure."""
+
+
 Node = Annotated[
     CallSpec
     | PromptSpec
     | BashSpec
     | GateSpec
+    | CancelSpec
     | WaitSpec
     | GraphSpec
     | SequenceSpec
@@ -383,7 +521,9 @@ Node = Annotated[
     | EmitSpec
     | AssertSpec
     | RetractSpec
-    | WorkflowCallSpec,
+    | WorkflowCallSpec
+    | MergeSpec
+    | FileSpec,
     Field(discriminator="kind"),
 ]
 

@@ -159,6 +159,8 @@ def _kind_detail(node: models.NodeBase) -> str:
             )
         case models.BashSpec():
             return shorten_first_line(node.command)
+        case models.FileSpec():
+            return shorten_first_line(node.path)
         case models.GateSpec():
             return shorten_first_line(node.prompt) + (
                 f" [{' | '.join(node.choices)}]" if node.choices else ""

@@ -9,8 +9,10 @@ from typing import Any
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result, was_skipped
+from nerve.project.agent_settings import escape_references
 from nerve.spec import models
 from nerve.spec.checks.names import DEFAULT_PROVIDER
+from nerve.spec.checks.node_rules import agent_settings_of
 from nerve.spec.dataspace_nodes import (
     RequestNode,
     ResponseNode,
@@ -26,11 +28,21 @@ from nerve.spec.inline_nodes import (
 )
 from nerve.spec.prompt_variables import compile_prompt, variable_values
 from nerve.spec.scope import PendingPrompt, Scope, ScopeView
-from nerve.spec.template_values import fill_templates
+from nerve.spec.signals import result_with_signal
+from nerve.spec.template_values import fill_templates, render_text
 
 
-def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: NodeRegistry) -> PreparedCall:
-    """Return the call of the agent of a prompt, or a detached or serialized prompt node."""
+def prepare_prompt(
+    spec: models.PromptSpec,
+    name: str,
+    view: ScopeView,
+    names: NodeRegistry,
+    finish: Callable[[PreparedCall], PreparedCall] = lambda prepared: prepared,
+) -> PreparedCall:
+    """Return the call of the agent of a prompt, or a detached or serialized prompt node.
+
+    `finish` completes the call of the agent.
+    """
     scope = view.scope
     agent = spec.agent or spec.provider or scope.provider or DEFAULT_PROVIDER
     node = names.find(agent)
@@ -42,13 +54,12 @@ def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: N
 
     def ask() -> PreparedCall:
         agent_input = (
-            build_agent_request(spec, scope, text, provider)
-            if getattr(node, "takes_request", False)
-            else text
+            build_agent_request(spec, view, text, provider) if getattr(node, "takes_request", False) else text
         )
-        return PreparedCall(
+        prepared = PreparedCall(
             node, agent_input, map_result=answer_recorder(spec, scope, provider), policy=limits_policy(spec)
         )
+        return finish(prepared)
 
     previous_task = None if spec.thread == "fresh" else scope.detached_tasks.get(spec.thread)
     if spec.detach:
@@ -63,13 +74,16 @@ def prepare_prompt(spec: models.PromptSpec, name: str, view: ScopeView, names: N
 
 
 def render_prompt(spec: models.PromptSpec, view: ScopeView) -> str:
+    return fill_prompt(spec.text or "", view.with_values(args=fill_templates(spec.args, view)))
+
+
+def fill_prompt(text: str, view: ScopeView) -> str:
+    """Return a text with its variables, such as `$1`, and its expressions filled."""
     scope = view.scope
     variables = variable_values(
         scope.input, scope.run_variables.id, scope.run_variables.artifacts, scope.inputs
     )
-    return compile_prompt(spec.text or "", hyphens=scope.hyphens).fill(
-        variables, view.with_values(args=fill_templates(spec.args, view))
-    )
+    return compile_prompt(text, hyphens=scope.hyphens).fill(variables, view)
 
 
 def agent_provider_name(node: Any, names: NodeRegistry) -> str:
@@ -82,7 +96,8 @@ def agent_provider_name(node: Any, names: NodeRegistry) -> str:
     )
 
 
-def build_agent_request(spec: models.PromptSpec, scope: Scope, text: str, provider: str) -> dict[str, Any]:
+def build_agent_request(spec: models.PromptSpec, view: ScopeView, text: str, provider: str) -> dict[str, Any]:
+    scope = view.scope
     resume = None if spec.thread == "fresh" else scope.threads.get((provider, spec.thread))
     request_fields = {
         "prompt": text,
@@ -90,12 +105,25 @@ def build_agent_request(spec: models.PromptSpec, scope: Scope, text: str, provid
         "model": spec.model or scope.model,
         "artifacts": scope.run_variables.artifacts if scope.run_variables.folder else None,
         "schema": spec.output_schema,
-        "permissions": spec.permissions and spec.permissions.model_dump(exclude_none=True),
         "tools": spec.tools,
         "max_turns": spec.max_turns,
         "fallback": spec.fallback,
+        **fill_settings_of(spec, view),
     }
     return {key: value for key, value in request_fields.items() if value is not None}
+
+
+def fill_settings_of(spec: models.AgentNodeBase, view: ScopeView) -> dict[str, Any]:
+    """Return the settings of a step for its agent; a filled value cannot refer to a variable."""
+    settings = agent_settings_of(spec)
+    if (system := settings.get("system")) is not None:
+        settings["system"] = render_text(system, view)
+    if (env := settings.get("env")) is not None:
+        settings["env"] = {
+            name: escape_references(render_text(text, view)) if "{{" in text else text
+            for name, text in env.items()
+        }
+    return settings
 
 
 def answer_recorder(spec: models.PromptSpec, scope: Scope, provider: str = "") -> Callable[[Result], Result]:
@@ -104,6 +132,8 @@ def answer_recorder(spec: models.PromptSpec, scope: Scope, provider: str = "") -
     def record_answer(result: Result) -> Result:
         if was_skipped(result):
             return result
+        if spec.signal is not None:
+            result = result_with_signal(result, spec.signal)
         if (thread := result.attributes.get("thread")) and "instead_of" not in result.attributes:
             name = "shared" if spec.thread == "fresh" else spec.thread
             scope.threads[provider, name] = thread

@@ -8,13 +8,27 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.result import Result, was_skipped
+from nerve.expr import EvalError
 from nerve.lazy_dataclass import dataclass
+from nerve.spec.prompt_variables import prompt_value_text
 
 if TYPE_CHECKING:
     import asyncio
 
 EXPRESSION_NAMES = frozenset(
-    {"input", "inputs", "given", "steps", "results", "context", "roles", "run", "iteration"}
+    {
+        "input",
+        "inputs",
+        "given",
+        "steps",
+        "results",
+        "outputs",
+        "fields",
+        "context",
+        "roles",
+        "run",
+        "iteration",
+    }
     | {"item", "index", "acc", "args", "output"}
 )
 """All names that expressions may use; the last five only in some places."""
@@ -35,13 +49,15 @@ class RunVariables:
     branch: str = "main"
     folder: str = ""
     """The folder the definition came from, relative to the project."""
+    has_own_branch: bool = False
+    """Whether the run was started with a branch."""
 
     @property
     def artifacts(self) -> str:
         return f"{artifacts_directory(self.folder)}/{self.id}"
 
     def to_dict(self) -> dict[str, str]:
-        values = {name: getattr(self, name) for name in self.__slots__}
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "has_own_branch"}
         return {**values, "label": self.label or self.id, "artifacts": self.artifacts}
 
 
@@ -216,6 +232,26 @@ class ScopeView(Mapping[str, Any]):
         return ScopeView(self.scope, {**self._local_values, **values})
 
 
+class StepFields(Mapping[str, Any]):
+    """The object in the output of a step; reading a key that it does not have raises EvalError."""
+
+    __slots__ = ("_data", "_id")
+
+    def __init__(self, id: str, data: dict[str, Any]) -> None:
+        self._id, self._data = id, data
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._data:
+            raise EvalError(f"The output of step '{self._id}' has no field '{key}'", key, 0, len(key))
+        return self._data[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+
 def results_by(scope: Scope, view: Callable[[Result], Any]) -> LazyMapping:
     """Return a view of the result of each step by id."""
     return LazyMapping(lambda: list(scope.results), lambda id: view(scope.results[id]))
@@ -265,6 +301,52 @@ def step_output(result: Result) -> Any:
     return {"error": result.error} | ({} if output in (None, "") else {"output": output})
 
 
+def outputs_view(scope: Scope) -> LazyMapping:
+    """Return `outputs`: the output of each step as text; empty if it was skipped or has not run.
+
+    Reading a failed step raises EvalError.
+    """
+
+    def get_text(id: str) -> str:
+        result = ended_step(scope, id)
+        if result is None:
+            return ""
+        return prompt_value_text(result.output).removesuffix("\n")
+
+    return LazyMapping(lambda: list(scope.results), get_text)
+
+
+def fields_view(scope: Scope) -> LazyMapping:
+    """Return `fields`: the object in the output of each step, or of its text.
+
+    Reading a step that failed, did not run, or has another output raises EvalError.
+    """
+
+    def get_fields(id: str) -> StepFields:
+        result = ended_step(scope, id)
+        if result is None:
+            raise unreadable_step(id, "did not run")
+        if not (data := result.data):
+            raise unreadable_step(id, "has an output that is not a JSON object")
+        return StepFields(id, data)
+
+    return LazyMapping(lambda: list(scope.results), get_fields)
+
+
+def ended_step(scope: Scope, id: str) -> Result | None:
+    """Return the result of a step that succeeded, or None; raises EvalError for a failed step."""
+    result = scope.results.get(id)
+    if result is None or (was_skipped(result) and (has_ended_well(result) or not result.success)):
+        return None
+    if not has_ended_well(result):
+        raise unreadable_step(id, f"failed ({visible_error(result)})")
+    return result
+
+
+def unreadable_step(id: str, reason: str) -> EvalError:
+    return EvalError(f"The output of step '{id}' cannot be used: the step {reason}", id, 0)
+
+
 def context_view(scope: Scope) -> LazyMapping:
     """Return `context`: success, data and attributes of each step; before it has run, the initial context.
 
@@ -297,6 +379,8 @@ VISIBLE_NAMES: dict[str, Callable[[Scope], Any]] = {
     "inputs": lambda scope: scope.inputs,
     "steps": lambda scope: results_by(scope, step_view),
     "results": lambda scope: results_by(scope, step_output),
+    "outputs": outputs_view,
+    "fields": fields_view,
     "context": context_view,
     "roles": roles_view,
     "run": lambda scope: scope.run_variables.to_dict(),

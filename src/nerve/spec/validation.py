@@ -183,6 +183,8 @@ MODEL_BY_KEY: dict[str | int, type[models.SpecModel]] = {
     "inputs": models.InputSpec,
     "limits": models.StepLimitsSpec,
     "permissions": models.PermissionsSpec,
+    "mcp": models.McpServerSpec,
+    "hooks": models.HookSpec,
 }
 """The model of an object without a kind, by the key that contains it."""
 

@@ -62,7 +62,7 @@ def hyphenated_names(spec: models.WorkflowSpec, spec_nodes: Iterable[SpecNode]) 
 
 CHILD_KEYS = (
     *("steps", "branches", "body", "then", "otherwise", "cases", "default", "states"),
-    *("on_timeout", "on_error"),
+    *("on_timeout", "on_error", "on_conflict", "workspace"),
 )
 """The fields of a node that can contain other nodes, in the order of a walk."""
 
@@ -78,6 +78,9 @@ def child_specs(node: models.NodeBase) -> Iterator[tuple[Loc, models.NodeBase]]:
         value = getattr(node, key)
         if isinstance(value, models.NodeBase):
             yield (key,), value
+        elif isinstance(value, models.WorkspaceSpec):
+            if isinstance(value.on_conflict, models.NodeBase):
+                yield (key, "on_conflict"), value.on_conflict
         elif isinstance(value, list | dict):
             for index, item in value.items() if isinstance(value, dict) else enumerate(value):
                 if isinstance(item, models.NodeBase):
@@ -113,6 +116,9 @@ def embedded_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
             yield EmbeddedText(("expect", n, "file"), check.file, "template", output)
         if check.command is not None:
             yield EmbeddedText(("expect", n, "command"), check.command, "command", output)
+    if isinstance(workspace := node.workspace, models.WorkspaceSpec):
+        for key in ("base", "branch"):
+            yield from find_templates(("workspace", key), getattr(workspace, key))
     yield from _own_texts(node)
 
 
@@ -128,15 +134,17 @@ EXPRESSION_KEYS = {
 }
 """The fields of each kind that are expressions, if they are strings."""
 TEMPLATE_KEYS = {
-    "call": ("input",),
+    "call": ("input", "cwd", "env", "system"),
     "workflow": ("input", "params"),
-    "prompt": ("args",),
+    "prompt": ("args", "cwd", "env", "system"),
     "bash": ("input", "env", "cwd"),
     "gate": ("prompt",),
+    "cancel": ("reason",),
     "reduce": ("initial",),
     "emit": ("data",),
     "assert": ("fact", "signal", "key", "value"),
     "retract": ("fact", "signal", "key"),
+    "merge": ("of",),
 }
 """The fields of each kind whose strings are templates."""
 NAMES_IN_EXPRESSION = {
@@ -158,6 +166,8 @@ def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
     match node:
         case models.PromptSpec(text=str() as text):
             yield EmbeddedText(("text",), text, "prompt", frozenset({"args"}))
+        case models.FileSpec():
+            yield EmbeddedText(("path",), node.path, "prompt")
         case models.BashSpec():
             yield EmbeddedText(("command",), node.command, "command", variables=filled_variables(node))
         case models.WaitSpec():
@@ -172,9 +182,16 @@ def _own_texts(node: models.NodeBase) -> Iterator[EmbeddedText]:
 
 
 def filled_variables(node: models.BashSpec) -> frozenset[str]:
-    """Return the environment variables that hold values; the run id and its artifacts folder do not count."""
+    """Return the environment variables that hold values.
+
+    The run id, its artifacts folder and trusted variables do not count.
+    """
     run_templates = ("{{ run.id }}", "{{ run.artifacts }}")
-    return frozenset(name for name, value in node.env.items() if "{{" in value and value not in run_templates)
+    return frozenset(
+        name
+        for name, value in node.env.items()
+        if "{{" in value and value not in run_templates and name not in node.trusted
+    )
 
 
 def find_templates(loc: Loc, value: Any) -> Iterator[EmbeddedText]:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
 
 from nerve.errors import NerveError
@@ -206,6 +207,22 @@ class LocatedList(list[Any]):
         return self
 
 
+class Dialect(Protocol):
+    """The meaning of another tool, in which a document is read."""
+
+    @property
+    def name(self) -> str: ...
+
+    def prepare(self, document: Document, project: Path) -> list[Problem]:
+        """Read what the document needs from the project, and return the problems."""
+
+    def translate_prompt(self, node: LocatedMap, text: str, file: str) -> tuple[str, list[Problem]]:
+        """Return the text of a prompt file as a template for a node, and the problems in it."""
+
+    def complete(self, document: Document) -> None:
+        """Finish the document after its prompts are attached."""
+
+
 @dataclass(slots=True)
 class Document:
     """A parsed workflow: plain data in the shape of `WorkflowSpec`, and its source."""
@@ -218,8 +235,12 @@ class Document:
     """Warnings and notes of the reader, for example about steps it grouped."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Paths of the prompt files that were inlined, by the names the document uses."""
+    prompt_sources: dict[str, str] = field(default_factory=dict)
+    """The texts of these files as they are, by the same names."""
     state_word: str = "state"
     """The word this notation uses for a state."""
+    dialect: Dialect | None = None
+    """The tool whose meaning the source has, if it is not Nerve."""
 
     def position_of(self, loc: Loc, key: bool = False) -> Position:
         """Return the position of the value at `loc` (with `key`, of its key), or of the nearest parent."""

@@ -97,6 +97,7 @@ class Drawing:
         id = self.id()
         thread = "fresh" if self.in_graph else self.pick(["shared", "fresh", "coach"])
         made = {"kind": "prompt", "id": id, "text": f"{id}: {{{{ given }}}}", "thread": thread}
+        made["workspace"] = "shared"
         return made | ({} if self.side_by_side else {"role": self.pick(["a", "b"])})
 
     def gate(self) -> Spec:
@@ -248,6 +249,7 @@ class Drawing:
             "detach": True,
             "text": f"{id}: {{{{ given }}}}",
             "thread": "fresh" if self.in_graph else self.pick(["shared", "fresh", "coach"]),
+            "workspace": "shared",
         }
         steps = [send, self.beside(lambda: self.node(depth))]
         if self.flip():

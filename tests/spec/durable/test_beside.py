@@ -13,7 +13,7 @@ from nerve.errors import WorkflowFailed
 from nerve.testing import ScriptedProvider
 from spec.support import loaded, outcome
 
-SEND = {"kind": "prompt", "detach": True, "thread": "shared"}
+SEND = {"kind": "prompt", "detach": True, "thread": "shared", "workspace": "shared"}
 
 
 def session(answers: Any, **options: Any) -> Session:

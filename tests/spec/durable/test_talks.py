@@ -12,7 +12,14 @@ from spec.support import outcome, problems
 
 
 def prompt(id: str, *after: str, **more: Any) -> dict[str, Any]:
-    return {"kind": "prompt", "id": id, "text": id, "thread": "shared", "depends_on": list(after)} | more
+    return {
+        "kind": "prompt",
+        "id": id,
+        "text": id,
+        "thread": "shared",
+        "workspace": "shared",
+        "depends_on": list(after),
+    } | more
 
 
 def sequence(*steps: dict[str, Any]) -> dict[str, Any]:

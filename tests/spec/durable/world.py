@@ -92,9 +92,9 @@ class Filmed(SqliteStore):
         return outcome
 
 
-def session_on(store: Store, world: World, project: Path) -> Session:
+def session_on(store: Store, world: World, project: Path, name: str = "law") -> Session:
     """A session that knows the leaves and the child, but not the workflow itself."""
-    session = Session("law", store, providers={"claude": ScriptedProvider(world.answer)}, project=project)
+    session = Session(name, store, providers={"claude": ScriptedProvider(world.answer)}, project=project)
     for name in ("work", "fail", "flaky", "never"):
         FunctionNode(name, session, getattr(world, name))
     session.load(json.dumps(CHILD), "json")

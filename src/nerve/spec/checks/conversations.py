@@ -1,16 +1,14 @@
-"""Checks of parallel agents: they must not share a conversation and should not share a folder."""
+"""Checks of parallel agents: they must not share a conversation."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from nerve.spec import models
 from nerve.spec.checks.node_rules import LocatedProblem
 from nerve.spec.checks.visibility import GraphOrder
 from nerve.spec.walk import SpecNode, child_specs
-from nerve.text.source import Document, Loc
 
 ThreadsByStep = Mapping[str, dict[str, bool]]
 """The conversations of each step, and whether the step continues them."""
@@ -85,71 +83,3 @@ def threads_of_spec(node: models.NodeBase) -> dict[str, bool]:
     for _, part in child_specs(node):
         part_threads = threads_of_spec(part) | part_threads
     return part_threads
-
-
-def find_shared_folders(spec_nodes: list[SpecNode], document: Document) -> Iterator[LocatedProblem]:
-    """Yield a warning for each agent that can run in parallel with another one in the same folder."""
-    agents = [spec_node for spec_node in spec_nodes if may_edit_files(spec_node.spec, document)]
-    for agent in agents:
-        if any(
-            isinstance(spec_node.spec, models.MapSpec) and spec_node.spec.max_parallel > 1
-            for spec_node in agent.ancestors
-        ):
-            yield (
-                agent.loc,
-                f"'{agent.name}' runs for several items in parallel, and its agents share a folder",
-                "Set max_parallel to 1, or deny Edit and Write in permissions.",
-            )
-    index_by_loc, warned = {spec_node.loc: index for index, spec_node in enumerate(agents)}, set[Loc]()
-    for parent, parts_with_agents in agents_by_part(agents):
-        for pair in concurrent_pairs(parent, parts_with_agents):
-            first, second = sorted(pair, key=lambda agent: index_by_loc[agent.loc])
-            if second.loc not in warned:
-                warned.add(second.loc)
-                yield (
-                    second.loc,
-                    f"The agents of '{first.name}' and '{second.name}' can run in parallel in the same"
-                    " folder and can overwrite each other's work",
-                    f"Make '{second.name}' depend on '{first.name}', or deny Edit and Write to one of them.",
-                )
-
-
-def agents_by_part(agents: list[SpecNode]) -> Iterator[tuple[SpecNode, dict[int, SpecNode]]]:
-    """Yield, per graph or parallel and folder, the first agent of each part, by the index of the part."""
-    groups: dict[tuple[int, str], tuple[SpecNode, dict[int, SpecNode]]] = {}
-    for agent in agents:
-        for parent, part in pairwise((*agent.ancestors, agent)):
-            key, *index_path = part.loc[len(parent.loc) :]
-            if parent.kind in ("graph", "parallel") and key != "on_error":
-                directory = getattr(agent.spec, "cwd", None) or "."
-                _, parts_with_agents = groups.setdefault((id(parent), directory), (parent, {}))
-                parts_with_agents.setdefault(int(index_path[0]), agent)
-    yield from groups.values()
-
-
-def concurrent_pairs(parent: SpecNode, agents: dict[int, SpecNode]) -> Iterator[tuple[SpecNode, SpecNode]]:
-    """Yield each agent that can run in parallel with an earlier one, after the first of those."""
-    if not isinstance(parent.spec, models.GraphSpec):
-        first, *others = agents.values()
-        yield from ((first, other) for other in others)
-        return
-    order = GraphOrder(parent.spec.steps)
-    index_by_id = {step.id: index for index, step in enumerate(parent.spec.steps)}
-    names, earlier_agents = list(order.index_by_id), 0
-    for name in order.sorted_ids:
-        if (agent := agents.get(index_by_id[name])) is None:
-            continue
-        if concurrent := earlier_agents & ~order.earlier_steps(name):
-            first_name = names[(concurrent & -concurrent).bit_length() - 1]
-            yield agents[index_by_id[first_name]], agent
-        earlier_agents |= order.bit(name)
-
-
-def may_edit_files(node: models.NodeBase, document: Document) -> bool:
-    """Whether a node is an agent that may change files, judging by the document."""
-    if isinstance(node, models.CallSpec):
-        return document.state_word == "step"
-    if not isinstance(node, models.PromptSpec):
-        return False
-    denied = set(node.permissions.deny or ()) if node.permissions is not None else set()
-    return not {"Edit", "Write"} <= denied and "apply_patch" not in denied and "edit" not in denied

@@ -199,7 +199,9 @@ def check_reference(
         yield f"steps.{name} has no field '{path[2]}'{suggest_known_name(path[2], STEP_KEYS)}", fix
     if root == "inputs" and name not in spec.inputs:
         yield f"Unknown input '{name}'{suggest_known_name(name, spec.inputs)}", "Declare it under inputs."
-    if root not in ("steps", "results", "context") or (root == "context" and name in spec.context):
+    if root not in ("steps", "results", "outputs", "fields", "context") or (
+        root == "context" and name in spec.context
+    ):
         return
     if name not in visibility.nodes_by_id:
         yield node_rules.describe_unknown_name(f"Unknown step '{name}'", name, visibility.nodes_by_id)

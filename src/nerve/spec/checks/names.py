@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field, replace
 
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
+from nerve.project.agent_settings import AgentSettings
 from nerve.spec import models
-from nerve.spec.checks.node_rules import LocatedProblem
+from nerve.spec.checks.node_rules import LocatedProblem, agent_settings_of
 from nerve.spec.walk import SpecNode
 
 CHILD_WORKFLOW_PREFIX = "workflow:"
 DEFAULT_PROVIDER = "claude"
 """The provider of a prompt that does not name one."""
+
+
+SettingProblems = Callable[[str, AgentSettings, Sequence[str] | None], Iterable[tuple[str, str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,12 @@ class KnownNames:
     """The reason why a workflow may not call another; empty if it may."""
     install_hint: Callable[[str], str] = lambda name: ""
     """How to install an agent that is known but not installed; empty for an unknown agent."""
-    inputs: Callable[[str], Mapping[str, models.InputSpec]] = lambda workflow: {}
-    """The inputs that a workflow declares; empty if unknown."""
+    find_spec: Callable[[str], models.WorkflowSpec | None] = lambda workflow: None
+    """Returns the definition of a workflow; None for one in Python, or an unknown one."""
+    setting_problems: SettingProblems = lambda agent, settings, tools: ()
+    """The settings and tools that an agent cannot honour: the key, the message and the fix of each."""
+    edits_files: Callable[[str, AgentSettings, Sequence[str] | None], bool] = lambda agent, step, tools: False
+    """Whether an agent may edit files with the settings and tools of a step; false for all other names."""
 
 
 def called_name(node: models.NodeBase) -> str | None:
@@ -59,7 +67,10 @@ def find_wrong_call_inputs(spec_nodes: list[SpecNode], known: KnownNames) -> Ite
     """Yield missing and unknown inputs of workflow calls."""
     for spec_node in spec_nodes:
         node = spec_node.spec
-        if not isinstance(node, models.WorkflowCallSpec) or not (declared := known.inputs(node.workflow)):
+        if not isinstance(node, models.WorkflowCallSpec):
+            continue
+        called = known.find_spec(node.workflow)
+        if called is None or not (declared := called.inputs):
             continue
         for name, input in declared.items():
             if input.required and name not in node.params:
@@ -95,6 +106,26 @@ def find_unknown_names(
                     f"Unknown workflow '{name}'{did_you_mean_hint(name, known.workflows)}",
                     "Load it first.",
                 )
+
+
+def find_unsupported_settings(
+    spec: models.WorkflowSpec, spec_nodes: list[SpecNode], known: KnownNames
+) -> Iterator[LocatedProblem]:
+    """Yield the settings of steps that their agents or fallbacks cannot honour."""
+    for spec_node in spec_nodes:
+        if not isinstance(node := spec_node.spec, models.CallSpec | models.PromptSpec):
+            continue
+        settings = AgentSettings.of(agent_settings_of(node))
+        names, tools = [node.target] if isinstance(node, models.CallSpec) else [], None
+        if isinstance(node, models.PromptSpec):
+            settings, tools = replace(settings, model=node.model or spec.model), node.tools
+            names = [node.agent or node.provider or spec.provider or DEFAULT_PROVIDER]
+            names += [node.fallback] if node.fallback else []
+        for name in names:
+            if known.has_name(name):
+                for key, message, fix in known.setting_problems(name, settings, tools):
+                    has_key = getattr(node, key, None) is not None
+                    yield ((*spec_node.loc, key) if has_key else spec_node.loc), message, fix
 
 
 def describe_unknown_agent(name: str, known: KnownNames) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nerve.core.json_schema import find_schema_error
 from nerve.core.suggest import did_you_mean_hint
+from nerve.project.agent_settings import STEP_SETTING_KEYS, parse_setting
 from nerve.spec import models
 from nerve.spec.walk import SpecNode
 from nerve.text.source import Loc
@@ -16,7 +17,7 @@ LocatedProblem = tuple[Loc, str, str]
 
 CONTROL_KINDS = frozenset(
     {"graph", "sequence", "while", "loop", "branch", "switch", "map", "reduce", "parallel", "machine"}
-    | {"goto", "transform", "emit", "gate", "wait"}
+    | {"goto", "transform", "emit", "gate", "cancel", "wait"}
 )
 """Kinds without an effect of their own."""
 
@@ -115,6 +116,7 @@ def check_node_shapes(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> 
             yield from check_expectation(check, (*loc, "expect", n))
         if isinstance(node, models.CallSpec | models.PromptSpec):
             yield from check_json_schema(node.output_schema, (*loc, "output_schema"))
+            yield from check_agent_settings(node, loc)
         match node:
             case models.PromptSpec() if (node.text is None) == (node.file is None) and not node.text:
                 yield loc, "A prompt needs a text or a file", "Add one of them."
@@ -134,6 +136,20 @@ def check_node_shapes(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> 
                 yield loc, f"A {spec_node.kind} needs at least one step", "Add a step."
             case models.SequenceSpec() if node.on_timeout is not None and node.timeout is None:
                 yield (*loc, "on_timeout"), "on_timeout has no effect without a timeout", "Add a timeout."
+
+
+def check_agent_settings(node: models.AgentNodeBase, loc: Loc) -> Iterator[LocatedProblem]:
+    for name, value in agent_settings_of(node).items():
+        try:
+            parse_setting(name, value)
+        except ValueError as error:
+            yield (*loc, name), str(error), ""
+
+
+def agent_settings_of(node: models.AgentNodeBase) -> dict[str, Any]:
+    """Return the settings that a step has for its agent, as plain data."""
+    present = {name for name in STEP_SETTING_KEYS if getattr(node, name) is not None}
+    return node.model_dump(mode="json", include=present, exclude_none=True)
 
 
 def check_expectation(check: models.ExpectSpec, loc: Loc) -> Iterator[LocatedProblem]:
@@ -182,8 +198,24 @@ def check_gate_spec(node: models.GateSpec, loc: Loc) -> Iterator[LocatedProblem]
         for answer in answers:
             if known and answer not in known:
                 yield (*loc, key), f"'{answer}' is not one of the choices {known}", "Add it to choices."
+    yield from check_gate_policy(node, loc)
     if node.default is not None and node.timeout is None:
         yield (*loc, "default"), "A default answer has no effect without a timeout", "Add a timeout."
+
+
+def check_gate_policy(node: models.GateSpec, loc: Loc) -> Iterator[LocatedProblem]:
+    """Yield the problem of the settings of a gate that several people decide."""
+    settings = node.model_dump(include=models.GATE_POLICY_KEYS, exclude_defaults=True)
+    if not settings:
+        return
+    from nerve.core.gate_policy import read_gate_policy  # few gates have a policy
+
+    try:
+        read_gate_policy("a gate", settings, node.reject, node.choices is not None)
+    except ValueError as error:
+        key = next((name for name in settings if str(error).startswith(f"{name} of ")), None)
+        message, _, fix = str(error).partition(". ")
+        yield (loc if key is None else (*loc, key)), message, f"{fix or 'See the guide: Gates for teams'}."
 
 
 def check_policies(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
