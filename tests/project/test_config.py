@@ -1,10 +1,19 @@
 """The configuration of a project."""
 
 import json
+from typing import Any
 
 import pytest
 
-from nerve.project.config import Config, Encryption, WorkflowSettings, project_config, read_config
+from nerve.project.config import (
+    PLACEMENTS,
+    Config,
+    Encryption,
+    WorkflowSettings,
+    project_config,
+    read_config,
+)
+from nerve.project.notify_settings import SecretSource
 from nerve.text.source import InvalidDefinition
 
 SEED = """{
@@ -85,6 +94,12 @@ def test_settings_cannot_be_changed() -> None:
         config.workflows["old"] = WorkflowSettings()  # type: ignore[index]
 
 
+def test_the_place_of_steps_is_host_shared_or_fresh() -> None:
+    assert [read_config(f'{{"place": "{place}"}}').place for place in PLACEMENTS] == list(PLACEMENTS)
+    with pytest.raises(InvalidDefinition, match="1:11: place must be host, shared or fresh"):
+        read_config('{"place": "here"}')
+
+
 def test_every_problem_is_reported_with_its_position() -> None:
     with pytest.raises(InvalidDefinition) as caught:
         read_config(
@@ -93,8 +108,8 @@ def test_every_problem_is_reported_with_its_position() -> None:
         )
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: Unknown key 'enable' in the configuration. Did you mean 'enabled'?"
-        " Valid keys: enabled, workflows_dir, workflows, providers, slots, budget, router, max_connections,"
-        " encryption, telemetry.",
+        " Valid keys: enabled, workflows_dir, workflows, providers, agents, mcp, models, slots, budget,"
+        " router, max_connections, encryption, telemetry, place, public_url, notify.",
         "2:13: enabled must be true or false",
         "3:22: Unknown key 'visible' in workflow 'a'. Did you mean 'visible_to'?"
         " Valid keys: enabled, visible_to.",
@@ -144,3 +159,85 @@ def test_encryption_names_one_source_of_keys(text: str, problem: str) -> None:
     with pytest.raises(InvalidDefinition) as caught:
         read_config(f'{{"encryption": {text}}}')
     assert str(caught.value.problems[0]).removeprefix(".nerve/config.json:").startswith(problem)
+
+
+CHANNEL = '{"kind": "ntfy", "topic": "t"}'
+
+
+def read_notify(text: str) -> Any:
+    return read_config(f'{{"notify": {text}}}').notify
+
+
+def test_notifications_have_channels_and_rules() -> None:
+    settings = read_notify(
+        '{"channels": {"phone": {"kind": "ntfy", "topic": "t", "token": {"env": "T"}}},'
+        ' "rules": [{"events": ["gate_opened"], "to": ["phone", "bell"], "tags": {"team": "core"}}]}'
+    )
+    assert settings.channels["phone"].values == {"topic": "t", "token": SecretSource(env="T")}
+    [rule] = settings.rules
+    assert (rule.events, rule.to, rule.tags, rule.content) == (
+        ("gate_opened",),
+        ("phone", "bell"),
+        {"team": "core"},
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[]", "1:12: 'notify' must be an object"),
+        ('{"rule": []}', "1:13: Unknown key 'rule' in 'notify'. Did you mean 'rules'?"),
+        (
+            '{"channels": {"a": {"kind": "slak"}}}',
+            "1:40: Unknown kind 'slak' of channel 'a'. Did you mean 'slack'?",
+        ),
+        ('{"channels": {"a": {}}}', "1:31: The kind of channel 'a' is missing"),
+        ('{"channels": {"a": {"kind": "telegram"}}}', "1:31: Channel 'a' needs chat"),
+        (
+            '{"channels": {"a": {"kind": "slack", "token": "xoxb-1"}}}',
+            "1:58: token of channel 'a' must say where the secret is",
+        ),
+        (
+            '{"channels": {"a": {"kind": "webhook", "url": "ftp://x", "secret": {"env": "S"}}}}',
+            "1:58: url of channel 'a' must be a URL that starts with https:// or http://",
+        ),
+        (
+            '{"channels": {"a": {"kind": "ntfy", "topic": "t", "url": "https://u:p@x"}}}',
+            "1:69: url of channel 'a' must not contain a user name or a password",
+        ),
+        (
+            '{"channels": {"a": {"kind": "email", "host": "h", "from": "a@b", "to": "x y"}}}',
+            "1:83: to of channel 'a' must be an e-mail address, such as ada@example.com",
+        ),
+        ('{"channels": {"bell": {"kind": "desktop"}}}', "1:34: The channel 'bell' needs no settings"),
+        (
+            '{"rules": [{"events": ["gate_open"], "to": ["bell"]}]}',
+            "1:35: Unknown event 'gate_open' in events of rule 1 of 'notify'. Did you mean 'gate_opened'?",
+        ),
+        (
+            f'{{"channels": {{"phone": {CHANNEL}}},'
+            ' "rules": [{"events": ["run_failed"], "to": ["fone"]}]}',
+            "1:112: Unknown channel 'fone' in to of rule 1 of 'notify'. Did you mean 'phone'?",
+        ),
+        ('{"rules": [{"to": ["bell"]}]}', "1:23: Rule 1 of 'notify' needs events"),
+        ('{"rules": [{"events": [], "to": ["bell"]}]}', "1:34: Events of rule 1 of 'notify' must be a list"),
+    ],
+)
+def test_problems_of_notifications_have_their_position(text: str, problem: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        read_notify(text)
+    assert str(caught.value.problems[0]).removeprefix(".nerve/config.json:").startswith(problem)
+
+
+def test_content_of_an_encrypted_store_is_refused() -> None:
+    rule = '{"events": ["gate_opened"], "to": ["bell"], "content": true}'
+    with pytest.raises(InvalidDefinition, match="content of rule 1 of 'notify' must be false"):
+        read_config(f'{{"encryption": {{"key_env": "K"}}, "notify": {{"rules": [{rule}]}}}}')
+
+
+def test_the_public_address_has_no_slash_at_its_end() -> None:
+    assert read_config('{"public_url": "https://a.example/nerve/"}').public_url == "https://a.example/nerve"
+    for wrong in ("a.example", "https://a.example/?token=1", "https://user@a.example"):
+        with pytest.raises(InvalidDefinition, match="public_url"):
+            read_config(json.dumps({"public_url": wrong}))

@@ -6,16 +6,20 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nerve.core.limits import parse_step_limits
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
-from nerve.project.discovery import PROJECT_FOLDER_NAMES, ShadowedFile, explain_open_error, list_project_files
+from nerve.project.agent_settings import SETTING_PARSERS, AgentSettings, parse_setting
+from nerve.project.claude_keys import translate_agent_keys
+from nerve.project.discovery import ShadowedFile, explain_open_error, list_project_files, subfolders
+from nerve.project.front_matter import read_fields
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 from nerve.project.safe_files import FileRefused, decode_utf8, open_file_inside, read_file_inside
 from nerve.text.source import InvalidDefinition, LocatedMap, Position, Problem
-from nerve.text.yaml_reader import load_yaml
 
 MAX_FRONT_MATTER_BYTES = 64 * 1024
 FRONT_MATTER_FENCE = "---"
@@ -32,14 +36,21 @@ class AgentFile:
     root: Path
     description: str = ""
     provider: str | None = None
-    model: str | None = None
     tools: tuple[str, ...] | None = None
     max_turns: int | None = None
     fallback: str | None = None
     limits: Mapping[str, Any] | None = None
     """Limits of each step: `tokens`, `cost`, `turns`."""
+    settings: AgentSettings = field(default_factory=AgentSettings)
+    """The settings of its front matter; the text after it is the system prompt."""
     positions: Mapping[str, Position] = field(default_factory=dict, compare=False)
     """Positions of the values in the file, by key."""
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
+    """The keys of its front matter that have no effect."""
+
+    @property
+    def model(self) -> str | None:
+        return self.settings.model
 
     def unknown_provider_problems(self, providers: Collection[str]) -> Iterator[Problem]:
         """Yield a problem for each unknown provider that the agent names."""
@@ -87,7 +98,7 @@ def discover_agents(project: Path) -> DiscoveredAgents:
     """Return all agents of a project, reading only the front matter of each file."""
     discovered = DiscoveredAgents()
     for folder in PROJECT_FOLDER_NAMES:
-        for path in list_project_files(project, project / folder / "agents", (".md",), discovered.problems):
+        for path in list_agent_paths(project, project / folder / "agents", discovered.problems):
             try:
                 agent = read_agent_file(project, path)
             except InvalidDefinition as error:
@@ -100,23 +111,32 @@ def discover_agents(project: Path) -> DiscoveredAgents:
                 discovered.shadowed.append(ShadowedFile(agent.name, path, earlier.path))
             else:
                 discovered.agents.append(agent)
+                discovered.problems += agent.warnings
     return discovered
+
+
+def list_agent_paths(project: Path, folder: Path, problems: list[Problem]) -> Iterator[Path]:
+    """Yield the agent files in a folder and the folders in it."""
+    for directory in subfolders(project, folder):
+        yield from list_project_files(project, directory, (".md",), problems)
 
 
 def read_agent_file(root: Path, path: Path) -> AgentFile:
     """Return the agent of a file; raises `InvalidDefinition`.
 
-    Unknown keys of the front matter belong to other programs and are ignored.
+    Keys of Claude Code are translated. Other unknown keys of the front matter belong to other programs and
+    are ignored; in a folder of Claude Code they are warnings.
     """
     try:
         front = read_front_matter(root, path)
     except (OSError, FileRefused) as error:
         raise InvalidDefinition([explain_open_error(path, error)]) from None
-    fields = load_yaml(front, str(path)) if front else None
+    fields = read_fields(front, str(path)) if front else None
     fields = LocatedMap() if fields is None else fields
     if not isinstance(fields, LocatedMap):
         message = "The front matter must be a mapping"
         raise InvalidDefinition([Problem(str(path), Position(2), message, "Write 'name: …'.")])
+    warnings = translate_agent_keys(fields, str(path), FRONT_MATTER_FIELDS)
     settings: dict[str, Any] = {}
     for key, (parse, message, fix) in FRONT_MATTER_FIELDS.items():
         if (value := fields.get(key)) is None:
@@ -125,10 +145,15 @@ def read_agent_file(root: Path, path: Path) -> AgentFile:
             settings[key] = parse(value)
         except ValueError as error:
             position = fields.value_positions.get(key) or Position()
-            problem = Problem(str(path), position, f"'{key}' {str(error) or message}", fix)
+            told = str(error) if key in SETTING_KEYS else f"'{key}' {str(error) or message}"
+            problem = Problem(str(path), position, told, fix)
             raise InvalidDefinition([problem]) from None
+    own = AgentSettings(**{key: settings.pop(key) for key in SETTING_KEYS if key in settings})
     name = settings.pop("name", "") or path.stem
-    return AgentFile(name, path, root, **settings, positions=dict(fields.value_positions))
+    positions = dict(fields.value_positions)
+    return AgentFile(
+        name, path, root, **settings, settings=own, positions=positions, warnings=tuple(warnings)
+    )
 
 
 def guess_agent_name(root: Path, path: Path) -> str:
@@ -171,9 +196,12 @@ def parse_agent_limits(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+SETTING_KEYS = tuple(key for key in SETTING_PARSERS if key != "system")
+"""The settings that front matter can have; the system prompt is the text after it."""
 TEXT_FIELD = (parse_agent_text, "must be a string", "Put quotes around it.")
 FRONT_MATTER_FIELDS: Mapping[str, tuple[Callable[[Any], Any], str, str]] = {
     **dict.fromkeys(("name", "description", "provider", "model", "fallback"), TEXT_FIELD),
+    **{key: (partial(parse_setting, key), "", "") for key in SETTING_KEYS if key != "model"},
     "tools": (parse_agent_tools, "must be a list of names", "Write [Read, Edit]."),
     "max_turns": (parse_turn_count, "must be an integer of at least 1", "Write max_turns: 10."),
     "limits": (parse_agent_limits, "must be a mapping", "Write limits: {tokens: 20000}."),

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from nerve.core.limits import BUDGET_FIELDS, Limits
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
+from nerve.project.agent_settings import (
+    SETTING_PARSERS,
+    AgentSettings,
+    parse_model_alias,
+    parse_server,
+    parse_setting,
+)
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.json_reader import parse_located_json
 from nerve.text.source import Diagnostics, InvalidDefinition, LocatedList, LocatedMap, Position, Problem
+
+if TYPE_CHECKING:
+    from nerve.project.notify_settings import NotifySettings
 
 CONFIG_FILE = ".nerve/config.json"
 EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
@@ -50,6 +61,11 @@ class Encryption:
     key_env: str | None = None
 
 
+Placement = Literal["host", "shared", "fresh"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+"""All steps of a run on one machine, on any, or on one in a git worktree of the run."""
+
+
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
     """What telemetry sends besides names, times and amounts."""
@@ -68,6 +84,12 @@ class Config:
     workflows: Mapping[str, WorkflowSettings] = field(default_factory=lambda: EMPTY_MAPPING)
     providers: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY_MAPPING)
     """Provider settings, by the names that workflows use."""
+    agents: Mapping[str, AgentSettings] = field(default_factory=lambda: EMPTY_MAPPING)
+    """Settings of the agents of a provider, by its name; steps and agent files take precedence."""
+    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: EMPTY_MAPPING)
+    """MCP servers that settings can name."""
+    models: Mapping[str, str | Mapping[str, str]] = field(default_factory=lambda: EMPTY_MAPPING)
+    """Aliases of models: a model, or the model of each provider."""
     slots: Mapping[str, int] = field(default_factory=lambda: EMPTY_MAPPING)
     """Maximum number of concurrent agents, by provider."""
     budget: Mapping[str, float] | None = None
@@ -80,6 +102,12 @@ class Config:
     """How the payloads of the store are encrypted; None stores them readable."""
     telemetry: TelemetrySettings | None = None
     """What telemetry sends; None sends nothing."""
+    place: Placement | None = None
+    """Where workers of a cluster execute the steps of a run; None is `host`."""
+    public_url: str | None = None
+    """The address at which people open the web page, for the links in messages."""
+    notify: NotifySettings | None = None
+    """Which events are sent to whom; None sends nothing."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -134,8 +162,21 @@ class ConfigReader(Diagnostics):
                 values[key] = self.parse_folder(value, position)
             else:
                 values[key] = getattr(self, key)(value, position)
+        self._check_content(source, values)
         self.raise_if_any()
         return Config(**values)
+
+    def _check_content(self, source: Any, values: Mapping[str, Any]) -> None:
+        """Report rules that would send what the store has encrypted."""
+        notify = values.get("notify")
+        if values.get("encryption") is None or notify is None:
+            return
+        for number, rule in enumerate(notify.rules, 1):
+            if rule.content:
+                self.add(
+                    source.value_positions["notify"],
+                    f"content of rule {number} of 'notify' must be false, because the store is encrypted",
+                )
 
     def workflows(self, source: Any, position: Position) -> Mapping[str, WorkflowSettings]:
         entries = self.known_entries(source, "'workflows'", None, position)
@@ -148,6 +189,41 @@ class ConfigReader(Diagnostics):
         for name, value, at in entries:
             self.known_entries(value, f"provider '{name}'", None, at)
         return MappingProxyType({name: value for name, value, _ in entries})
+
+    def agents(self, source: Any, position: Position) -> Mapping[str, AgentSettings]:
+        settings: dict[str, AgentSettings] = {}
+        for name, value, at in self.known_entries(source, "'agents'", None, position):
+            what = f"the agents of '{name}'"
+            parsed = {
+                key: self.parse_value(partial(parse_setting, key), item, where, what)
+                for key, item, where in self.known_entries(value, what, tuple(SETTING_PARSERS), at)
+            }
+            settings[name] = AgentSettings(**parsed)
+        return MappingProxyType(settings)
+
+    def mcp(self, source: Any, position: Position) -> Mapping[str, Mapping[str, Any]]:
+        entries = self.known_entries(source, "'mcp'", None, position)
+        servers = {
+            name: self.parse_value(partial(parse_server, name), value, at, "'mcp'")
+            for name, value, at in entries
+        }
+        return MappingProxyType(servers)
+
+    def models(self, source: Any, position: Position) -> Mapping[str, str | Mapping[str, str]]:
+        entries = self.known_entries(source, "'models'", None, position)
+        aliases = {
+            name: self.parse_value(parse_model_alias, value, at, f"the alias '{name}'")
+            for name, value, at in entries
+        }
+        return MappingProxyType(aliases)
+
+    def parse_value(self, parse: Callable[[Any], Any], value: Any, position: Position, what: str) -> Any:
+        """Return a parsed value; report a wrong one and return None."""
+        try:
+            return parse(value)
+        except ValueError as error:
+            self.add(position, f"{what[:1].upper()}{what[1:]}: {error}")
+            return None
 
     def slots(self, source: Any, position: Position) -> Mapping[str, int]:
         entries = self.known_entries(source, "'slots'", None, position)
@@ -177,6 +253,13 @@ class ConfigReader(Diagnostics):
             return 16
         return value
 
+    def place(self, value: Any, position: Position) -> Placement:
+        if value not in PLACEMENTS:
+            self.add(position, "place must be host, shared or fresh")
+            return "host"
+        place: Placement = value
+        return place
+
     def encryption(self, source: Any, position: Position) -> Encryption:
         values: dict[str, str] = {}
         for key, value, at in self.known_entries(source, "'encryption'", Encryption.__slots__, position):
@@ -199,6 +282,16 @@ class ConfigReader(Diagnostics):
             )
         }
         return TelemetrySettings(**values)
+
+    def public_url(self, value: Any, position: Position) -> str:
+        from nerve.project.notify_settings import parse_public_url
+
+        return parse_public_url(self, value, position)
+
+    def notify(self, source: Any, position: Position) -> NotifySettings:
+        from nerve.project.notify_settings import NotifySettingsParser
+
+        return NotifySettingsParser(self).parse(source, position)
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from nerve.lazy_dataclass import dataclass
-from nerve.project.safe_files import FileRefused, check_file_name, read_named_file
+from nerve.project.front_matter import split_front_matter
+from nerve.project.paths import PROJECT_FOLDER_NAMES
+from nerve.project.safe_files import FileRefused, check_file_name, read_file_inside, read_named_file
 from nerve.text.source import Position, Problem
 
-PROJECT_FOLDER_NAMES = (".nerve", ".archon", ".claude", ".agents")
-"""Folders with workflows; a file shadows files of the same name in later folders."""
 PROMPT_FOLDER_NAMES = ("steps", "commands")
 MAX_FILES = 1000
+MAX_FOLDERS, MAX_FOLDER_DEPTH = 200, 4
+"""The folders that are searched below a folder of workflows or prompts, and their depth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,17 @@ class PromptFile:
     name: str
     path: Path
     text: str
+    """The text after its front matter."""
+    front_matter: str = ""
+    """Its front matter, without the fences."""
+    source: str = ""
+    """The whole text of the file."""
+
+    @classmethod
+    def of(cls, name: str, path: Path, source: str) -> PromptFile:
+        """Return the prompt file with this text."""
+        front_matter, text = split_front_matter(source)
+        return cls(name, path, text, front_matter, source)
 
 
 def unique_directories(directories: Iterable[Path]) -> Iterator[Path]:
@@ -79,6 +92,33 @@ def list_project_files(
     return [folder / name for name in names[:MAX_FILES]]
 
 
+def subfolders(root: Path, folder: Path) -> Iterator[Path]:
+    """Yield a folder and the folders in it, in the order of their names; links are not followed."""
+    yield folder
+    pending = [(folder, 0)]
+    count = 0
+    while pending:
+        current, depth = pending.pop(0)
+        try:
+            with os.scandir(current) as entries:
+                names = sorted(
+                    entry.name
+                    for entry in entries
+                    if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+                )
+        except OSError:
+            continue
+        if current == folder and not is_inside_root(root, folder):
+            return
+        for name in names:
+            count += 1
+            if count > MAX_FOLDERS:
+                return
+            yield current / name
+            if depth + 1 < MAX_FOLDER_DEPTH:
+                pending.append((current / name, depth + 1))
+
+
 def explain_open_error(path: Path, error: Exception) -> Problem:
     """Return the problem that explains why a file or folder cannot be opened."""
     match error:
@@ -94,8 +134,12 @@ def explain_open_error(path: Path, error: Exception) -> Problem:
 
 
 def project_of_file(path: Path) -> tuple[Path, Path]:
-    """Return the project subfolder and the project of a workflow file."""
+    """Return the project subfolder and the project of a workflow file, which may be in a folder below."""
     folder = path.parent
+    for parent in path.parents:
+        if parent.name == "workflows" and parent.parent.name in PROJECT_FOLDER_NAMES:
+            folder = parent
+            break
     if folder.name == "workflows":
         folder = folder.parent
     return folder, folder.parent if folder.name in PROJECT_FOLDER_NAMES else folder
@@ -116,9 +160,22 @@ def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptF
     """Return the prompt with a name, or None; raises `FileRefused` or `OSError` if it cannot be read."""
     check_file_name(name)
     project = project_of_file(folder / "workflows" / "_")[1] if project is None else project
-    for root, directory in prompt_folders(folder, project):
+    for root, top in prompt_folders(folder, project):
+        for directory in subfolders(root, top):
+            try:
+                text = read_named_file(root, directory, name, ".md")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            return PromptFile.of(name, directory / f"{name}.md", text)
+    return find_skill_prompt(project, name)
+
+
+def find_skill_prompt(project: Path, name: str) -> PromptFile | None:
+    """Return the skill in a folder with this name as a prompt, or None."""
+    for folder in PROJECT_FOLDER_NAMES:
+        path = project / folder / "skills" / name / "SKILL.md"
         try:
-            return PromptFile(name, directory / f"{name}.md", read_named_file(root, directory, name, ".md"))
+            return PromptFile.of(name, path, read_file_inside(project, path))
         except (FileNotFoundError, NotADirectoryError):
             continue
     return None
@@ -127,6 +184,9 @@ def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptF
 def prompt_names(folder: Path, project: Path) -> list[str]:
     """Return the names of all prompts that a workflow can use."""
     names: set[str] = set()
-    for root, directory in prompt_folders(folder, project):
-        names.update(path.stem for path in list_project_files(root, directory, (".md",), []))
+    for root, top in prompt_folders(folder, project):
+        for directory in subfolders(root, top):
+            names.update(path.stem for path in list_project_files(root, directory, (".md",), []))
+    for name in PROJECT_FOLDER_NAMES:
+        names.update(path.parent.name for path in (project / name / "skills").glob("*/SKILL.md"))
     return sorted(names)

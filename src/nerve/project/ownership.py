@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import stat
 import struct
 import time
@@ -28,8 +29,11 @@ TRUSTED_DIRECTORY_NAME = "trusted"
 KEY_BYTES = 32
 SIGNATURE_SUFFIX = ".signature"
 FS_IOC_GETVERSION = 0x80087601
-PROGRAM_SETTINGS = ("providers", "router")
+PROGRAM_SETTINGS = ("providers", "router", "agents", "mcp")
 """Settings of a configuration that can name programs to execute."""
+PROGRAM_KEY_LINE = re.compile(r"""^["']?(?:env|hooks|mcp|mcpServers)["']?[ \t]*:""", re.MULTILINE)
+"""A line of the front matter of an agent file that can name programs to execute."""
+MAX_AGENT_FILES = 1000
 MAX_CONFIG_BYTES = 1 << 20
 NONCE_BYTES, CODE_BYTES = 16, 16
 """Random bytes of a token, and bytes of their signature."""
@@ -360,6 +364,34 @@ def config_names_programs(folder: Path) -> bool:
     return isinstance(pairs, list) and any(
         isinstance(pair, tuple) and pair[0] in PROGRAM_SETTINGS and pair[1] for pair in pairs
     )
+
+
+def agent_file_with_programs(folder: Path) -> Path | None:
+    """Return an agent file of a project whose front matter can name programs, or None."""
+    from nerve.project.paths import PROJECT_FOLDER_NAMES
+
+    for name in PROJECT_FOLDER_NAMES:
+        for file in sorted((folder / name / "agents").glob("**/*.md"))[:MAX_AGENT_FILES]:
+            try:
+                text = file.read_text(encoding="utf-8", errors="replace")[:MAX_CONFIG_BYTES]
+            except OSError:
+                continue
+            front = text.split("\n---", 1)[0] if text.startswith("---") else ""
+            if PROGRAM_KEY_LINE.search(front) or _names_programs(front, file):
+                return file
+    return None
+
+
+def _names_programs(front: str, file: Path) -> bool:
+    """Return whether front matter has a key that names programs, however YAML writes it."""
+    from nerve.project.front_matter import read_fields
+    from nerve.text.source import InvalidDefinition
+
+    try:
+        fields = read_fields(front.removeprefix("---"), str(file))
+    except InvalidDefinition:
+        return False  # such an agent cannot be used
+    return isinstance(fields, dict) and any(fields.get(key) for key in ("env", "hooks", "mcp", "mcpServers"))
 
 
 def refusal_of(foreign: list[str], store: Path | None = None) -> tuple[str, str]:

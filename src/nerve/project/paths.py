@@ -12,6 +12,8 @@ from pathlib import Path
 
 from nerve.lazy_dataclass import dataclass
 
+PROJECT_FOLDER_NAMES = (".nerve", ".archon", ".claude", ".agents", ".openagents")
+"""Folders with workflows; a file shadows files of the same name in later folders."""
 MAX_SOCKET_PATH_BYTES = 100
 """Maximum length of a Unix socket path in bytes; the kernel allows 107."""
 

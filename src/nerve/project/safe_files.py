@@ -66,13 +66,23 @@ def open_file_inside(root: Path, path: Path) -> int:
     Symbolic links are resolved first. The resolved path is then opened part by part from `root` without
     following links, so that a link created in the meantime is rejected.
     """
+    base, parts = resolve_parts(root, path)
+    return open_file_without_links(base, parts)
+
+
+def open_folder_inside(root: Path, path: Path) -> int:
+    """Return a descriptor of a folder inside `root`, opened like a file."""
+    return open_folder_without_links(*resolve_parts(root, path))
+
+
+def resolve_parts(root: Path, path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return `root` without symbolic links, and the names that lead from it to a path inside of it."""
     base = Path(os.path.realpath(root))
     try:
-        parts = Path(os.path.realpath(path)).relative_to(base).parts
+        return base, Path(os.path.realpath(path)).relative_to(base).parts
     except ValueError as error:
         reason = "it contains a null character" if "\0" in str(path) else "it leads out of its folder"
         raise FileRefused(f"{str(path)!r} may not be opened: {reason}") from error
-    return open_file_without_links(base, parts)
 
 
 def open_file_without_links(root: Path, parts: Sequence[str]) -> int:
