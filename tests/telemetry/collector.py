@@ -35,6 +35,8 @@ class Collector:
     """What was received."""
 
     url: str = ""
+    status: int = 200
+    """With what it answers; it keeps what it answers with 200."""
     spans: list[ReceivedSpan] = field(default_factory=list)
     metrics: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -90,7 +92,7 @@ def decode_spans(body: bytes) -> Iterator[ReceivedSpan]:
 @contextmanager
 def collecting(status: int = 200) -> Iterator[Collector]:
     """A collector that answers every request with a status."""
-    collector = Collector()
+    collector = Collector(status=status)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -98,11 +100,11 @@ def collecting(status: int = 200) -> Iterator[Collector]:
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             collector.headers.append(dict(self.headers))
-            if status == 200 and self.path == "/v1/traces":
+            if collector.status == 200 and self.path == "/v1/traces":
                 collector.spans += decode_spans(body)
-            elif status == 200 and self.path == "/v1/metrics":
+            elif collector.status == 200 and self.path == "/v1/metrics":
                 collector.metrics.append(ExportMetricsServiceRequest.FromString(body))
-            self.send_response(status)
+            self.send_response(collector.status)
             self.send_header("content-length", "0")
             self.end_headers()
 

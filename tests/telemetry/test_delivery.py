@@ -139,8 +139,8 @@ async def test_a_collector_that_is_down_neither_stops_runs_nor_fills_the_memory(
 
             async with asyncio.timeout(30):
                 assert await (await session.start("job")).wait() == 500
-            assert session.tracing is not None
-            assert session.tracing._runs == {}
+            assert session._telemetry is not None
+            assert session._telemetry._runs == {}
             closes_at = time.monotonic()
         assert time.monotonic() - closes_at < 5
     assert "Queue full, dropping Span" in caplog.text

@@ -1,6 +1,7 @@
 """What a session measures, as a collector and Prometheus get it."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -88,6 +89,74 @@ async def test_a_scrape_has_runs_steps_waits_and_usage() -> None:
         assert sample(samples, "nerve_step_duration_seconds_count", **labels) == 1
         assert sample(samples, "nerve_step_duration_seconds_bucket", le="+Inf", **labels) == 1
         assert sample(samples, "nerve_step_duration_seconds_sum", **labels) > 0
+
+
+async def test_commits_and_the_event_loop_have_histograms_of_their_delays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nerve.telemetry.metrics.LAG_INTERVAL_S", 0.01)
+    async with working_session() as session:
+        session.metrics.collect()
+        await (await session.start("ask")).next_gate()
+        commits = sample(read_samples(session), "nerve_store_commit_duration_seconds_count")
+        assert commits >= 1
+        time.sleep(0.2)  # noqa: ASYNC251 - the step of a user that blocks the event loop
+        deadline = time.monotonic() + 10
+        while not (lags := read_samples(session)).get(("nerve_engine_loop_lag_seconds_count", frozenset())):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        bucket = frozenset({("le", "0.1")})
+        late = sample(lags, "nerve_engine_loop_lag_seconds_count")
+        assert lags["nerve_engine_loop_lag_seconds_bucket", bucket] < late
+        assert sample(lags, "nerve_engine_loop_lag_seconds_sum") >= 0.15
+        assert lags["nerve_store_commit_duration_seconds_bucket", frozenset({("le", "+Inf")})] >= commits
+
+
+async def test_waits_in_a_queue_have_a_histogram() -> None:
+    async with Session(queues=[Queue("mail", concurrency=1)]) as session:
+        _ = session.metrics
+        release = asyncio.Event()
+
+        @session.step(queue="mail")
+        async def send() -> None:
+            await release.wait()
+
+        @session.workflow
+        async def mail(ctx: Any) -> None:
+            await send()
+
+        first, second = await session.start("mail"), await session.start("mail")
+        while not session.engine.store.count_waits(session.name).get("queue"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        release.set()
+        await first.wait()
+        await second.wait()
+        samples = read_samples(session)
+    assert sample(samples, "nerve_queue_wait_seconds_count", queue="mail") == 1
+    assert sample(samples, "nerve_queue_wait_seconds_sum", queue="mail") > 0
+
+
+async def test_a_session_in_postgresql_has_the_same_metrics_and_sends_its_traces(
+    postgresql_url: str, collector: Collector
+) -> None:
+    async with working_session(store=postgresql_url, telemetry=True) as session:
+        session.metrics.collect()
+        run = await session.start("work")
+        with pytest.raises(Exception, match="no"):
+            await run.wait()
+        await (await session.start("ask")).next_gate()
+        samples = read_samples(session)
+    assert sample(samples, "nerve_runs", state="failed") == 1
+    assert sample(samples, "nerve_waits", kind="gate") == 1
+    assert sample(samples, "nerve_waits_oldest_age_seconds", kind="gate") >= 0
+    assert sample(samples, "nerve_day_cost_usd", model="m-1") == 0.25
+    assert sample(samples, "nerve_store_commit_duration_seconds_count") >= 2
+    labels = {"workflow": "work", "step": "/writer", "kind": "agent", "outcome": "completed"}
+    assert sample(samples, "nerve_step_duration_seconds_count", **labels) == 1
+    root = collector.one("invoke_workflow work")
+    assert root.has_failed
+    assert {span.parent_id for span in collector.named("step list")} == {root.span_id}
+    assert collector.metrics
 
 
 async def test_a_fork_does_not_count_its_copied_steps() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from nerve.telemetry.metrics import DURATION_BOUNDS_S, HistogramValue, Metric
+from nerve.telemetry.metrics import HistogramValue, Metric
 from nerve.telemetry.span_exporter import exporter_name, make_resource, nanoseconds
 
 DEFAULT_INTERVAL_S = 60.0
@@ -49,7 +49,7 @@ class MetricExport:
                 sum(value.buckets),
                 value.total,
                 value.buckets,
-                DURATION_BOUNDS_S,
+                value.bounds,
                 None,  # type: ignore[arg-type] # the least and the largest value are not kept
                 None,  # type: ignore[arg-type]
             )

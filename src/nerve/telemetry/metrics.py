@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from nerve.core.events import RUN_END_EVENTS, STEP_SETTLED_EVENTS, STEP_START_EVENTS, WorkflowEventType
 from nerve.core.step_names import plain_step_path
 from nerve.core.usage_ledger import COST_SOURCES, read_amount
 from nerve.engine.run_summary import GATE_KIND, QUEUE_KIND, local_day, usage_by_model
-from nerve.journal.events import CallSettled, CallStarted, RunStarted, UsageReported, decode_event
+from nerve.journal.events import (
+    CallSettled,
+    CallStarted,
+    QueueEntered,
+    RunStarted,
+    UsageReported,
+    decode_event,
+)
 from nerve.store.port import EventRow
 
 if TYPE_CHECKING:
-    from nerve.core.workflow.run import WorkflowRun
     from nerve.engine.local_engine import LocalEngine
 
 MetricKind = Literal["counter", "gauge", "histogram"]
@@ -25,10 +32,15 @@ MAX_SERIES = 500
 OTHER = "(other)"
 """The label value of combinations beyond the maximum."""
 MAX_OPEN_CONTROL_STEPS = 10_000
+MAX_OPEN_QUEUE_WAITS = 10_000
 MAX_DESCRIBED_ENTRIES = 10_000
 """Waiting entries up to which each queue has its own metrics; beyond, only all together have."""
 DURATION_BOUNDS_S = (0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400)
 """Functions take milliseconds, agents minutes."""
+DELAY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
+"""Commits of a disk take tenths of a millisecond, those of a database milliseconds."""
+LAG_INTERVAL_S = 1.0
+"""Seconds between two measurements of the event loop."""
 TOKEN_TYPES = {
     "input_tokens": "input",
     "output_tokens": "output",
@@ -42,6 +54,7 @@ START_TYPES = frozenset(STEP_START_EVENTS)
 class HistogramValue(NamedTuple):
     """The measurements of one series: how many are in each bucket, the last without an upper bound."""
 
+    bounds: tuple[float, ...]
     buckets: tuple[int, ...]
     total: float
 
@@ -112,9 +125,19 @@ class HistogramSeries(Series):
 
     def samples(self) -> list[Sample]:
         return [
-            Sample(labels, HistogramValue(tuple(int(count) for count in buckets[:-1]), buckets[-1]))
-            for labels, buckets in self._values.items()
+            Sample(labels, HistogramValue(self._bounds, tuple(map(int, buckets[:-1])), buckets[-1]))
+            for labels, buckets in list(self._values.items())
         ]
+
+
+class NamedRun(Protocol):
+    """A run as the metrics name it."""
+
+    @property
+    def run_id(self) -> str: ...
+
+    @property
+    def workflow_id(self) -> str: ...
 
 
 class EventMetrics:
@@ -124,11 +147,13 @@ class EventMetrics:
         self._runs_ended = CounterSeries("workflow", "state")
         self._durations = HistogramSeries(DURATION_BOUNDS_S, "workflow", "step", "kind", "outcome")
         self._retries = CounterSeries("workflow", "step")
+        self._queue_waits = HistogramSeries(DURATION_BOUNDS_S, "queue")
         self._tokens = CounterSeries("model", "type")
         self._cost = CounterSeries("model")
         self._control_steps: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._open_queue_waits: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    def on_events(self, run: WorkflowRun, rows: list[EventRow]) -> None:
+    def on_events(self, run: NamedRun, rows: list[EventRow]) -> None:
         """Count new events of a run."""
         copied = 0
         if rows[0].type == WorkflowEventType.STARTED:
@@ -138,7 +163,7 @@ class EventMetrics:
         for row in rows[copied:]:
             self._count_event(run, row)
 
-    def _count_event(self, run: WorkflowRun, row: EventRow) -> None:
+    def _count_event(self, run: NamedRun, row: EventRow) -> None:
         if row.type in START_TYPES:
             call = decode_event(row)
             if isinstance(call, CallStarted) and call.is_control:
@@ -153,8 +178,16 @@ class EventMetrics:
             self._retries.add(1, run.workflow_id, plain_step_path(row.path))
         elif row.type == WorkflowEventType.USAGE:
             self._count_usage(row)
+        elif row.type == WorkflowEventType.QUEUE_WAITING:
+            self._open_queue_waits[run.run_id, row.path] = row.at
+            if len(self._open_queue_waits) > MAX_OPEN_QUEUE_WAITS:
+                self._open_queue_waits.popitem(last=False)
+        elif row.type == WorkflowEventType.QUEUE_ENTERED:
+            self._count_queue_wait(run, row)
+        elif row.type == WorkflowEventType.QUEUE_CANCELLED:
+            self._open_queue_waits.pop((run.run_id, row.path), None)
 
-    def _count_step(self, run: WorkflowRun, row: EventRow) -> None:
+    def _count_step(self, run: NamedRun, row: EventRow) -> None:
         event = decode_event(row)
         if not isinstance(event, CallSettled) or event.duration_ms is None:
             return
@@ -167,6 +200,12 @@ class EventMetrics:
         )
         step = plain_step_path(row.path)
         self._durations.record(event.duration_ms / 1000, run.workflow_id, step, kind, outcome)
+
+    def _count_queue_wait(self, run: NamedRun, row: EventRow) -> None:
+        event = decode_event(row)
+        began_at = self._open_queue_waits.pop((run.run_id, row.path), None)
+        if began_at is not None and isinstance(event, QueueEntered):
+            self._queue_waits.record(max(0.0, row.at - began_at), event.queue)
 
     def _count_usage(self, row: EventRow) -> None:
         event = decode_event(row)
@@ -197,6 +236,13 @@ class EventMetrics:
         yield Metric(
             "nerve.step.retries", "counter", "{retry}", "Repeated attempts.", self._retries.samples()
         )
+        yield Metric(
+            "nerve.queue.wait",
+            "histogram",
+            "s",
+            "Seconds that entries have waited for a slot of a queue.",
+            self._queue_waits.samples(),
+        )
         yield Metric("nerve.tokens", "counter", "{token}", "Tokens of agents.", self._tokens.samples())
         yield Metric("nerve.cost", "counter", "USD", "Cost of agents in US dollars.", self._cost.samples())
 
@@ -209,6 +255,31 @@ def kind_of_result(event: CallSettled) -> str:
     if "exit_code" in attributes:
         return "command"
     return "child" if "run_id" in attributes else "function"
+
+
+class LoopLag:
+    """Measures how late the event loop runs a callback, again and again until the engine is closed."""
+
+    def __init__(self, is_closed: Callable[[], bool]) -> None:
+        self._is_closed = is_closed
+        self._lags = HistogramSeries(DELAY_BOUNDS_S)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def samples(self) -> list[Sample]:
+        """Return the lags so far; the first call on an event loop begins to measure it."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._measure_soon(loop)
+        return self._lags.samples()
+
+    def _measure_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_later(LAG_INTERVAL_S, self._measure, loop, loop.time() + LAG_INTERVAL_S)
+
+    def _measure(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        self._lags.record(max(0.0, loop.time() - due))
+        if not self._is_closed():
+            self._measure_soon(loop)
 
 
 class SessionMetrics:
@@ -226,7 +297,14 @@ class SessionMetrics:
         """What else has metrics, such as the streams of a server."""
         self._events = EventMetrics()
         engine.watchers.append(self._events.on_events)
+        self._commits = HistogramSeries(DELAY_BOUNDS_S)
+        engine.commit_time_watchers.append(self._commits.record)
+        self._loop_lag = LoopLag(lambda: engine.closed)
         self.started_at = engine.clock.time()
+
+    def count_events(self, run: NamedRun, rows: list[EventRow]) -> None:
+        """Count new events of a run that another process executes."""
+        self._events.on_events(run, rows)
 
     def collect(self) -> list[Metric]:
         """Return all metrics; callable on the event loop only."""
@@ -317,6 +395,20 @@ class SessionMetrics:
     def _collect_engine(self) -> Iterator[Metric]:
         engine = self._engine
         yield make_value("nerve.engine.runs", "{run}", "Runs in memory.", len(engine.executors))
+        yield Metric(
+            "nerve.engine.loop_lag",
+            "histogram",
+            "s",
+            "Seconds by which the event loop is late.",
+            self._loop_lag.samples(),
+        )
+        yield Metric(
+            "nerve.store.commit_duration",
+            "histogram",
+            "s",
+            "Seconds that commits have taken.",
+            self._commits.samples(),
+        )
         committer = engine.committer
         yield make_value(
             "nerve.store.commit_wait",

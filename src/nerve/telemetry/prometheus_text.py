@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nerve.telemetry.metrics import DURATION_BOUNDS_S, HistogramValue, Labels, Metric
+from nerve.telemetry.metrics import HistogramValue, Labels, Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 UNIT_SUFFIXES = {"s": "_seconds", "USD": "_usd"}
@@ -33,7 +33,7 @@ def prometheus_name(metric: Metric) -> str:
 
 def histogram_lines(name: str, labels: Labels, value: HistogramValue) -> Iterator[str]:
     count = 0
-    bounds = [*map(format_number, DURATION_BOUNDS_S), "+Inf"]
+    bounds = [*map(format_number, value.bounds), "+Inf"]
     for bound, in_bucket in zip(bounds, value.buckets, strict=True):
         count += in_bucket
         yield f"{name}_bucket{format_labels((*labels, ('le', bound)))} {count}"

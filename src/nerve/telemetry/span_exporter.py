@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,7 @@ INSTALL_FIX = "Install it: pip install '.[otel]' in the clone of Nerve."
 DEFAULT_SERVICE_NAME = "nerve"
 EXPORTERS = ("otlp", "console", "none")
 PROTOCOL = "http/protobuf"
+DEFAULT_EXPORT_INTERVAL_S = 5.0
 
 
 class TelemetryUnavailable(NerveError):
@@ -97,9 +99,7 @@ class SpanExport:
 
     def is_sampled(self, trace_id: int, foreign: TraceParent | None) -> bool:
         """Return whether the spans of a trace are exported, as the sampler of the environment decides."""
-        context = None if foreign is None else context_of(foreign, is_remote=True)
-        sampler: Any = self._provider.sampler
-        return bool(sampler.should_sample(context, trace_id, "invoke_workflow").decision.is_sampled())
+        return is_sampled(self._provider, trace_id, foreign)
 
     def send(self, record: SpanRecord) -> None:
         """Queue a span that has ended."""
@@ -130,6 +130,19 @@ class SpanExport:
         self._provider.shutdown()
 
 
+def is_sampled(provider: Any, trace_id: int, foreign: TraceParent | None) -> bool:
+    context = None if foreign is None else context_of(foreign, is_remote=True)
+    decision = provider.sampler.should_sample(context, trace_id, "invoke_workflow").decision
+    return bool(decision.is_sampled())
+
+
+def make_sampling() -> Callable[[int, TraceParent | None], bool]:
+    """Return the decision of the sampler of the environment, for a process that sends no spans."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    return partial(is_sampled, TracerProvider(shutdown_on_exit=False))
+
+
 class GivenIds:
     """An id generator of the SDK that returns the ids that were set."""
 
@@ -145,6 +158,14 @@ class GivenIds:
     def is_trace_id_random(self) -> bool:
         """Whether trace ids are uniformly distributed, which those of a hash are."""
         return True
+
+
+def export_interval_s() -> float:
+    """Return the seconds for which spans wait for others."""
+    try:
+        return max(0.0, float(os.environ["OTEL_BSP_SCHEDULE_DELAY"]) / 1000)
+    except (KeyError, ValueError):
+        return DEFAULT_EXPORT_INTERVAL_S
 
 
 def make_span_exporter() -> Any:

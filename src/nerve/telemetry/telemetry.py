@@ -6,29 +6,25 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from nerve.agents.redaction import Redactor
 from nerve.core.nodes.context import ExecutionContext
-from nerve.core.step_output import StepOutput
-from nerve.core.trace_context import TRACEPARENT_VARIABLE, TraceParent
+from nerve.core.trace_context import TraceParent
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import JournalBroken, NerveError
-from nerve.journal.events import PathReset, RunStarted
-from nerve.journal.index import read_start
+from nerve.journal.events import RunStarted
 from nerve.journal.paths import ROOT_PATH
 from nerve.store.port import EventRow
-from nerve.telemetry import span_exporter
+from nerve.telemetry.journal_tracing import JournalTracing, recorded_path
 from nerve.telemetry.metric_exporter import MetricExport, metric_interval_s
 from nerve.telemetry.metrics import Metric, Sample
 from nerve.telemetry.run_spans import ContentPolicy, RunSpans
-from nerve.telemetry.run_trace import RunTraces
-from nerve.telemetry.span_exporter import SpanExport, attach_span, check_installation, exporter_name
+from nerve.telemetry.sent_mark import SentMark
+from nerve.telemetry.span_exporter import SpanExport, check_installation, current_traceparent, exporter_name
 from nerve.telemetry.span_ids import span_id_of_call
 
 if TYPE_CHECKING:
@@ -41,10 +37,6 @@ log = logging.getLogger("nerve")
 
 MAX_TRACKED_RUNS = 4096
 """Runs whose open spans are in memory; those of others are read from their journals when they continue."""
-MAX_CACHED_SPANS = 10_000
-"""Runs whose spans are in memory, for the steps and child runs that refer to them."""
-MARK_INTERVAL_S = 5.0
-"""Seconds between two marks of what was sent; each is a synced write."""
 COMMIT_SLACK_S = 2.0
 """Seconds by which commits may differ from the order of times in them."""
 MAX_RESENT_EVENTS = 10_000
@@ -53,7 +45,7 @@ FLUSH_TIMEOUT_S = 3.0
 """Seconds for which closing a session waits for the collector three times: for metrics, spans, the rest."""
 
 
-class Telemetry:
+class Telemetry(JournalTracing):
     """The telemetry of one session, created where it is switched on.
 
     It is a watcher of the engine: it gets events after they are committed. What it sends is lost neither
@@ -70,25 +62,22 @@ class Telemetry:
         is_encoded: bool,
     ) -> None:
         check_installation()
+        super().__init__(engine.store, lambda trace_id, foreign: self.export.is_sampled(trace_id, foreign))
         self._engine, self._session, self._get_metrics = engine, session, get_metrics
         self._policy = ContentPolicy(
             Redactor(os.environ).redact_text, settings.content and not is_encoded, is_encoded
         )
         self._runs: OrderedDict[str, RunSpans] = OrderedDict()
-        self._run_spans: OrderedDict[str, TraceParent] = OrderedDict()
         self._export: SpanExport | None = None
         self._metric_export: MetricExport | None = None
         self._metrics: SessionMetrics | None = None
         self._metric_task: asyncio.Task[None] | None = None
-        self._traces: RunTraces | None = None
         self.sent_spans = 0
         self.failed_spans = 0
         """Spans that the collector did not accept."""
         self._sent_until = 0.0
         self._has_failed_since_mark = False
-        self._is_open = True
-        self._mark_lock = threading.Lock()
-        self._next_mark_at = 0.0
+        self._mark = SentMark(engine.store, session)
         self._opened_at = engine.clock.time()
         self._previous_mark: float | None = None
 
@@ -97,21 +86,13 @@ class Telemetry:
         """The exporter, created with the first span: importing the SDK takes time."""
         if self._export is None:
             self._export = SpanExport(self._on_sent, self._on_failed)
-            self._previous_mark = self._read_mark()
-            if self._previous_mark is None:
-                self._write_mark(self._opened_at)
+            self._begin_mark()
             if exporter_name("METRICS") != "none":
                 self._metric_export = MetricExport(self._opened_at)
                 self._metrics = self._get_metrics()
                 self._metrics.sources.append(self.collect)
                 self._metric_task = spawn_detached(self._send_metrics_regularly())
         return self._export
-
-    @property
-    def traces(self) -> RunTraces:
-        if self._traces is None:
-            self._traces = RunTraces(self._read_start, self._call_key, self.export.is_sampled)
-        return self._traces
 
     # -- events --------------------------------------------------------------------------------------
 
@@ -146,22 +127,14 @@ class Telemetry:
 
     def _read_start(self, run_id: str) -> RunStarted:
         executor = self._engine.executors.get(run_id)
-        try:
-            return executor.start if executor is not None else read_start(self._engine.store, run_id)
-        except JournalBroken:
-            return RunStarted()
+        return executor.start if executor is not None else super()._read_start(run_id)
 
     def _call_key(self, run_id: str, path: str) -> str:
         if (spans := self._runs.get(run_id)) is not None:
             return spans.resets.call_key(path)
         if (executor := self._engine.executors.get(run_id)) is not None:
             return executor.journal.call_key(path)
-        store = self._engine.store
-        if store.last_event(run_id, PathReset.type) is None:
-            return path
-        spans = RunSpans(run_id, self._session, self._policy)
-        spans.skip(store.events(run_id))
-        return spans.resets.call_key(path)
+        return super()._call_key(run_id, path)
 
     # -- metrics -------------------------------------------------------------------------------------
 
@@ -190,76 +163,34 @@ class Telemetry:
 
     # -- steps ---------------------------------------------------------------------------------------
 
-    def span_of_run(self, run_id: str) -> TraceParent:
-        """Return the span of a run."""
-        if (span := self._run_spans.get(run_id)) is None:
-            span = self._run_spans[run_id] = self.traces.trace_of(self._read_start(run_id)).span
-            if len(self._run_spans) > MAX_CACHED_SPANS:
-                self._run_spans.popitem(last=False)
-        return span
-
-    def find_span(self, run_id: str, path: str) -> TraceParent | None:
-        """Return the span of a step, or of a run with an empty path."""
-        span = self.span_of_run(run_id)
-        if not path:
-            return span
-        return span._replace(span_id=span_id_of_call(run_id, self._call_key(run_id, path)))
-
     def span_of_step(self, context: ExecutionContext) -> TraceParent | None:
         """Return the span of the recorded step that a context belongs to; None outside of runs."""
         executor = self._engine.executors.get(context.run_id)
         if executor is None:
             return None
-        path = getattr(context.runtime, "path", context.path)
-        key = executor.journal.call_key(path)
+        key = executor.journal.call_key(recorded_path(context))
         return self.span_of_run(context.run_id)._replace(span_id=span_id_of_call(context.run_id, key))
-
-    @contextmanager
-    def open_step(self, context: ExecutionContext) -> Iterator[None]:
-        """Record the output of a step, and make its span current, in a block."""
-        span = self.span_of_step(context)
-        with StepOutput(context):
-            if span is None:
-                yield
-            else:
-                with attach_span(span):
-                    yield
-
-    def environment_of(self, context: ExecutionContext) -> dict[str, str]:
-        """Return the variables that tell a program which span it belongs to."""
-        span = self.span_of_step(context)
-        return {} if span is None else {TRACEPARENT_VARIABLE: str(span)}
 
     def current_traceparent(self) -> str | None:
         """Return the span in which the program of the user starts a run."""
-        return span_exporter.current_traceparent()
+        return current_traceparent()
 
     # -- after a crash -------------------------------------------------------------------------------
 
-    @property
-    def _mark_name(self) -> str:
-        return f"telemetry_sent_until {self._session}"
+    def _begin_mark(self) -> None:
+        self._previous_mark = self._mark.read()
+        if self._previous_mark is None:
+            start_daemon_thread(partial(self._mark.write_first, self._opened_at))
 
-    def _read_mark(self) -> float | None:
-        text = self._engine.store.read_property(self._mark_name)
-        return float(text) if text else None
-
-    def _write_mark(self, until: float) -> None:
-        """Record up to which time the collector has everything; 0 for a session that was closed."""
-        with self._mark_lock:
-            if self._is_open and self._engine.store.durable:
-                self._engine.store.write_property(self._mark_name, str(until) if until else "")
+    async def _end_mark(self) -> None:
+        await run_in_daemon_thread(self._mark.clear)
 
     def _on_sent(self, until: float, count: int) -> None:
         self.sent_spans += count
         self._sent_until = max(self._sent_until, until)
         # Before the spans of a killed process were sent again, a new mark would say that they are there.
-        if self._previous_mark is None and time.monotonic() >= self._next_mark_at:
-            self._next_mark_at = time.monotonic() + MARK_INTERVAL_S
-            try:
-                self._write_mark(self._sent_until - COMMIT_SLACK_S)
-            except Exception:
-                log.exception("could not record which spans were sent")
+        if self._previous_mark is None:
+            self._mark.write_sometimes(self._sent_until - COMMIT_SLACK_S)
 
     def _on_failed(self, count: int) -> None:
         self.failed_spans += count
@@ -279,7 +210,8 @@ class Telemetry:
                 rows = store.events(run_id)
             except JournalBroken:
                 continue
-            late = [each for each in rows if since < each.at <= self._opened_at]
+            # Without an end: the clock of the machine that was killed may have been ahead of this one.
+            late = [each for each in rows if each.at > since]
             if late:
                 self._read_rows(run_id, late)
             await asyncio.sleep(0)
@@ -296,12 +228,11 @@ class Telemetry:
         await self._send_metrics()
         self._has_failed_since_mark = False
         if await run_in_daemon_thread(self._export.flush) and not self._has_failed_since_mark:
-            self._write_mark(0)
+            await self._end_mark()
+        self._mark.close()
 
     async def close(self) -> None:
         """Send the rest; the store is closed already."""
-        with self._mark_lock:
-            self._is_open = False
         if self._export is not None:
             await run_in_daemon_thread(self._close_exporters)
 
@@ -312,7 +243,7 @@ class Telemetry:
             self._export.close()
 
 
-async def run_in_daemon_thread(function: Callable[[], None]) -> bool:
+async def run_in_daemon_thread(function: Callable[[], None], timeout: float | None = None) -> bool:
     """Call a function that may block for long; return whether it returned within some seconds."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -327,6 +258,11 @@ async def run_in_daemon_thread(function: Callable[[], None]) -> bool:
         except RuntimeError:
             pass  # the loop has ended, and the function took too long
 
-    threading.Thread(target=call, name="nerve-telemetry", daemon=True).start()
-    await asyncio.wait([done], timeout=FLUSH_TIMEOUT_S)
+    start_daemon_thread(call)
+    await asyncio.wait([done], timeout=FLUSH_TIMEOUT_S if timeout is None else timeout)
     return done.done()
+
+
+def start_daemon_thread(function: Callable[[], None]) -> None:
+    """Call a function in a thread that does not keep the process alive."""
+    threading.Thread(target=function, name="nerve-telemetry", daemon=True).start()
