@@ -1,5 +1,5 @@
 """Fixtures of the session tests: those of the core."""
 
-from core.conftest import deadline, file, session
+from core.conftest import file, session
 
-__all__ = ["deadline", "file", "session"]
+__all__ = ["file", "session"]

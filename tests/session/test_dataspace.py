@@ -140,7 +140,7 @@ async def test_a_fact_asserted_before_recovery_settles_the_wait(tmp_path: Path) 
 
 
 async def test_evicted_runs_are_woken_by_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nerve.engine.local_engine.MAX_IDLE_RUNS", 1)
+    monkeypatch.setattr("nerve.engine.idle_runs.MAX_IDLE_RUNS", 1)
     async with on(tmp_path / "nerve.db") as session:
         runs = [await session.start("listens") for _ in range(4)]
         await until(lambda: len(session.engine.executors) == 1)

@@ -11,7 +11,7 @@ import pytest
 
 from nerve import BashNode, ExecutionContext, FunctionNode, Session
 from nerve.core.workflow import WorkflowContext, WorkflowState
-from nerve.errors import StoreFailed, StoreInUse
+from nerve.errors import StoreInUse, StoreUnreachable
 from nerve.store import postgres_ownership
 from nerve.store.postgres import PostgresStore
 from postgresql_server import PostgresqlServer
@@ -103,7 +103,7 @@ async def test_a_run_is_held_while_the_server_is_away_and_continues_after(
             run = await session.start("ask")
             await run.next_gate()
             server.stop()
-            with pytest.raises(StoreFailed, match="cannot be reached"):
+            with pytest.raises(StoreUnreachable, match="cannot be reached"):
                 await run.answer("lost")
             assert run.state is WorkflowState.HELD
             server.start()

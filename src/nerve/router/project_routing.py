@@ -64,7 +64,8 @@ class RateLimitedProvider:
     def record_outcome(self, chunk: Chunk, refusal_count: int) -> None:
         """Update the shared rate limit of the provider at the end of a turn."""
         if isinstance(chunk, TurnFinished) and chunk.outcome == "limited":
-            self.provider_slots.rate_limits.mark_limited(self.name, chunk.resets_at, refusal_count)
+            rate_limits = self.provider_slots.rate_limits
+            rate_limits.mark_limited(self.name, chunk.resets_at, refusal_count, chunk.error)
         elif isinstance(chunk, TurnFinished):
             self.provider_slots.rate_limits.mark_available(self.name)
 

@@ -89,7 +89,7 @@ class SessionDataspace:
             return await self._define(record, by, make_reply)
         if record.label == INSTANCE_LABEL:
             return await self._start_instance(record, by, make_reply)
-        changes = await self._facts.change(asserted=[record], by=by, make_reply=make_reply)
+        changes = await self._session.engine.change_facts(asserted=[record], by=by, make_reply=make_reply)
         return changes[0] if changes else None
 
     async def _define(self, record: Record, by: str, make_reply: ChangeReplyFactory | None) -> Change | None:
@@ -106,7 +106,7 @@ class SessionDataspace:
                 f"Workflow '{workflow.name}' is defined by the file {file}, which takes precedence."
                 " Change the file, or use another name"
             )
-        changes = await self._facts.change(asserted=[record], by=by, make_reply=make_reply)
+        changes = await self._session.engine.change_facts(asserted=[record], by=by, make_reply=make_reply)
         loader.install_workflow(self._session, workflow)
         return changes[0] if changes else None
 
@@ -133,13 +133,14 @@ class SessionDataspace:
         """Start a run; an instance that cannot start is not asserted."""
         workflow, _, params = self._parse_instance(record)
         loader.check_start_params(self._session, workflow, params)
+        await self._session.engine.load_dataspace()
         existing = self._facts.find_asserted(record.id)
         if existing is not None and existing.record != record:
             raise ValueError(
                 f"The instance '{record.get('label')}' of '{workflow.name}' already exists"
                 f" as {existing.record}. Retract it first, or use another label."
             )
-        change = self._facts.change
+        change = self._session.engine.change_facts
         changes = await change(asserted=[record], by=by, make_reply=make_reply) if existing is None else []
         fact = changes[0].fact if changes else existing
         if fact is not None:
@@ -163,6 +164,7 @@ class SessionDataspace:
 
     async def _retract(self, pattern: Pattern, by: str, make_reply: ChangeReplyFactory | None) -> list[Fact]:
         """Retract facts. Facts projected from journals stay, except for instances, whose runs are stopped."""
+        await self._session.engine.load_dataspace()
         facts = self._facts
         only_instances = pattern.json[0] == INSTANCE_LABEL
         matches = [
@@ -172,7 +174,7 @@ class SessionDataspace:
         ]
         projected_ids = {fact.id for fact in matches if facts.is_projected(fact)}
         patterns = [exactly(fact.record) for fact in matches]
-        changes = await facts.change(retracted=patterns, by=by, make_reply=make_reply)
+        changes = await self._session.engine.change_facts(retracted=patterns, by=by, make_reply=make_reply)
         for change in changes:
             await self._on_retracted(change.fact, change.fact.id in projected_ids)
         return [change.fact for change in changes]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.agents.registry import EXTRA_PROVIDERS, PROVIDER_ALIASES
@@ -15,6 +17,7 @@ from nerve.core.workflow.workflow import Workflow
 if TYPE_CHECKING:
     from nerve.agents.provider import Provider
     from nerve.project.agent_files import AgentFile
+    from nerve.project.agent_settings import AgentSettings
     from nerve.session.session import Session
     from nerve.spec.checks.names import KnownNames
     from nerve.spec.defined_workflow import DefinedWorkflow
@@ -166,18 +169,18 @@ def make_agent(session: Session, name: str) -> Node | None:
     if file is None:
         return None if provider is None else AgentNode(name, None, provider, cwd=cwd)
     check_agent_providers(session, file)
-    return AgentNode(
+    node = AgentNode(
         name,
         None,
         provider,
-        file.model,
-        file.read_prompt(),
-        cwd,
+        cwd=cwd,
         tools=file.tools,
         max_turns=file.max_turns,
         fallback=file.fallback,
         limits=file.limits,
     )
+    node.settings = replace(file.settings, system=file.read_prompt() or None)
+    return node
 
 
 def check_agent_providers(session: Session, file: AgentFile) -> None:
@@ -245,9 +248,8 @@ def known_names(session: Session) -> KnownNames:
     def explain_missing(name: str) -> str:
         return problems.get(name) or install_hint(PROVIDER_ALIASES.get(name, name))
 
-    def declared_inputs(workflow: str) -> Mapping[str, Any]:
-        spec = getattr(session.workflows.get(workflow), "spec", None)
-        return {} if spec is None else spec.inputs
+    def find_spec(workflow: str) -> WorkflowSpec | None:
+        return getattr(session.workflows.get(workflow), "spec", None)
 
     def list_names() -> list[str]:
         agents = [file.name for file in discover_agents(session.project).agents]
@@ -259,8 +261,39 @@ def known_names(session: Session) -> KnownNames:
         list_names,
         session.config.refusal,
         explain_missing,
-        declared_inputs,
+        find_spec,
+        lambda name, step, tools: find_agent_problems(session, name, step, tools),
+        lambda name, step, tools: edits_files(session, name, step, tools),
     )
+
+
+def edits_files(session: Session, name: str, step: AgentSettings, tools: Sequence[str] | None) -> bool:
+    """Return whether a name is that of an agent which may edit files that others use."""
+    from nerve.agents.agent_node import AgentNode
+
+    node = find_call_target(session, name)
+    return isinstance(node, AgentNode) and node.may_edit_files(session, step, tools)
+
+
+def find_agent_problems(
+    session: Session, name: str, step: AgentSettings, tools: Sequence[str] | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the settings of a step that its agent cannot honour: the key, the message, the fix."""
+    from nerve.agents.agent_node import AgentNode
+    from nerve.agents.setting_support import check_settings, tool_problem
+
+    node = find_call_target(session, name)
+    if isinstance(node, AgentNode):
+        provider = find_provider(session, node.provider) if isinstance(node.provider, str) else node.provider
+        folder = Path(node.cwd or session.project)
+        if provider is not None:
+            yield from check_settings(provider, session.config, step, node.settings, folder)
+            names = node.options.tools or () if tools is None else tools
+            problem = tool_problem([*node.tools, *session.tools], names, provider)
+            yield from () if problem is None else (problem,)
+    elif node is not None and not getattr(node, "takes_request", False):
+        for key in step.to_dict().keys() - {"model", "permissions"}:
+            yield key, f"'{name}' is not an agent, so it has no {key}", f"Remove '{key}'."
 
 
 def install_hint(name: str) -> str:
@@ -274,17 +307,27 @@ def check_start_params(
     checked = workflow.check_params({} if params is None else require_mapping("params", params))
     if reason := session.disabled_reason(workflow):
         raise ValueError(reason)
-    check_workflow_names(session, workflow)
+    for each in called_workflows(session, workflow):
+        each.check_names(lambda: known_names(session))
+        each.check_shared_folders(lambda: known_names(session))
     return checked
 
 
 def check_workflow_names(session: Session, workflow: Workflow) -> None:
     """Raise InvalidDefinition for unknown names in a workflow and the workflows that it calls."""
+    for each in called_workflows(session, workflow):
+        each.check_names(lambda: known_names(session))
+
+
+def called_workflows(session: Session, workflow: Workflow) -> Iterator[Workflow]:
+    """Yield a workflow and all workflows that it calls."""
     visited: set[str] = set()
     pending = [workflow]
     while pending:
         current = pending.pop()
+        if current.name in visited:
+            continue
         visited.add(current.name)
-        current.check_names(lambda: known_names(session))
-        callees = [session.get_workflow(name) for name in current.calls if name not in visited]
+        yield current
+        callees = [session.get_workflow(name) for name in current.calls]
         pending += [called for called in callees if called is not None]

@@ -55,15 +55,22 @@ from nerve.core.workflow.workflow import Workflow
 from nerve.session import loader
 from nerve.session.project_store import open_store
 from nerve.session.run_filters import RunFilters
+from nerve.session.run_workspaces import RunWorkspaces
 
 if TYPE_CHECKING:
+    from nerve.agents.agent_tool import AgentTool
     from nerve.agents.provider import Provider
     from nerve.agents.provider_slots import ProviderSlots
+    from nerve.core.trace_context import StepTracing
+    from nerve.core.triggers import Trigger
     from nerve.engine.fork_preview import ForkPreview
     from nerve.engine.local_engine import LocalEngine
+    from nerve.engine.reused_answers import ReusedAnswer
     from nerve.engine.session_queues import QueueInfo
+    from nerve.notifications.notifier import Notifier
     from nerve.project.config import Config, TelemetrySettings
     from nerve.session.dataspace import SessionDataspace
+    from nerve.session.people import People
     from nerve.spec.defined_workflow import DefinedWorkflow
     from nerve.store.port import Definition, Store
     from nerve.telemetry.metrics import SessionMetrics
@@ -151,6 +158,8 @@ class Session:
         telemetry: bool | TelemetrySettings | None = None,
     ) -> None:
         self.name = require_name("a session", name)
+        self.tools: dict[str, AgentTool] = {}
+        """The functions that agents can call, by name."""
         self.providers: dict[str, Provider] = dict(require_mapping("providers", providers or {}))
         if project is not None:
             require_path("project", project)
@@ -159,11 +168,16 @@ class Session:
                 f"store must be the path of a file, a URL, a store, or None, got {describe_value(store)}"
             )
         self.project = Path(project if project is not None else ".")
+        self._run_workspaces = RunWorkspaces(self.project)
         self.nodes: dict[str, Any] = {}
         self.graphs: dict[str, Any] = {}
         self.workflows: dict[str, Any] = WorkflowRegistry(self)
         self.queues: dict[str, Queue] = {}
         """The queues that steps and runs may use, by name."""
+        self.triggers: dict[str, Trigger] = {}
+        """The triggers that Python code has declared, by name."""
+        self.trigger_service: Any = None
+        """What `nerve.triggers` keeps of this session."""
         self.modules: list[str] = []
         """Files that registered code here; runs record them, so that errors can name them."""
         self._single_node_workflows: dict[str, SingleNodeWorkflow] = {}
@@ -177,8 +191,10 @@ class Session:
         self._codec = None if codec is None else check_codec(codec)
         self._engine: LocalEngine | None = None
         self._telemetry_setting = telemetry
-        self.tracing: Telemetry | None = None
-        """The telemetry of the session; None if it is off."""
+        self._telemetry: Telemetry | None = None
+        self._notifier: Notifier | None = None
+        self.tracing: StepTracing | None = None
+        """The spans of the steps that this session executes; None if telemetry is off."""
         self._metrics: SessionMetrics | None = None
         for queue in queues:
             self.add_queue(queue)
@@ -242,6 +258,12 @@ class Session:
             self._provider_slots = ProviderSlots({**self.config.slots, **self._slots}, limited, self._clock)
         return self._provider_slots
 
+    def forget_rate_limits(self) -> None:
+        """Read the limits of the providers again, because the agents of another process may have met them."""
+        slots, self._provider_slots = self._provider_slots, None
+        if slots is not None and slots.shared is not None:
+            self.provider_slots.shared = slots.shared
+
     def provider(self, name: str) -> Provider | None:
         """Return a provider of the session, or create one from an installed package; None if unknown."""
         return loader.find_provider(self, name)
@@ -273,6 +295,13 @@ class Session:
 
             self._dataspace = SessionDataspace(self)
         return self._dataspace
+
+    @cached_property
+    def people(self) -> People:
+        """The people who may answer gates."""
+        from nerve.session.people import People
+
+        return People(self.engine.store, self.name)
 
     def list_workflows(self) -> list[str]:
         """Return the ids of the workflows, without those that start with an underscore."""
@@ -357,6 +386,22 @@ class Session:
 
         return register if fn is None else register(fn)
 
+    def tool(
+        self, fn: Callable[..., Any] | None = None, /, *, id: str | None = None, timeout: float | None = None
+    ) -> Any:
+        """Decorator: register a function as a tool that agents can call if their `tools` name it.
+
+        Its annotations are the schema of its arguments, its docstring is the description for the agent.
+        """
+        from nerve.agents.agent_tool import AgentTool
+
+        def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+            tool = AgentTool(fn, id, timeout)
+            self.tools[tool.name] = tool
+            return fn
+
+        return register if fn is None else register(fn)
+
     def add_queue(self, queue: Queue) -> Queue:
         """Declare a queue that steps and runs may use; a later one with the same name replaces it."""
         if not isinstance(queue, Queue):
@@ -365,6 +410,34 @@ class Session:
         if self._engine is not None:
             self._engine.queues.on_declared()
         return queue
+
+    @overload
+    def trigger(self, name: str, workflow: str | Callable[..., Any], **definition: Any) -> Trigger: ...
+
+    @overload
+    def trigger(self, name: str, workflow: None = None, **definition: Any) -> Callable[[F], F]: ...
+
+    def trigger(self, name: str, workflow: str | Callable[..., Any] | None = None, **definition: Any) -> Any:
+        """Declare a trigger, which starts runs while `nerve.triggers.run_triggers`, or a server, runs.
+
+        `definition` has the keys of a trigger file, such as `schedule="0 3 * * *"`. A later trigger with the
+        same name replaces it. Without `workflow`, this is a decorator for the function of a workflow.
+        """
+        from nerve.core.triggers import make_trigger
+
+        def declare(workflow: str | Callable[..., Any]) -> Trigger:
+            id = workflow if isinstance(workflow, str) else find_workflow_name(self.workflows, workflow)
+            trigger = make_trigger(name, {"workflow": id, **definition}, "Python code")
+            self.triggers[trigger.name] = trigger
+            if self.trigger_service is not None:
+                self.trigger_service.changed.set()
+            return trigger
+
+        def decorate(fn: F) -> F:
+            declare(fn)
+            return fn
+
+        return decorate if workflow is None else declare(workflow)
 
     def list_queues(self) -> list[QueueInfo]:
         """Return the queues with their limits, how many entries hold a slot or wait, and if they pause."""
@@ -392,25 +465,54 @@ class Session:
                 open_store(self._store, self._codec, self.name), self, self.name, self._clock
             )
             self._open_telemetry(self._engine)
+            self._open_notifications(self._engine)
+            self._engine.watchers.append(self._run_workspaces.on_events)
         return self._engine
+
+    def use_engine(self, engine: Any) -> None:
+        """Let an engine execute the runs that is not the one of this process."""
+        if self._engine is not None:
+            raise RuntimeError(f"Session '{self.name}' is open. Give it an engine before its first use.")
+        self._load_budget()
+        self._engine = engine
 
     def _open_telemetry(self, engine: LocalEngine) -> None:
         """Send traces if the session or the configuration of the project says so."""
+        if (settings := self.read_telemetry_settings()) is None:
+            return
+        from nerve.telemetry.telemetry import Telemetry
+
+        self.tracing = self._telemetry = Telemetry(
+            engine, self.name, settings, lambda: self.metrics, is_encoded=self._codec is not None
+        )
+        engine.watchers.append(self._telemetry.on_events)
+
+    def _open_notifications(self, engine: LocalEngine) -> None:
+        """Send messages to people if the configuration of the project has rules for them."""
+        stream = engine.store.stream
+        has_config = self._store is not None and (self.project / CONFIG_PATH).is_file()
+        if stream is None or engine.store.read_only or not has_config or self.config.notify is None:
+            return
+        from nerve.notifications.project_notifier import open_notifier
+
+        self._notifier = open_notifier(
+            engine.store, stream, self.name, self.config, self.project, is_encoded=self._codec is not None
+        )
+        engine.watchers.append(self._notifier.on_events)
+
+    def read_telemetry_settings(self) -> TelemetrySettings | None:
+        """Return what telemetry sends, as the session or the project says; None for nothing."""
         setting = self._telemetry_setting
         if setting is None and (self.project / CONFIG_PATH).is_file():
             setting = self.config.telemetry
         if not setting:
-            return
+            return None
         from nerve.project.config import TelemetrySettings
         from nerve.telemetry.span_exporter import is_sdk_disabled
-        from nerve.telemetry.telemetry import Telemetry
 
-        if not is_sdk_disabled():
-            settings = TelemetrySettings() if setting is True else setting
-            self.tracing = Telemetry(
-                engine, self.name, settings, lambda: self.metrics, is_encoded=self._codec is not None
-            )
-            engine.watchers.append(self.tracing.on_events)
+        if is_sdk_disabled():
+            return None
+        return TelemetrySettings() if setting is True else setting
 
     @property
     def metrics(self) -> SessionMetrics:
@@ -465,12 +567,17 @@ class Session:
         """Park the open runs and close the store."""
         if self._engine is not None:
             engine, self._engine = self._engine, None
-            tracing, self.tracing, self._metrics = self.tracing, None, None
-            if tracing is not None:
-                await tracing.flush()
+            telemetry, self._telemetry, self.tracing = self._telemetry, None, None
+            self._metrics = None
+            notifier, self._notifier = self._notifier, None
+            if notifier is not None:
+                await notifier.close()
+            if telemetry is not None:
+                await telemetry.flush()
             await engine.close()
-            if tracing is not None:
-                await tracing.close()
+            await self._run_workspaces.wait()
+            if telemetry is not None:
+                await telemetry.close()
 
     @overload
     async def start(
@@ -561,8 +668,8 @@ class Session:
             about["modules"] = list(self.modules)
         if caller:
             about["caller"] = caller
-        if traceparent is None and self.tracing is not None:
-            traceparent = self.tracing.current_traceparent()
+        if traceparent is None and self._telemetry is not None:
+            traceparent = self._telemetry.current_traceparent()
         if traceparent is not None:
             about["traceparent"] = traceparent
         if (name := queue_name(queue) if queue is not None else node_policy(workflow).queue) is not None:
@@ -582,8 +689,11 @@ class Session:
         and in the result.
         """
         self.engine  # noqa: B018 - opens the store, and telemetry with it
-        if self.tracing is not None:
-            await self.tracing.resend()
+        if self._telemetry is not None:
+            await self._telemetry.resend()
+        if self._notifier is not None:
+            self._notifier.start()
+        await self._run_workspaces.close_ended(self.engine.store)
         if self.engine.store.fact_version(self.name) == 0:
             # Without any facts, skip the dataspace, whose imports take long.
             return await self.engine.recover()
@@ -638,6 +748,19 @@ class Session:
         """Return which steps `fork` with the same arguments would reuse and run again; nothing starts."""
         source, hash = self._check_fork(run_id, at, definition)
         return self.engine.preview_fork(source, at, input, overrides or {}, hash)
+
+    def find_reused_answers(
+        self,
+        run_id: str,
+        at: str | None = None,
+        input: Any = ...,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        definition: str | None = None,
+    ) -> list[ReusedAnswer]:
+        """Return the answers of people that `fork` with the same arguments would reuse; nothing starts."""
+        source, hash = self._check_fork(run_id, at, definition)
+        return self.engine.find_reused_answers(source, at, input, overrides or {}, hash)
 
     def preview_retry(self, run_id: str) -> ForkPreview:
         """Return which steps `retry` would reuse and run again; nothing starts."""
