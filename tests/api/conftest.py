@@ -1,7 +1,6 @@
 """Fixtures of the API tests."""
 
-import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,6 @@ from api.support import with_workflows
 from nerve import Session
 from nerve.api import Api
 from nerve.client import Client
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    """Fail a test that hangs."""
-
-    def fail(*_: Any) -> None:
-        pytest.fail("the test took more than 60 s")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(60)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

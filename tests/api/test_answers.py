@@ -30,6 +30,8 @@ async def test_an_answer_is_returned_as_recorded(api: Api) -> None:
         "via": "api",
         "scope": None,
         "pid": None,
+        "address": None,
+        "action": "answer",
         "reason": "",
         "key": "k",
     }

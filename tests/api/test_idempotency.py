@@ -1,6 +1,8 @@
 """A command with a key runs once: repeated concurrently, later, or after a restart."""
 
 import asyncio
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,24 @@ from nerve import Queue, Session
 from nerve.agents import AgentNode
 from nerve.api import OPERATIONS, Api, idempotency
 from nerve.api.callers import Caller
+from nerve.project.config import read_config
+from notifications.receiver import receiving
 
 COMMANDS = [each for each in OPERATIONS.values() if each.is_command]
 SOURCE = '{"name": "small", "body": {"kind": "transform", "expression": "1"}}'
 WITH_DEFAULT = (
     '{"name": "small", "inputs": {"n": {"default": "x"}}, "body": {"kind": "transform", "expression": "1"}}'
 )
+
+
+@pytest.fixture
+def channel(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A channel `hook` for messages."""
+    monkeypatch.setenv("HOOK_SECRET", "a secret of the tests")
+    with receiving() as receiver:
+        channels = {"hook": {"kind": "webhook", "url": receiver.url, "secret": {"env": "HOOK_SECRET"}}}
+        api.session.config = read_config(json.dumps({"notify": {"channels": channels}}))
+        yield
 
 
 def seen(api: Api) -> list[str]:
@@ -54,9 +68,27 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
         case "delete":
             run = await api.start(workflow="broken", input="bad", wait=True)
             return {"run": run.run_id, **key}
+        case "add_person":
+            return {"person": "ann", "roles": ["lead"], **key}
+        case "change_person" | "remove_person":
+            person = name.replace("_", "-")
+            if person not in api.session.people.current():
+                await api.add_person(person=person)
+            return {"person": person, **({"roles": ["lead"]} if name == "change_person" else {}), **key}
+        case "test_channel":
+            return {"channel": "hook", **key}
         case "pause_queue" | "resume_queue":
             api.session.add_queue(Queue("emails"))
             return {"queue": "emails", **key}
+        case "define_trigger":
+            definition = {"workflow": "hello", "schedule": "0 3 * * *"}
+            return {"trigger": "nightly", "definition": definition, **key}
+        case "remove_trigger" | "pause_trigger" | "resume_trigger" | "fire_trigger" | "backfill_trigger":
+            definition = {"workflow": "hello", "schedule": "0 3 * * *", "input": "you"}
+            await api.define_trigger(trigger="nightly", definition=definition)
+            is_backfill = name == "backfill_trigger"
+            times = {"since": "2026-01-01", "until": "2026-01-02"} if is_backfill else {}
+            return {"trigger": "nightly", **times, **key}
         case "answer":
             run = await api.start(workflow="ask", wait=True)
             return {"run": run.run_id, "answer": "yes", **key}
@@ -75,6 +107,7 @@ async def asked(api: Api, name: str) -> dict[str, Any]:
     return {"run": run.run_id, **key}
 
 
+@pytest.mark.usefixtures("channel")
 @pytest.mark.parametrize(
     "operation", [each for each in COMMANDS if each.name not in ("skip", "steer")], ids=lambda o: o.name
 )
@@ -278,6 +311,7 @@ def there(api: Api) -> list[str]:
     return [row.run for row in store.runs()] + [row.id for row in store.facts("default")]
 
 
+@pytest.mark.usefixtures("channel")
 @pytest.mark.parametrize("operation", FIRST, ids=lambda operation: operation.name)
 async def test_a_key_cannot_be_reused_for_another_command_even_after_a_restart(
     api: Api, file: Path, operation: Any
@@ -331,13 +365,13 @@ async def test_an_answer_to_a_gate_prefix_can_be_repeated(api: Api) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{"label": "b"}, {"label": None}, {"branch": "b"}, {"conversation": "b"}, {"limits": {"steps": 7}}],
+    [{"label": "b"}, {"label": None}, {"conversation": "b"}, {"limits": {"steps": 7}}],
     ids=str,
 )
 async def test_a_key_is_valid_for_one_start_under_one_name(
     api: Api, file: Path, other: dict[str, Any]
 ) -> None:
-    arguments = {"workflow": "ask", "label": "a", "branch": "a", "limits": {"steps": 5}, "key": "k"}
+    arguments = {"workflow": "ask", "label": "a", "limits": {"steps": 5}, "key": "k"}
     run = await api.start(**arguments)
     await api.session.close()
     async with Session(store=file) as session:

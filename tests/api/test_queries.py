@@ -14,7 +14,15 @@ from nerve.api import OPERATIONS, Api, ApiError
 from nerve.api.errors import DEFAULT_FIXES, STATUS_BY_CODE, to_api_error
 from nerve.client import Client
 from nerve.core import json_codec
-from nerve.errors import Conflict, NotJson, RunHeld, StoreBusy, StoreFull
+from nerve.errors import (
+    Conflict,
+    EngineUnavailable,
+    NotJson,
+    RunHeld,
+    StoreBusy,
+    StoreFull,
+    StoreUnreachable,
+)
 from nerve.store.statements import SQL
 
 INJECTIONS = [
@@ -251,7 +259,7 @@ async def test_health_lists_held_runs_with_their_reason(api: Api) -> None:
 
     run = await api.start(workflow="changed", wait=True)
     drive = api.session.engine.executors[run.run_id]
-    api.session.engine.evict(drive)
+    api.session.engine.idle_runs.evict(drive)
     gone["gone"] = True
     await api.answer(run=run.run_id, answer="x")
     with pytest.raises(RunHeld):
@@ -300,14 +308,16 @@ async def outcome(query: Any) -> str:
 
 def test_every_code_has_a_status_and_every_error_a_code() -> None:
     assert all(400 <= status < 600 for status in STATUS_BY_CODE.values())
-    seen = {
-        "storage_full": StoreFull("full"),
-        "busy": StoreBusy("busy"),
-        "conflict": Conflict("r", "taken"),
-        "refused": NotJson("no"),
-        "internal": OSError("path of a secret"),
-    }
-    for code, error in seen.items():
+    seen = [
+        ("storage_full", StoreFull("full")),
+        ("busy", StoreBusy("busy")),
+        ("busy", StoreUnreachable("the database cannot be reached")),
+        ("busy", EngineUnavailable("Temporal does not answer", "Start it")),
+        ("conflict", Conflict("r", "taken")),
+        ("refused", NotJson("no")),
+        ("internal", OSError("path of a secret")),
+    ]
+    for code, error in seen:
         assert to_api_error(error).code == code
     assert "secret" not in to_api_error(OSError("path of a secret")).message
 

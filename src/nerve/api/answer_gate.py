@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
+from nerve.api.callers import Caller
 from nerve.api.errors import ApiError
 from nerve.api.lookup import (
     GateEvent,
@@ -16,11 +17,14 @@ from nerve.api.lookup import (
     matches_run_name,
 )
 from nerve.api.pending_reply import run_to_completion, work_in_progress
+from nerve.api.people import find_known, person_of_caller
+from nerve.core.gate_policy import Voter
 from nerve.core.gates import gate_hash, match_gate_name
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.run import accept_answer
 from nerve.core.workflow.state import FINAL_STATES
+from nerve.engine.run_summary import StoredSummary
 from nerve.errors import GateNotOpen
 from nerve.journal.events import GateAnswered, GateTimeout
 
@@ -44,6 +48,7 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
     )
     try:
         owner, gate, _ = find_open_gate(session, run, request.gate)
+        voter = None if gate.policy is None else find_voter(session, owner, gate, request)
         if request.hash is not None and request.hash != gate_hash(gate):
             raise ApiError(
                 "conflict",
@@ -51,16 +56,22 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
                 "Read the question again, then answer it.",
                 {"hash": gate_hash(gate)},
             )
-        accepted = accept_answer(gate, request.answer)
+        if request.action != "answer" and gate.policy is None:
+            past_tense = {"delegate": "delegated", "claim": "claimed"}.get(request.action, "released")
+            message = f"Gate '{gate.gate_id}' has no policy: it cannot be {past_tense}"
+            raise ApiError("refused", message, "Give the gate approvers, or answer it.")
+        accepted = accept_answer(gate, request.answer) if request.action == "answer" else request.answer
         response = answer_response(owner, gate, accepted, request)
         reason = {"reason": request.reason} if request.reason else {}
         write = owner.write_answer(
             gate,
             accepted,
-            by=request._caller.identity,
+            by=request.caller.identity,
             key=request.key,
-            about=request._caller.audit_fields() | reason,
-            reply=None if request._reply is None else request._reply.completed_row(response),
+            about=request.caller.audit_fields() | reason,
+            reply=None if request.pending_reply is None else request.pending_reply.completed_row(response),
+            voter=voter,
+            action=request.action,
         )
         await run_to_completion(session, ("answer", gate.gate_id), write)
     except GateNotOpen:
@@ -69,6 +80,33 @@ async def answer(session: Session, request: models.AnswerRequest) -> models.Answ
             await asyncio.wait(answers)
         raise answer_refused_error(session, run, request.gate) from None
     return response
+
+
+def find_voter(session: Session, run: WorkflowRun, gate: GateInfo, request: models.AnswerRequest) -> Voter:
+    """Return the person who answers a gate with a policy; ApiError says what is missing."""
+    known = session.people.current()
+    person = person_of_caller(known, request.caller)
+    if person is None:
+        raise ApiError(
+            "forbidden",
+            f"Gate '{gate.gate_id}' is answered by people; {request.caller.identity} is not one of them",
+            "Use the token of a person, see: nerve people",
+        )
+    if request.action == "delegate":
+        delegate = find_known(known, str(request.answer))
+        if delegate.disabled:
+            raise ApiError("refused", f"'{delegate.name}' is disabled", "Name another person.")
+    elif request.action == "answer" and request.hash is None:
+        message = f"An answer to gate '{gate.gate_id}' needs its hash"
+        raise ApiError("bad_request", message, "Send the hash of the gate that was shown.")
+    first = run.run_id
+    for enclosing, _ in session.engine.enclosing_runs(run.run_id):
+        first = enclosing
+    row = session.engine.store.run(first)
+    summary = None if row is None else StoredSummary.of_row(row)
+    starter = None if summary is None else summary.started_by
+    is_starter = starter is not None and person_of_caller(known, Caller(starter, "")) == person
+    return Voter(person.name, person.roles, is_starter)
 
 
 def answer_response(
@@ -80,10 +118,11 @@ def answer_response(
         path=gate.path,
         node_id=gate.node_id,
         answer=decode_json(encode_json(answer)),
-        by=request._caller.identity,
+        by=request.caller.identity,
         reason=request.reason,
         key=request.key,
-        **request._caller.audit_fields(),
+        action=request.action,
+        **request.caller.audit_fields(),
     )
 
 
@@ -95,6 +134,7 @@ def check_repeated_answer(
     if not (
         any(request.gate is None or match_gate_name(stored, request.gate, path) is not None for path in paths)
         and is_same_answer(stored.answer, request.answer)
+        and stored.action == request.action
     ):
         raise ApiError(
             "conflict",

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from nerve.api import models
 from nerve.api.errors import ApiError
 from nerve.lazy_dataclass import dataclass
-from nerve.project.discovery import PROJECT_FOLDER_NAMES
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 from nerve.project.safe_files import FileRefused, open_file_without_links, open_folder_without_links
 
 OTHER_MEDIA_TYPE = "application/octet-stream"

@@ -6,23 +6,40 @@ import os
 import pwd
 from typing import Any, Literal
 
+from nerve.core.people import PERSON_IDENTITY
 from nerve.lazy_dataclass import dataclass
 
 Scope = Literal["read", "answer", "run", "admin"]
-"""What a token permits."""
+"""What an operation needs, and the tokens of a project."""
+Grant = Literal["read", "answer", "run", "member", "admin"]
+"""What a caller may do; `member`, for people, is `answer` and `run` together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The identity of the caller, the scope of its token, and its process, if that is local.
+    """The identity of the caller, the scope of its token, and its process or address.
 
     `via` is the transport, or the user interface that a process of the same user claims to be.
     """
 
     identity: str
     via: str
-    scope: Scope | None = None
+    scope: Grant | None = None
     pid: int | None = None
+    address: str | None = None
+    """The address of the client, if it is connected over a network."""
+
+    @property
+    def person(self) -> str | None:
+        """The name of the person who has signed in, if it is one."""
+        kind, _, name = self.identity.partition(PERSON_IDENTITY)
+        return name if name and not kind else None
+
+    @property
+    def local_user(self) -> str | None:
+        """The user of this machine who calls, if it is one."""
+        kind, _, name = self.identity.partition("unix:")
+        return name if name and not kind else None
 
     def to_start_data(self, via: str | None = None) -> dict[str, str]:
         """Return what the start of a run records of its caller."""
@@ -30,7 +47,7 @@ class Caller:
 
     def audit_fields(self) -> dict[str, Any]:
         """Return the fields to record next to the identity."""
-        fields = {"via": self.via, "scope": self.scope, "pid": self.pid}
+        fields = {"via": self.via, "scope": self.scope, "pid": self.pid, "address": self.address}
         return {name: value for name, value in fields.items() if value is not None}
 
 

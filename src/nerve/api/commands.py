@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.api.answer_gate import answer
 from nerve.api.delete_runs import collect, delete
 from nerve.api.errors import ApiError
 from nerve.api.idempotency import check_start_key
-from nerve.api.lookup import find_run, find_startable_name
+from nerve.api.lookup import find_run, find_run_row, find_startable_name
+from nerve.api.notifications import test_channel
 from nerve.api.pending_reply import append_to_store
+from nerve.api.people import add_person, change_person, remove_person
+from nerve.api.permissions import permits
 from nerve.api.reload import reload
-from nerve.api.responses import fact_response, find_queue_response, run_response, workflow_response
+from nerve.api.responses import (
+    fact_response,
+    find_queue_response,
+    is_parked,
+    run_response,
+    workflow_response,
+)
+from nerve.api.triggers import (
+    backfill_trigger,
+    define_trigger,
+    fire_trigger,
+    pause_trigger,
+    remove_trigger,
+    resume_trigger,
+)
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Fact, Record
 from nerve.journal.failures import find_failures
@@ -21,21 +38,31 @@ from nerve.session import loader
 from nerve.store.port import Append, ReplyRow
 
 if TYPE_CHECKING:
+    from nerve.engine.reused_answers import ReusedAnswer
     from nerve.router.open_gates import WaitingGate
     from nerve.session import Session
 
 __all__ = [
+    "add_person",
     "answer",
     "assert_fact",
+    "backfill_trigger",
+    "change_person",
     "collect",
     "define",
+    "define_trigger",
     "delete",
+    "fire_trigger",
     "fork",
     "pause",
     "pause_queue",
+    "pause_trigger",
     "reload",
+    "remove_person",
+    "remove_trigger",
     "resume",
     "resume_queue",
+    "resume_trigger",
     "retract",
     "retry",
     "route",
@@ -44,6 +71,7 @@ __all__ = [
     "skip",
     "start",
     "stop",
+    "test_channel",
     "update",
 ]
 
@@ -59,7 +87,7 @@ async def define(session: Session, request: models.DefineRequest) -> models.Work
     response = workflow_response(workflow)
     if request.keep:
         await session.dataspace.define(
-            workflow, request._caller.identity, request.reply_maker(lambda _: response)
+            workflow, request.caller.identity, request.reply_maker(lambda _: response)
         )
     else:  # runs can be started from it by its hash
         definition_row = session.engine.definition_of(workflow)
@@ -69,8 +97,8 @@ async def define(session: Session, request: models.DefineRequest) -> models.Work
 
 async def start(session: Session, request: models.StartRequest) -> models.RunResponse:
     """Start a run. Its row in the store records the key, so a repeated key returns the run as it is now."""
-    if request._reply is not None:
-        request._reply.is_stored = True
+    if request.pending_reply is not None:
+        request.pending_reply.is_stored = True
     name = find_startable_name(session, request.workflow, request.definition)
     workflow = session.get_workflow(name)
     input, params = (
@@ -78,6 +106,12 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         if workflow is None
         else workflow.parse_start(request.input, request.params)
     )
+    if request.branch is not None and not getattr(workflow, "creates_branch", False):
+        raise ApiError(
+            "bad_request",
+            f"Workflow '{name}' has no workspace, so it cannot create the branch '{request.branch}'",
+            "Write 'workspace: worktree' at the top of the workflow, or leave out the branch.",
+        )
     run = await session.start(
         name,
         input,
@@ -90,7 +124,7 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
         definition=request.definition,
         tags=request.tags,
         queue=request.queue,
-        caller=request._caller.to_start_data(),
+        caller=request.caller.to_start_data(),
         traceparent=request.traceparent,
     )
     return run_response(run)
@@ -98,18 +132,16 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
 
 async def run_when_idle(session: Session, started: models.RunResponse) -> models.RunResponse:
     """Return a run when it has ended or waits for a user."""
-    run = find_run(session, started.run_id)
-    await wait_until_run_idle(session, run)
-    return run_response(run.current)
+    return run_response(await wait_until_run_idle(session, find_run(session, started.run_id)))
 
 
-async def wait_until_run_idle(session: Session, run: WorkflowRun) -> None:
-    """Wait until the run has ended, or needs a user's action to continue."""
-    run = run.current
-    while not (run.is_complete or is_paused_or_held(run) or session.engine.waits_for_person_or_fact(run)):
-        await run.wait_for_change()
-        run = run.current
+async def wait_until_run_idle(session: Session, run: WorkflowRun) -> WorkflowRun:
+    """Return the current run of the chain when it has ended, or needs a user's action to continue."""
+    run, waits_for_user = run.current, session.engine.reader.waits_for_person_or_fact
+    while not (run.is_complete or is_paused_or_held(run) or waits_for_user(run)):
+        run = await session.engine.next_change(run)
     await session.engine.wait_durable(run)
+    return run
 
 
 def is_paused_or_held(run: WorkflowRun) -> bool:
@@ -120,7 +152,7 @@ def is_paused_or_held(run: WorkflowRun) -> bool:
 async def signal(session: Session, request: models.SignalRequest) -> models.DoneResponse:
     record = ["signal", request.label, {"key": request.key, "value": request.value}]
     make_reply_row = request.reply_maker(lambda _: models.DoneResponse())
-    await session.dataspace.assert_fact(record, request._caller.identity, make_reply_row)
+    await session.dataspace.assert_fact(record, request.caller.identity, make_reply_row)
     return models.DoneResponse()
 
 
@@ -128,7 +160,7 @@ async def assert_fact(session: Session, request: models.FactRequest) -> models.F
     record = Record.of(request.fact)
     find_facts = session.dataspace.facts
     make_reply_row = request.reply_maker(lambda changes: fact_response(changes[0].fact))
-    change = await session.dataspace.assert_fact(record, request._caller.identity, make_reply_row)
+    change = await session.dataspace.assert_fact(record, request.caller.identity, make_reply_row)
     # An existing fact may have more fields in the reply: a definition has its id.
     existing = [] if change is not None else [*find_facts(record), *find_facts(record.to_json())]
     fact = change.fact if change is not None else next(iter(existing), None)
@@ -143,7 +175,7 @@ async def retract(session: Session, request: models.FactRequest) -> models.FactP
 
     make_reply_row = request.reply_maker(lambda changes: build_response(change.fact for change in changes))
     return build_response(
-        await session.dataspace.retract(request.fact, request._caller.identity, make_reply_row)
+        await session.dataspace.retract(request.fact, request.caller.identity, make_reply_row)
     )
 
 
@@ -155,6 +187,10 @@ async def pause(session: Session, request: models.PauseRequest) -> models.RunRes
 
 async def resume(session: Session, request: models.ResumeRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
+    row = find_run_row(session, run.run_id)
+    is_idle = is_parked(session, row) or (row.state == WorkflowState.WAITING.value and row.wake is not None)
+    if is_idle and not (request.limits or request.with_changes):
+        return run_response(session.engine.resume_run(row))
     await run.resume(
         limits=request.limits, with_changes=request.with_changes, reply=started_reply_row(request)
     )
@@ -177,16 +213,16 @@ async def steer(session: Session, request: models.SteerRequest) -> models.SteerR
     def build_response(path: str) -> models.SteerResponse:
         return models.SteerResponse(run_id=run.run_id, path=path, text=request.text)
 
-    by, make_reply_row = request._caller.identity, request.reply_maker(build_response)
+    by, make_reply_row = request.caller.identity, request.reply_maker(build_response)
     return build_response(await run.steer(request.text, request.path, by=by, make_reply=make_reply_row))
 
 
 async def send(session: Session, request: models.SendRequest) -> models.MessageResponse:
     run = find_run(session, request.run)
     response = models.MessageResponse(run_id=run.run_id, channel=request.channel)
-    reply_row = None if request._reply is None else request._reply.completed_row(response)
+    reply_row = None if request.pending_reply is None else request.pending_reply.completed_row(response)
     await run.send(
-        request.channel, request.value, key=request.key, by=request._caller.identity, reply=reply_row
+        request.channel, request.value, key=request.key, by=request.caller.identity, reply=reply_row
     )
     return response
 
@@ -194,7 +230,7 @@ async def send(session: Session, request: models.SendRequest) -> models.MessageR
 async def update(session: Session, request: models.UpdateRequest) -> models.UpdateResponse:
     """Update a run. The journal of the run keeps the key, so a repeated update gets the first reply."""
     run = find_run(session, request.run)
-    result = await run.update(request.update, request.value, key=request.key, by=request._caller.identity)
+    result = await run.update(request.update, request.value, key=request.key, by=request.caller.identity)
     return models.UpdateResponse(run_id=run.run_id, update=request.update, result=result)
 
 
@@ -207,16 +243,38 @@ async def stop(session: Session, request: models.StopRequest) -> models.RunRespo
 async def fork(session: Session, request: models.ForkRequest) -> models.RunResponse:
     run = find_run(session, request.run)
     changed = {"input": request.input} if "input" in request.model_fields_set else {}
-    options = {"overrides": request.overrides, "limits": request.limits, **changed}
-    options |= {"reply": started_reply_row(request), "caller": request._caller.to_start_data()}
+    options: dict[str, Any] = {"overrides": request.overrides, **changed}
     if request.definition is not None:
         options["definition"] = request.definition
+    if (changed and request.at is not None) or any(request.overrides.values()):
+        check_reused_answers(session.find_reused_answers(run.run_id, request.at, **options), request)
+    options |= {"limits": request.limits, "reply": started_reply_row(request)}
+    options["caller"] = request.caller.to_start_data()
     return run_response(await session.fork(run.run_id, request.at, key=request.key, **options))
+
+
+def check_reused_answers(answers: Sequence[ReusedAnswer], request: models.ForkRequest) -> None:
+    """Raise ApiError if a fork that changes steps would reuse answers that the caller could not give.
+
+    A changed step after a gate has the same effect as another answer: a rejected branch can be taken.
+    """
+    for reused in sorted(answers, key=lambda reused: not reused.has_policy):
+        fix = f"Fork at '{reused.path}', so that the gate asks again."
+        if reused.has_policy:
+            message = (
+                f"The fork changes steps, and people have decided the gate at '{reused.path}' without that"
+            )
+            raise ApiError("refused", message, fix)
+        if not permits(request.caller, "answer"):
+            message = (
+                f"The fork changes steps after the gate at '{reused.path}', so it needs the scope 'answer'"
+            )
+            raise ApiError("forbidden", message, fix)
 
 
 async def retry(session: Session, request: models.SkipRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
-    reply, caller = started_reply_row(request), request._caller.to_start_data()
+    reply, caller = started_reply_row(request), request.caller.to_start_data()
     if not run.is_complete:
         await run.retry(request.path or None, reply=reply)
         return run_response(run)
@@ -237,7 +295,7 @@ async def skip(session: Session, request: models.SkipRequest) -> models.RunRespo
 
 def started_reply_row(request: models.ApiRequest) -> ReplyRow | None:
     """Return the reply row to store atomically with the effect of a command, if it has a key."""
-    return None if request._reply is None else request._reply.started_row()
+    return None if request.pending_reply is None else request.pending_reply.started_row()
 
 
 async def route(session: Session, request: models.RouteRequest) -> models.RouteResponse:
@@ -265,8 +323,15 @@ async def route(session: Session, request: models.RouteRequest) -> models.RouteR
                 key=request.key,
             )
             check_start_key(session, decision.workflow, start_request)
-        caller = request._caller.to_start_data(via="router")
-        run = await start_decided(session, decision, request.conversation, key=request.key, caller=caller)
+        caller = request.caller.to_start_data(via="router")
+        run = await start_decided(
+            session,
+            decision,
+            request.conversation,
+            key=request.key,
+            caller=caller,
+            traceparent=request.traceparent,
+        )
     decision_fields = {name: value for name, value in decision.to_dict().items() if value is not None}
     return models.RouteResponse(run=run_response(run) if run is not None else None, **decision_fields)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nerve.api import OPERATIONS, Api, ApiError, Operation, models
 from nerve.api.idempotency import execute_once
@@ -16,11 +16,15 @@ from nerve.core.workflow import GateInfo
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.local_engine import UNREADABLE_REASON
 from nerve.notations.workflow_files import discover
-from nerve.project.discovery import PROJECT_FOLDER_NAMES
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 from nerve.router import Candidate, answer_command, candidates_of, offers_in
 from nerve.router.chat_commands import HELP_TEXT
 from nerve.router.run_messages import MessageMode, RunMessages
 from nerve.store.port import RunRow
+
+if TYPE_CHECKING:
+    from nerve.api.shared_session import SharedSession
+    from nerve.session import Session
 
 ANSWER_USAGE = "/answer [GATE] TEXT"
 
@@ -65,18 +69,29 @@ MESSAGE_OPERATION = Operation(
 async def handle_message(api: Api, conversation: str, text: str, key: str | None) -> SendMessageResponse:
     """Process a message, once per key, and return it with the immediate replies."""
     request = parse_request(MESSAGE_OPERATION, {"text": text, "conversation": conversation, "key": key})
+    request.set_caller(api.caller)
+    if api.shared is not None and not api.shared.is_owner:
+        response = await api.shared.perform(MESSAGE_OPERATION, request)
+    else:
+        response = await execute_message_once(api, request)
+    assert isinstance(response, SendMessageResponse)
+    return response
+
+
+async def execute_message(session: Session | SharedSession, request: Any) -> models.ApiResponse:
+    """Process a message that another process has sent."""
+    return await execute_message_once(Api(session, request.caller), request)
+
+
+async def execute_message_once(api: Api, request: Any) -> models.ApiResponse:
+    key = request.key
     derived_key = None if key is None else sha256(f"message {key}".encode()).hexdigest()
 
     async def respond(*_: Any) -> SendMessageResponse:
-        return SendMessageResponse(
-            messages=[
-                entry.to_dict() for entry in await receive_message(api, conversation, text, derived_key)
-            ]
-        )
+        messages = await receive_message(api, request.conversation, request.text, derived_key)
+        return SendMessageResponse(messages=[entry.to_dict() for entry in messages])
 
-    response = await execute_once(api.session, MESSAGE_OPERATION, request, respond)
-    assert isinstance(response, SendMessageResponse)
-    return response
+    return await execute_once(api.session, MESSAGE_OPERATION, request, respond)
 
 
 async def receive_message(

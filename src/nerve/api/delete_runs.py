@@ -17,13 +17,14 @@ from nerve.api.lookup import find_run_row
 from nerve.engine import retention
 from nerve.engine.run_chain import iterate_chain
 from nerve.journal.index import JournalIndex
-from nerve.project.discovery import PROJECT_FOLDER_NAMES
+from nerve.project.paths import PROJECT_FOLDER_NAMES
 
 if TYPE_CHECKING:
     from nerve.session import Session
     from nerve.store.port import RunRow, Store
 
 DAY_S = 86_400.0
+WORKSPACES = ".nerve/workspaces"
 MAX_LISTED_RUNS = 100
 """How many runs the reply lists."""
 
@@ -33,15 +34,22 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
     engine, now = session.engine, session.engine.clock.time()
     store, before = engine.store, now - request.older_than * DAY_S
 
-    def busy(run: str) -> bool:
-        return run in engine.executors or run in engine.draining_tasks
+    def is_busy(run: str) -> bool:
+        return has_workspaces(session.project, run) or engine.is_busy(run)
 
-    rows = retention.find_expired_runs(store, before, session=session.name, is_busy=busy)
+    rows = retention.find_expired_runs(store, before, session=session.name, is_busy=engine.is_busy)
+    kept = [row for row in rows if has_workspaces(session.project, row.run)]
+    if not request.dry_run and (given_up := [row.run for row in kept if row.run in request.discard]):
+        await asyncio.to_thread(discard_workspaces, session.project, given_up)
+        kept = [row for row in kept if row.run not in given_up]
+    if kept or request.discard:
+        rows = retention.find_expired_runs(store, before, session=session.name, is_busy=is_busy)
     await asyncio.sleep(0)
     output = request.output_older_than
     response = await delete_rows(
         session, rows, request.dry_run, None if output is None else now - output * DAY_S
     )
+    response = response.model_copy(update={"kept": [describe_kept(session.project, row) for row in kept]})
     if request.dry_run:
         return response
     replies = await asyncio.to_thread(store.forget_replies, session.name, before)
@@ -59,7 +67,13 @@ async def delete(session: Session, request: models.DeleteRunRequest) -> models.D
     for each in rows:
         if each.ended is None:
             raise ApiError("conflict", f"Run '{each.run}' is {each.state}", f"Stop it: nerve stop {row.run}")
-        if each.run in engine.executors or each.run in engine.draining_tasks:
+        if has_workspaces(session.project, each.run):
+            raise ApiError(
+                "conflict",
+                f"Run '{each.run}' has a workspace with work that is not merged",
+                f"Look at it: nerve workspaces. Give it up: nerve workspaces remove {each.run} --discard",
+            )
+        if engine.is_busy(each.run) or not await engine.wait_finished(each.run):
             raise ApiError("busy", f"Run '{each.run}' is about to end")
     return await delete_rows(session, rows, dry_run=False)
 
@@ -78,9 +92,13 @@ async def delete_rows(
 ) -> models.DeleteRunsResponse:
     """Delete runs with their files, or report them; empty the output before a time of those that stay."""
     files = find_run_files(session.project, [row.run for row in rows])
+    if not dry_run:
+        await session.engine.delete_executions(rows)
 
     def remove_files(runs: Iterable[str]) -> None:
         delete_files(file for run in runs for file in files.get(run, ()))
+        if (session.project / WORKSPACES).is_dir():
+            delete_snapshots(session.project, runs)
 
     deletion = await retention.delete_expired_runs(
         session.engine.store,
@@ -133,6 +151,39 @@ def list_directory(directory: Path) -> list[str]:
         return os.listdir(directory)
     except OSError:
         return []
+
+
+def has_workspaces(project: Path, run: str) -> bool:
+    """Return whether a run has a workspace that was kept."""
+    return bool(RUN_ID_PATTERN.fullmatch(run)) and any((project / WORKSPACES / run).glob("*.json"))
+
+
+def describe_kept(project: Path, row: RunRow) -> models.KeptRun:
+    names = sorted(file.stem for file in (project / WORKSPACES / row.run).glob("*.json"))
+    return models.KeptRun(
+        run_id=row.run,
+        workflow=row.workflow,
+        ended_at=datetime.fromtimestamp(row.ended or 0.0, UTC),
+        workspaces=names,
+    )
+
+
+def discard_workspaces(project: Path, runs: Iterable[str]) -> None:
+    """Remove the workspaces of runs, with work that is not merged; their snapshots stay with the runs."""
+    from nerve.workspaces.checkout import Workspaces  # imported here: few projects have workspaces
+
+    workspaces = Workspaces(project)
+    for run in runs:
+        for record in workspaces.files.innermost_first(run):
+            workspaces.close(record, discard=True)
+
+
+def delete_snapshots(project: Path, runs: Iterable[str]) -> None:
+    from nerve.workspaces.checkout import Workspaces  # imported here: few projects have workspaces
+
+    workspaces = Workspaces(project)
+    for run in runs:
+        workspaces.delete_snapshots(run)
 
 
 def delete_files(files: Iterable[Path]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nerve.errors import (
     Conflict,
+    EngineUnavailable,
     JournalBroken,
     JournalUnreadable,
     NerveError,
@@ -16,6 +17,8 @@ from nerve.errors import (
     StoreError,
     StoreFull,
     StoreInUse,
+    StoreUnreachable,
+    VoteRefused,
     WorkflowAbsent,
 )
 
@@ -41,6 +44,10 @@ ERROR_CODES = {
 
 STATUS_BY_CODE = {code: status for code, (status, _) in ERROR_CODES.items()}
 DEFAULT_FIXES = {code: fix for code, (_, fix) in ERROR_CODES.items()}
+
+
+DATABASE_FIX = "Check its server: nerve doctor"
+"""What to do when a database does not answer."""
 
 
 class ApiError(NerveError):
@@ -107,6 +114,12 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError("storage_full", str(error), "Free some space, then try again.")
         case StoreBusy() | StoreInUse():
             return ApiError("busy", str(error), "Try again in a moment.")
+        case StoreUnreachable():
+            return ApiError("busy", str(error), DATABASE_FIX)
+        case EngineUnavailable():
+            return ApiError("busy", error.problem, f"{error.fix}.")
+        case VoteRefused():
+            return ApiError("forbidden", str(error), "See who may answer: nerve gates")
         case Conflict() | RunHeld() | Lagged():
             return ApiError("conflict", str(error))
         case JournalUnreadable():

@@ -191,34 +191,46 @@ class EventHub:
                 del self._by_run[subscription.run_id]
 
     def _publish(self, run: WorkflowRun, rows: Sequence[JournalRow]) -> None:
-        watchers = [
-            watcher
-            for run_id in (None, run.run_id)
-            for watcher in self._by_run.get(run_id, ())
-            if not watcher.has_lagged
-        ]
-        enclosing = self._enclosing_subscriptions(run, rows)
+        numbered_rows = []
         for row in rows:
             self._last_number += 1
             self._recent.append((self._last_number, run.run_id, row.seq))
+            numbered_rows.append((self._last_number, row))
+        self._push(run.run_id, run.event_from_row, numbered_rows)
+
+    def _push(
+        self,
+        run_id: str,
+        event_from_row: Callable[[JournalRow], WorkflowEvent],
+        numbered_rows: Sequence[tuple[int, JournalRow]],
+    ) -> None:
+        """Give events of a run to their subscribers."""
+        watchers = [
+            watcher
+            for watched_id in (None, run_id)
+            for watcher in self._by_run.get(watched_id, ())
+            if not watcher.has_lagged
+        ]
+        enclosing = self._enclosing_subscriptions(run_id, numbered_rows)
+        for number, row in numbered_rows:
             if watchers:
-                frame = EventFrame(run.event_from_row(row), self._last_number, row_size(row))
+                frame = EventFrame(event_from_row(row), number, row_size(row))
                 for watcher in watchers:
                     watcher.push(frame)
             for watcher, path in enclosing if row.type in GATE_EVENTS else ():
-                event = run.event_from_row(row).with_shown_in(watcher.run_id or "", path)
-                watcher.push(EventFrame(event, self._last_number, row_size(row)))
+                event = event_from_row(row).with_shown_in(watcher.run_id or "", path)
+                watcher.push(EventFrame(event, number, row_size(row)))
 
     def _enclosing_subscriptions(
-        self, run: WorkflowRun, rows: Sequence[JournalRow]
+        self, run_id: str, numbered_rows: Sequence[tuple[int, JournalRow]]
     ) -> list[tuple[EventSubscription, str]]:
         """Return subscribers to runs that enclose one with new gate events, with the path of the call."""
-        if self._by_run.keys() <= {None} or not any(row.type in GATE_EVENTS for row in rows):
+        if self._by_run.keys() <= {None} or not any(row.type in GATE_EVENTS for _, row in numbered_rows):
             return []
         return [
             (watcher, path)
-            for run_id, path in self._session.engine.enclosing_runs(run.run_id)
-            for watcher in self._by_run.get(run_id, ())
+            for enclosing_id, path in self._session.engine.enclosing_runs(run_id)
+            for watcher in self._by_run.get(enclosing_id, ())
         ]
 
     async def watch(self, run_id: str | None = None, after: int = 0) -> AsyncGenerator[EventResponse, None]:
@@ -267,7 +279,8 @@ class EventHub:
             last, caught_up = after, False
             while not caught_up:
                 # Subscribe only with the last page of the history, so that the queue stays short.
-                was_complete, history_page = run.is_complete, await run.history(last, HISTORY_PAGE_SIZE)
+                was_complete = self._is_complete(run)
+                history_page = await run.history(last, HISTORY_PAGE_SIZE)
                 caught_up = len(history_page) < HISTORY_PAGE_SIZE
                 if caught_up:
                     self._add(subscription)
@@ -297,6 +310,9 @@ class EventHub:
         finally:
             self._remove(subscription)
 
+    def _is_complete(self, run: WorkflowRun) -> bool:
+        return run.is_complete
+
     async def watch_all(self, after: str = "") -> AsyncGenerator[tuple[str, EventResponse | None], None]:
         """Yield the events of all runs as they occur, each with a cursor to continue from.
 
@@ -317,14 +333,19 @@ class EventHub:
         subscription = EventSubscription(None)
         self._add(subscription)
         try:
-            missed = self._missed_since(after)
-            if missed is None:
-                yield self.cursor(self._last_number), None
-            frames = await self._replay_missed(missed or [])
+            last = self._last_number
+            frames = await self._frames_since(after)
+            if frames is None:
+                yield self.cursor(last), None
+            elif frames:
+                yield self.cursor(frames[-1].number), frames
+                last = max(last, frames[-1].number)
+            else:
+                last = max(last, self._number_of(after) or 0)
             while True:
-                if frames:
-                    yield self.cursor(frames[-1].number), frames
-                frames = merge_output_chunks(await subscription.next_frames())
+                new = [frame for frame in await subscription.next_frames() if frame.number > last]
+                if new := merge_output_chunks(new):
+                    yield self.cursor(new[-1].number), new
         finally:
             self._remove(subscription)
 
@@ -332,14 +353,18 @@ class EventHub:
         """Return the position after the event with that number, for a watcher that connects again."""
         return f"{self._hub_id}-{number}"
 
-    def _missed_since(self, cursor: str) -> list[tuple[int, str, int]] | None:
-        """Return the events after a cursor; None if the hub has dropped some of them."""
-        name, _, text = cursor.partition("-")
-        number = int(text) if text.isdecimal() and len(text) < 20 else -1
+    async def _frames_since(self, cursor: str) -> list[EventFrame] | None:
+        """Return the events after a cursor; None if some of them are not known any more."""
+        number = self._number_of(cursor)
         oldest = self._recent[0][0] if self._recent else 1
-        if name != self._hub_id or not oldest - 1 <= number <= self._last_number:
+        if number is None or not oldest - 1 <= number <= self._last_number:
             return None
-        return [entry for entry in self._recent if entry[0] > number]
+        return await self._replay_missed([entry for entry in self._recent if entry[0] > number])
+
+    def _number_of(self, cursor: str) -> int | None:
+        """Return the number in a cursor of this hub; None for any other text."""
+        name, _, text = cursor.partition("-")
+        return int(text) if name == self._hub_id and text.isdecimal() and len(text) < 20 else None
 
     async def _replay_missed(self, missed: list[tuple[int, str, int]]) -> list[EventFrame]:
         first: dict[str, int] = {}

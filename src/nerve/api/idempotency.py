@@ -22,6 +22,7 @@ from nerve.api.responses import run_response
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import Limits
 from nerve.core.tags import validate_tags
+from nerve.errors import StoreBusy
 from nerve.journal.index import read_start
 from nerve.store.port import Append, ReplyRow, RunRow
 
@@ -49,14 +50,29 @@ async def execute_once(
     in_progress = work_in_progress(session)
     while (current_task := in_progress.get(("command", key))) is not None:
         await asyncio.wait([current_task])
+        raise_if_busy(current_task)
     reply = PendingReply(session.name, key, command_fingerprint(operation, request))
     store = session.engine.store
     before = store.stored_reply(session.name, key)
     check_key_owner(session, operation.name, request, before, store.run_by_key(session.name, key))
     if before is not None:
         return replay_stored_reply(session, operation, request, reply, before)
-    request._reply = reply
-    return await run_to_completion(session, ("command", key), execute_and_store(session, request, reply, do))
+    request.set_pending_reply(reply)
+    try:
+        return await run_to_completion(
+            session, ("command", key), execute_and_store(session, request, reply, do)
+        )
+    except (ApiError, RuntimeError):
+        # An earlier request with this key may have taken effect meanwhile, and so this one was refused.
+        if (stored := store.stored_reply(session.name, key)) is None:
+            raise
+        return replay_stored_reply(session, operation, request, reply, stored)
+
+
+def raise_if_busy(task: asyncio.Future[Any]) -> None:
+    """Raise StoreBusy if a command failed with it: those that waited would only fail one after the other."""
+    if not task.cancelled() and isinstance(error := task.exception(), StoreBusy):
+        raise StoreBusy(str(error))
 
 
 def check_key_owner(

@@ -30,7 +30,7 @@ from nerve.journal.events import (
 
 if TYPE_CHECKING:
     from nerve.session import Session
-    from nerve.store.port import RunRow
+    from nerve.store.port import RunRow, Store
 
 MAX_LISTED_MATCHES = 5
 """How many candidates an ambiguity message lists."""
@@ -65,23 +65,27 @@ def find_run(session: Session, name: str) -> WorkflowRun:
 
 
 def find_run_row(session: Session, name: str) -> RunRow:
+    """Return the run of a session with that name."""
+    return find_stored_run(session.engine.store, session.name, name)
+
+
+def find_stored_run(store: Store, session: str, name: str) -> RunRow:
     """Return a run by its id, its label, a prefix of its id, or a prefix of its label.
 
     If several match and only one of them is open, return that one. Of runs of one chain, which share their
     label, the current one is returned; the id of a first run that was deleted still names its chain.
     """
-    store = session.engine.store
     exact = store.run(name)
-    if exact is not None and exact.session == session.name:
+    if exact is not None and exact.session == session:
         return exact
     for names in (
         ({"label": name}, {"prefix": name}),
-        ({"label": label} for label in find_unique_label(session, name)),
+        ({"label": label} for label in find_unique_label(store, session, name)),
     ):
-        if rows := match_run_rows(session, list(names)):
+        if rows := match_run_rows(store, session, list(names)):
             break
     else:
-        if (current := find_run_of_chain(store, session.name, name)) is not None:
+        if (current := find_run_of_chain(store, session, name)) is not None:
             return current
         raise RunNotFound(name)
     if len(rows) > 1:
@@ -91,22 +95,22 @@ def find_run_row(session: Session, name: str) -> RunRow:
     return rows[0]
 
 
-def match_run_rows(session: Session, names: list[dict[str, Any]]) -> list[RunRow]:
+def match_run_rows(store: Store, session: str, names: list[dict[str, Any]]) -> list[RunRow]:
     """Return the newest open runs that match one of the names, or else the newest others, newest first."""
     for states in (OPEN_STATE_VALUES, None):
         queries = [
-            {"session": session.name, "states": states, "newest": MAX_LISTED_MATCHES + 1, **criteria}
+            {"session": session, "states": states, "newest": MAX_LISTED_MATCHES + 1, **criteria}
             for criteria in names
         ]
-        rows = {row.run: row for query in queries for row in session.engine.store.runs(**query)}
+        rows = {row.run: row for query in queries for row in store.runs(**query)}
         if rows:
             return sorted(rows.values(), key=lambda row: row.started, reverse=True)
     return []
 
 
-def find_unique_label(session: Session, prefix: str) -> Iterator[str]:
+def find_unique_label(store: Store, session: str, prefix: str) -> Iterator[str]:
     """Yield the only label with that prefix, if there is one."""
-    matches = session.engine.store.labels(session.name, prefix, MAX_LISTED_MATCHES + 1)
+    matches = store.labels(session, prefix, MAX_LISTED_MATCHES + 1)
     if len(matches) > 1:
         raise ApiError("conflict", ambiguity_message(prefix, matches), "Use a longer prefix.")
     yield from matches

@@ -14,6 +14,7 @@ from nerve.api.pending_reply import PendingReply
 from nerve.core.events import GATE_EVENTS, SHOWN_IN_KEY
 from nerve.core.notation_table import NotationName
 from nerve.core.trace_context import TRACEPARENT_PATTERN
+from nerve.core.workflow.state import WorkflowState
 from nerve.store.port import ReplyRow
 
 Text = Annotated[str, Field(max_length=1_000_000)]
@@ -36,6 +37,22 @@ class ApiRequest(BaseModel):
 
     _caller: Caller = PrivateAttr(default=LOCAL_CALLER)
     _reply: PendingReply | None = PrivateAttr(default=None)
+
+    @property
+    def caller(self) -> Caller:
+        """The sender of the request: this program if no server has received it."""
+        return self._caller
+
+    @property
+    def pending_reply(self) -> PendingReply | None:
+        """The reply that the store keeps for the idempotency key; None without a key."""
+        return self._reply
+
+    def set_caller(self, caller: Caller) -> None:
+        self._caller = caller
+
+    def set_pending_reply(self, reply: PendingReply) -> None:
+        self._reply = reply
 
     def reply_maker(self, respond: "Callable[[Any], ApiResponse]") -> Callable[[Any], ReplyRow] | None:
         """Return a function that makes the reply row of an effect, to store with it; None without a key."""
@@ -125,6 +142,11 @@ class ListArtifactsRequest(RunRequest):
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
 
 
+class ListChangesRequest(RunRequest):
+    path: Name | None = None
+    """Only those of the step at this path and of the steps inside it."""
+
+
 class WorkflowRequest(ApiRequest):
     workflow: Name
 
@@ -135,6 +157,36 @@ class PauseRequest(RunRequest, CommandRequest):
 
 class ChangeQueueRequest(CommandRequest):
     queue: Name
+
+
+class TriggerRequest(ApiRequest):
+    trigger: Name
+
+
+class ChangeTriggerRequest(CommandRequest):
+    trigger: Name
+
+
+class DefineTriggerRequest(CommandRequest):
+    trigger: Name
+    definition: dict[str, Any]
+    """What a trigger file contains, such as `{"workflow": "report", "schedule": "0 3 * * *"}`."""
+
+
+class FireTriggerRequest(CommandRequest):
+    trigger: Name
+    event: dict[str, Any] = {}
+    """What expressions of the trigger read, such as `{"body": …}` of a webhook or `{"mail": …}`."""
+    delivery: Name | None = None
+    """The id of the event: one that is fired again with the same id starts nothing more."""
+
+
+class BackfillTriggerRequest(CommandRequest):
+    trigger: Name
+    since: Name
+    """The first time of the range such as `2027-01-01T00:00`, in UTC if it has no offset."""
+    until: Name
+    """The last time of the range."""
 
 
 class AnswerRequest(CommandRequest):
@@ -148,7 +200,38 @@ class AnswerRequest(CommandRequest):
     reason: Text = ""
     """The reason, stored with the answer."""
     hash: Name | None = None
-    """The `hash` of the gate that the user was shown; an open gate with another one is not answered."""
+    """The `hash` of the gate that the user was shown; an open gate with another one is not answered. A gate
+    with a `policy` needs it."""
+    action: Literal["answer", "delegate", "claim", "release"] = "answer"
+    """What a person does at a gate with a policy: `delegate` to the person that `answer` names, `claim` the
+    gate, or `release` it."""
+
+
+class PersonFields(CommandRequest):
+    person: Name
+    """The name of the person: lower-case letters, digits, `-` and `_`."""
+    roles: list[Name] | None = None
+    scope: Literal["read", "answer", "run", "member", "admin"] | None = None
+    """What the token of the person permits; `member` is `answer` and `run` together."""
+    contacts: dict[str, Text | None] | None = None
+    """Addresses by kind, such as `email` or `slack`, to add or change; null removes one. `unix` is the
+    name of the user of this machine who is this person."""
+    token_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    """The SHA-256 of a new token in hex. A token begins with `nvp_`; the caller makes it and
+    never sends it."""
+
+
+class AddPersonRequest(PersonFields):
+    pass
+
+
+class ChangePersonRequest(PersonFields):
+    disabled: bool | None = None
+    """Whether the person cannot sign in and answer."""
+
+
+class RemovePersonRequest(CommandRequest):
+    person: Name
 
 
 class SignalRequest(ApiRequest):
@@ -248,6 +331,8 @@ class RouteRequest(CommandRequest):
     start: bool = False
     watching: Name | None = None
     """The run that the user watches: while it waits for an answer, no message starts another run."""
+    traceparent: Annotated[str, Field(pattern=TRACEPARENT_PATTERN)] | None = None
+    """The span that starts the run, as in the W3C header of this name, which is accepted too."""
 
 
 class DeleteRunsRequest(CommandRequest):
@@ -257,6 +342,8 @@ class DeleteRunsRequest(CommandRequest):
     """Days; older agent output is removed from the runs that stay."""
     dry_run: bool = True
     """Only report what would be deleted."""
+    discard: Annotated[list[Name], Field(max_length=1000)] = []
+    """Runs whose work in workspaces is given up."""
 
 
 class DeleteRunRequest(RunRequest, CommandRequest):
@@ -333,6 +420,34 @@ class QueryResponse(ApiResponse):
     result: Any = None
 
 
+RunState = Annotated[str, Field(json_schema_extra={"enum": [state.value for state in WorkflowState]})]
+"""The state of a run."""
+HeldFields = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra={
+            "properties": {name: {"type": "string"} for name in ("reason", "message", "path", "run_id")},
+            "required": ["reason", "message"],
+        }
+    ),
+]
+"""Why a run, or a child run of it, needs a decision."""
+ProblemFields = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra={
+            "properties": {
+                **{name: {"type": "string"} for name in ("file", "message", "fix")},
+                **{name: {"type": "integer"} for name in ("line", "column")},
+                "severity": {"type": "string", "enum": ["error", "warning", "note"]},
+            },
+            "required": ["file", "line", "column", "severity", "message", "fix"],
+        }
+    ),
+]
+"""A problem of a definition."""
+
+
 class GateResponse(ApiResponse):
     gate_id: str
     run_id: str
@@ -354,12 +469,22 @@ class GateResponse(ApiResponse):
     """The JSON Schema of the answer."""
     hash: str = ""
     """Stands for what the gate asks and when; a later question at the same place has another one."""
+    policy: dict[str, Any] | None = None
+    """Who decides the gate, if not the first answer does: `approvers`, `quorum` and the others."""
+    votes: list[dict[str, Any]] = []
+    """The answers of people so far, each with `person`, `answer`, `by`, `via` and `at`."""
+    delegations: list[dict[str, Any]] = []
+    claimed_by: str | None = None
+    approvers: list[str] = []
+    """The people and roles who may answer now, with those to whom the gate was escalated."""
+    missing: str = ""
+    """Whose answer the gate still needs, if it has a policy."""
 
 
 class RunResponse(ApiResponse):
     run_id: str
     workflow: str
-    state: str
+    state: RunState
     label: str | None = None
     tags: dict[str, str] = {}
     started_at: datetime | None = None
@@ -370,7 +495,7 @@ class RunResponse(ApiResponse):
     """The type of the exception that failed it."""
     location: str | None = None
     """Where it failed, if the workflow function raised: `flow.py:12 in charge`."""
-    held: dict[str, Any] | None = None
+    held: HeldFields | None = None
     waiting_for: str | None = None
     """What a waiting run waits for: `for signal shipped (key 42)`, `until 14:05`, `for 3 gates`."""
     gates: list[GateResponse] = []
@@ -379,6 +504,8 @@ class RunResponse(ApiResponse):
     """The next run of its chain, if it continued as new."""
     continued_from: str | None = None
     """The previous run of its chain."""
+    parked: bool = False
+    """Whether it was running when its process ended, and no process has continued it."""
     input_preview: str = ""
     """The first words of the input."""
     usage: dict[str, float] = {}
@@ -387,7 +514,7 @@ class RunResponse(ApiResponse):
     """The identity of the caller that started it: `browser:admin`, `unix:ada`, `token:run`; `run:ID` if a run
     did; None if it is not known."""
     started_via: str | None = None
-    """How the request to start it came: `cli`, `commander`, `http`, `router`."""
+    """How the request to start it came: `cli`, `commander`, `mcp`, `acp`, `http`, `router`."""
 
 
 class NodeResponse(ApiResponse):
@@ -463,15 +590,19 @@ class AnswerResponse(ApiResponse):
     node_id: str | None = None
     answer: Any = None
     by: str = ""
-    """The verified identity: `token:SCOPE`, `browser:SCOPE`, `unix:USER`, or `api`."""
+    """The verified identity: `person:NAME`, `token:SCOPE`, `browser:SCOPE`, `unix:USER`, or `api`."""
     via: str = ""
-    """The transport: `http`, `ws`, `api`, `unix socket`; or `cli` or `commander`, if the client says so."""
+    """The transport: `http`, `ws`, `api`, `unix socket`; or what a client says: `cli`, `mcp` and others."""
     scope: str | None = None
     """The scope of the token."""
     pid: int | None = None
     """The process of the caller, if it is local."""
+    address: str | None = None
+    """The address of the caller, if it is connected over a network."""
     reason: str = ""
     key: str | None = None
+    action: Literal["answer", "delegate", "claim", "release"] = "answer"
+    """What was done. An answer to a gate with a `policy` is one vote, and may not settle the gate."""
 
 
 class EventResponse(ApiResponse):
@@ -658,7 +789,7 @@ class ReloadResponse(DoneResponse):
     """The workflows whose files were removed."""
     python_files: list[str] = []
     """Python files that are not reloaded: the process keeps the code it started with."""
-    problems: list[dict[str, Any]] = []
+    problems: list[ProblemFields] = []
 
 
 class DeletedRun(ApiResponse):
@@ -666,6 +797,15 @@ class DeletedRun(ApiResponse):
     workflow: str
     state: str
     ended_at: datetime
+
+
+class KeptRun(ApiResponse):
+    """A run that ended long ago and has workspaces with work that is not merged."""
+
+    run_id: str
+    workflow: str
+    ended_at: datetime
+    workspaces: list[str]
 
 
 class DeleteRunsResponse(ApiResponse):
@@ -684,6 +824,8 @@ class DeleteRunsResponse(ApiResponse):
     """Stored replies to commands with keys; repeating these commands runs them again."""
     oldest: list[DeletedRun] = []
     """The first of the runs."""
+    kept: list[KeptRun] = []
+    """Old runs that stay because of work in their workspaces."""
 
 
 class DefinitionResponse(ApiResponse):
@@ -739,6 +881,125 @@ class QueueResponse(ApiResponse):
     """Whether the session declares the queue; entries of another one wait until it does."""
 
 
+class ChannelTestRequest(CommandRequest):
+    channel: Name
+
+
+class ChannelTestResponse(ApiResponse):
+    """A test message that a channel has accepted."""
+
+    channel: str
+    id: str
+    target: str
+
+
+class ChannelResponse(ApiResponse):
+    """A channel of notifications, and what was sent to it."""
+
+    name: str
+    kind: str
+    target: str
+    """Where messages go, without secrets."""
+    problem: str | None = None
+    """Why no message can be delivered, such as a secret that is missing in the process that answers."""
+    sent: int = 0
+    last_sent: datetime | None = None
+    pending: int = 0
+    error: str | None = None
+    """Why the last attempt to send the next message failed."""
+
+
+class NotifyRuleResponse(ApiResponse):
+    """Which events are sent to which channels."""
+
+    events: list[str]
+    to: list[str]
+    workflows: list[str] | None = None
+    tags: dict[str, str] = {}
+    content: bool = False
+
+
+class FailedMessageResponse(ApiResponse):
+    """A message that was not delivered and is not sent any more."""
+
+    id: str
+    channel: str
+    event: str
+    title: str
+    count: int
+    created_at: datetime
+    failed_at: datetime
+    attempts: int
+    error: str
+
+
+class NotificationsResponse(ApiResponse):
+    """The channels and rules of notifications, and the newest failures."""
+
+    channels: list[ChannelResponse] = []
+    rules: list[NotifyRuleResponse] = []
+    pending: int = 0
+    """Messages that are not sent yet."""
+    failures: list[FailedMessageResponse] = []
+    public_url: str | None = None
+    """The address of the page in links; without it, messages have no links."""
+
+
+class TriggeredRunResponse(ApiResponse):
+    """A run that a trigger has started."""
+
+    run_id: str
+    state: str
+    started_at: datetime
+    occurrence: str
+    """The scheduled time, or the id of the event."""
+
+
+class SkippedResponse(ApiResponse):
+    """An occurrence that was not started, or a request that was refused, and why."""
+
+    occurrence: str | None = None
+    at: datetime
+    reason: str
+
+
+class TriggerResponse(ApiResponse):
+    """A trigger: its definition, what it will start and what it has started."""
+
+    name: str
+    kind: str
+    workflow: str
+    source: str = ""
+    """The file of the definition, `Python code` or `api`."""
+    definition: dict[str, Any] = {}
+    enabled: bool = True
+    paused: bool = False
+    paused_by: str | None = None
+    next_times: list[datetime] = []
+    """When a schedule starts the next ten runs."""
+    queued: int = 0
+    """How many times of a schedule wait until its previous run has ended."""
+    last_runs: list[TriggeredRunResponse] = []
+    """The last ten runs, newest first."""
+    skipped: list[SkippedResponse] = []
+    """Occurrences that were not started, newest first."""
+    refused: list[SkippedResponse] = []
+    """Requests that this process has refused, newest first."""
+
+
+class FiredResponse(ApiResponse):
+    """The run that a trigger has started, or why it starts none."""
+
+    run: RunResponse | None = None
+    reason: str = ""
+
+
+class BackfillResponse(ApiResponse):
+    """The runs of the times in a range."""
+
+    runs: list[RunResponse] = []
+
+
 class HealthResponse(ApiResponse):
     status: Literal["ok", "degraded"] = "ok"
     session: str = ""
@@ -756,6 +1017,8 @@ class HealthResponse(ApiResponse):
     providers: dict[str, dict[str, float]] = {}
     """By provider: its limit of concurrent agents (slots), the current number (busy), and `limited_until`."""
     version: str = ""
+    owner: str | None = None
+    """The process that executes the runs, if several servers may use the store; None if none does."""
 
 
 class PageResponse(ApiResponse):
@@ -769,7 +1032,7 @@ class WorkflowPage(PageResponse):
     nodes: list[str] = []
     """The nodes that can be started by name."""
     graphs: list[str] = []
-    problems: list[dict[str, Any]] = []
+    problems: list[ProblemFields] = []
     """Problems of the files that the last reload read, with `file`, `line`, `message` and `fix`."""
 
 
@@ -801,6 +1064,25 @@ class ArtifactPage(PageResponse):
     """What to pass as `after` to get the artifacts that follow; None if there are none."""
 
 
+class StepChanges(ApiResponse):
+    """What a step has changed in its workspace."""
+
+    path: str
+    workspace: str
+    files: list[str]
+    more_files: int = 0
+    """The number of changed files that are not listed."""
+    diff: str | None = None
+    """The difference as a patch; None if its snapshots were deleted, or the reply is too long."""
+
+
+class ChangePage(ApiResponse):
+    """The changes of the steps of a run, in the order in which the steps ended."""
+
+    run_id: str
+    steps: list[StepChanges] = []
+
+
 class FactPage(PageResponse):
     facts: list[FactResponse] = []
 
@@ -813,8 +1095,27 @@ class SessionPage(PageResponse):
     sessions: list[SessionResponse] = []
 
 
+class PersonResponse(ApiResponse):
+    name: str
+    roles: list[str] = []
+    scope: str = "answer"
+    contacts: dict[str, str] = {}
+    has_token: bool = False
+    disabled: bool = False
+
+
+class PeoplePage(PageResponse):
+    people: list[PersonResponse]
+
+
 class QueuePage(PageResponse):
     queues: list[QueueResponse] = []
+
+
+class TriggerPage(PageResponse):
+    triggers: list[TriggerResponse] = []
+    problems: list[dict[str, Any]] = []
+    """The problems of the trigger files."""
 
 
 class ThreadPage(PageResponse):

@@ -30,7 +30,8 @@ async def run_to_completion(session: Session, name: WorkName, work: Awaitable[T]
     """Return the result of work that completes even if the caller disconnects; others can wait for it."""
     in_progress = work_in_progress(session)
     task = in_progress[name] = asyncio.ensure_future(work)
-    task.add_done_callback(lambda _: in_progress.pop(name))
+    # Another answer to the same gate may be in progress as well, if another process decides which one wins.
+    task.add_done_callback(lambda done: in_progress.get(name) is done and in_progress.pop(name))
     return await asyncio.shield(task)
 
 

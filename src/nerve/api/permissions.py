@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nerve.api.callers import Caller, Scope
+from nerve.api.callers import Caller, Grant, Scope
 from nerve.api.errors import ApiError
 from nerve.api.operations import Operation
 from nerve.dataspace import Pattern
 from nerve.dataspace.builtin_records import DEFINITION_LABEL
 from nerve.errors import NerveError
 
-ALLOWED_SCOPES: dict[Scope, frozenset[Scope]] = {
+ALLOWED_SCOPES: dict[Grant, frozenset[Scope]] = {
     "read": frozenset({"read"}),
     "answer": frozenset({"read", "answer"}),
     "run": frozenset({"read", "run"}),
+    "member": frozenset({"read", "answer", "run"}),
     "admin": frozenset({"read", "answer", "run", "admin"}),
 }
 """What the token of each scope may do. "run" does not include "answer", so starting is not approving."""
@@ -31,9 +32,14 @@ def check_permission(caller: Caller, operation: Operation, arguments: Mapping[st
     require_scope(caller, "admin" if is_definition else operation.scope)
 
 
+def permits(caller: Caller, scope: Scope) -> bool:
+    """Whether the token of the caller includes a scope."""
+    return caller.scope is None or scope in ALLOWED_SCOPES[caller.scope]
+
+
 def require_scope(caller: Caller, scope: Scope) -> None:
     """Raise ApiError if the token of the caller does not include a scope."""
-    if caller.scope is not None and scope not in ALLOWED_SCOPES[caller.scope]:
+    if not permits(caller, scope):
         other = f" for '{scope}', or" if scope != "admin" else ""
         raise ApiError(
             "forbidden", f"A token for '{caller.scope}' is not sufficient", f"Use a token{other} for 'admin'."

@@ -15,6 +15,8 @@ from nerve.api.artifacts import list_artifacts
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
+from nerve.api.notifications import notifications as notifications
+from nerve.api.people import people as people
 from nerve.api.reload import problems_of_last_reload
 from nerve.api.responses import (
     fact_response,
@@ -26,6 +28,9 @@ from nerve.api.responses import (
     run_response_from_row,
     workflow_response,
 )
+from nerve.api.step_changes import changes as changes
+from nerve.api.triggers import trigger as trigger
+from nerve.api.triggers import triggers as triggers
 from nerve.api.usage_history import usage_history as usage_history
 from nerve.core.events import WorkflowEventType
 from nerve.core.tags import parse_tag
@@ -261,9 +266,9 @@ async def gates(session: Session, request: models.ListGatesRequest) -> models.Ga
     if is_last:
         # Few, and not open any more if the process that ran the step has ended.
         leaf_waits = store.open_waits(session.name, LEAF_GATE_KIND)
-        page += [wait for wait in leaf_waits if wait.run in engine.executors]
+        page += [wait for wait in leaf_waits if engine.reader.may_ask_in_step(wait.run)]
     rows = [(wait, store.run(wait.run)) for wait in page]
-    gates = [(row, engine.find_gate(wait)) for wait, row in rows if row is not None]
+    gates = [(row, engine.reader.find_gate(wait)) for wait, row in rows if row is not None]
     return models.GatePage(
         gates=[
             gate_response(row.run, row.workflow, gate, row.label) for row, gate in gates if gate is not None
@@ -360,23 +365,32 @@ async def health(session: Session, request: models.EmptyRequest) -> models.Healt
 
     engine = session.engine
     held_runs = {
-        row.run: str((engine.hold_data(row) or {}).get("message", ""))
+        row.run: str((engine.reader.hold_data(row) or {}).get("message", ""))
         for row in engine.store.runs(
             session=session.name, states=[WorkflowState.HELD.value], newest=MAX_LISTED_HELD_RUNS
         )
     }
     held_runs |= engine.unreadable_runs
-    waits = engine.committer.disk_wait_s
+    is_degraded = bool(held_runs or engine.store.loss)
     return models.HealthResponse(
-        status="degraded" if held_runs or engine.store.loss or waits > SLOW_DISK_S else "ok",
         session=session.name,
         store=type(engine.store).__name__,
         runs=engine.store.count_runs(session.name),
         held=held_runs,
         loss=engine.store.loss,
-        waits=round(waits, 3),
-        limited=dict(session.provider_slots.rate_limits.limited),
-        queue={"driven": len(engine.executors), "writing": engine.committer.queued_count},
-        providers=session.provider_slots.snapshot(),
         version=__version__,
+        **live_health(session, is_degraded),
     )
+
+
+def live_health(session: Session, is_degraded: bool) -> dict[str, Any]:
+    """Return the part of the health that is in the memory of the process that executes the runs."""
+    engine, slots = session.engine, session.provider_slots
+    waits = engine.committer.disk_wait_s
+    return {
+        "status": "degraded" if is_degraded or waits > SLOW_DISK_S else "ok",
+        "waits": round(waits, 3),
+        "limited": dict(slots.rate_limits.limited),
+        "queue": {"driven": len(engine.executors), "writing": engine.committer.queued_count},
+        "providers": slots.snapshot(),
+    }

@@ -31,6 +31,7 @@ _problems_by_session: WeakKeyDictionary[Session, list[dict[str, Any]]] = WeakKey
 async def reload(session: Session, request: models.ReloadRequest) -> models.ReloadResponse:
     """Reload all definitions; open runs keep theirs."""
     from nerve.notations.workflow_files import discover
+    from nerve.project.trigger_files import discover_triggers
 
     extra = session.config.workflows_dir
     folders = [session.project / extra] if extra else []
@@ -45,6 +46,11 @@ async def reload(session: Session, request: models.ReloadRequest) -> models.Relo
         except ValueError as error:
             problems.append(Problem(str(definition_file.path), Position(1, 1), str(error)))
     removed = unload_removed(session, loaded, (problem.file for problem in problems))
+    if session.trigger_service is None:  # creating it opens the store, which a wrong name must not create
+        problems += discover_triggers(session.project).problems
+    else:
+        session.trigger_service.reload()
+        problems += session.trigger_service.problems
     problem_fields = [problem.to_dict() for problem in problems]
     _problems_by_session[session] = problem_fields
     python = [file for file in dict.fromkeys(session.modules) if file.endswith(".py")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.core.events import RUN_END_EVENTS
-from nerve.core.gates import gate_hash
+from nerve.core.gates import NO_PROGRESS, gate_hash, gate_progress_fields
 from nerve.core.input_fields import DeclaredInputs
 from nerve.core.json_codec import MAX_JSON_DEPTH, decode_json, is_too_deep, preview_value
 from nerve.core.notation_table import NOTATION_NAMES
@@ -37,7 +37,9 @@ MAX_WHOLE_EVENTS = 2500
 """The longest journal that is read for a response; the tree of a longer one has pages."""
 PAGE_EVENTS = 1000
 """Events of a long run from which one response is built."""
-GATE_FIELDS = models.GateResponse.model_fields.keys() - {"run_id", "workflow", "label", "hash"}
+GATE_FIELDS = (
+    models.GateResponse.model_fields.keys() - {"run_id", "workflow", "label", "hash"} - NO_PROGRESS.keys()
+)
 NODE_FIELDS = models.NodeResponse.model_fields.keys() - {"usage", "parts"}
 
 
@@ -45,6 +47,7 @@ def gate_response(
     run_id: str, workflow: str, gate: GateInfo, label: str | None = None
 ) -> models.GateResponse:
     fields = {name: getattr(gate, name) for name in GATE_FIELDS}
+    fields |= gate_progress_fields(gate)
     return models.GateResponse(run_id=run_id, workflow=workflow, label=label, hash=gate_hash(gate), **fields)
 
 
@@ -92,13 +95,23 @@ def run_response_from_row(session: Session, row: RunRow) -> models.RunResponse:
     """
     with suppress(JournalBroken):
         if row.run not in session.engine.run_handles and (
-            (not may_have_children(row) and session.engine.is_readable(row.run)) or is_long_run(session, row)
+            (not may_have_children(row) and session.engine.reader.is_readable(row.run))
+            or is_long_run(session, row)
         ):
-            return models.RunResponse(**stored_run_fields(session, row))
+            return models.RunResponse(**stored_run_fields(session, row), parked=is_parked(session, row))
     summary = StoredSummary.of_row(row) or StoredSummary()
     return run_response(session.engine.run_handle(row)).model_copy(
-        update={**origin_fields(row, summary), "usage": summary.usage}
+        update={
+            **origin_fields(row, summary),
+            "usage": summary.usage,
+            "parked": is_parked(session, row),
+        }
     )
+
+
+def is_parked(session: Session, row: RunRow) -> bool:
+    """Return whether a run was running when its process ended, and the session has not continued it."""
+    return row.state == WorkflowState.RUNNING.value and row.run not in session.engine.executors
 
 
 def may_have_children(row: RunRow) -> bool:
@@ -125,8 +138,8 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
     """Return what is known of a run from its row, its first and its last event, and its open waits."""
     engine, is_open = session.engine, row.ended is None
     summary = StoredSummary.of_row(row) or StoredSummary()
-    outcome = engine.stored_outcome(row) if not is_open else None
-    gates = engine.gates_of_run(row).values() if is_open else ()
+    outcome = engine.reader.stored_outcome(row) if not is_open else None
+    gates = engine.reader.gates_of_run(row).values() if is_open else ()
     first_rows = engine.store.events(row.run, limit=1)
     return {
         "run_id": row.run,
@@ -140,8 +153,8 @@ def stored_run_fields(session: Session, row: RunRow) -> dict[str, Any]:
         "error": outcome.error if outcome is not None else None,
         "error_type": outcome.error_type or None if outcome is not None else None,
         "location": outcome.trace.location if outcome is not None else None,
-        "held": engine.hold_data(row) if row.state == WorkflowState.HELD.value else None,
-        "waiting_for": describe_waits(engine.waits_of_run(row.run))
+        "held": engine.reader.hold_data(row) if row.state == WorkflowState.HELD.value else None,
+        "waiting_for": describe_waits(engine.reader.waits_of_run(row.run))
         if row.state == WorkflowState.WAITING.value
         else None,
         "gates": [gate_response(row.run, row.workflow, gate, row.label) for gate in gates],
@@ -192,11 +205,11 @@ def run_detail_response(
     session: Session, row: RunRow, before: int | None = None, steps: bool = True
 ) -> models.RunDetailResponse:
     """Return a run with its tree; for a long run, only its newest or, with `before`, earlier steps."""
-    if not steps:
-        return run_page_response(session, row, before, 0)
-    if before is None and not is_long_run(session, row):
-        return whole_run_response(session.engine.run_handle(row), row)
-    return run_page_response(session, row, before, PAGE_EVENTS)
+    if steps and before is None and not is_long_run(session, row):
+        detail = whole_run_response(session.engine.run_handle(row), row)
+    else:
+        detail = run_page_response(session, row, before, PAGE_EVENTS if steps else 0)
+    return detail.model_copy(update={"parked": is_parked(session, row)})
 
 
 def whole_run_response(run: WorkflowRun, row: RunRow) -> models.RunDetailResponse:

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import time
 from typing import Any, NamedTuple, Self
 
-from nerve.core.gates import gate_hash
+from nerve.core.gates import NO_PROGRESS, gate_hash, gate_progress_fields
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
 from nerve.engine.run_summary import GATE_KIND, StoredSummary, events_of_waits
 from nerve.engine.stored_gates import gate_of_wait
@@ -73,6 +73,12 @@ class StoredGate(StoredRecord):
     action: dict[str, Any] | None
     form: dict[str, Any] | None
     hash: str
+    policy: dict[str, Any] | None = None
+    votes: list[dict[str, Any]] = field(default_factory=list)
+    delegations: list[dict[str, Any]] = field(default_factory=list)
+    claimed_by: str | None = None
+    approvers: list[str] = field(default_factory=list)
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,8 +189,9 @@ class StoredLists:
             "label": row.label,
             "hash": gate_hash(gate),
         }
-        names = [each.name for each in fields(StoredGate) if each.name not in own]
-        return StoredGate(**own, **{name: getattr(gate, name) for name in names})
+        progress = gate_progress_fields(gate)
+        names = [each.name for each in fields(StoredGate) if each.name not in own | NO_PROGRESS]
+        return StoredGate(**own, **{name: getattr(gate, name) for name in names}, **progress)
 
     def _check_journal(self, row: RunRow) -> None:
         """Raise EngineRequired unless the first and last events of a journal are intact."""
