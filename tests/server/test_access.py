@@ -4,12 +4,13 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
 
 from nerve.api import ApiError
+from nerve.api.callers import Scope
 from nerve.api.operations import OPERATIONS
 from nerve.api.permissions import ALLOWED_SCOPES
 from nerve.server.auth import Auth
@@ -18,11 +19,17 @@ from server.conftest import Served
 OPEN = {
     ("GET", "/healthz"),
     ("POST", "/api/sign-in"),
+    ("POST", "/hooks/{name}"),  # its signature authenticates it
     ("WEBSOCKET", "/ws"),
 }
 ADMIN = {
+    *(("POST", path) for path in ("/api/triggers", "/api/triggers/{trigger}/remove")),
     *(("POST", f"/api/{name}") for name in ("collect", "definitions", "reload", "launch-codes")),
     ("POST", "/api/runs/{run}/delete"),
+    ("GET", "/api/people"),
+    ("POST", "/api/people"),
+    ("POST", "/api/people/{person}"),
+    ("POST", "/api/people/{person}/remove"),
 }
 ANSWER = {("POST", "/api/answers")}
 RUN = {
@@ -37,13 +44,17 @@ RUN = {
         for verb in ("pause", "resume", "steer", "stop", "fork", "retry", "skip")
     ),
     *(("POST", f"/api/queues/{{queue}}/{verb}") for verb in ("pause", "resume")),
+    *(("POST", f"/api/triggers/{{trigger}}/{verb}") for verb in ("pause", "resume", "fire", "backfill")),
     ("POST", "/api/route"),
+    ("POST", "/api/notifications/{channel}/test"),
     ("POST", "/test/message"),
 }
 READ = {
     ("GET", "/api/openapi.json"),
+    ("GET", "/api/notifications"),
     ("GET", "/test/messages/{id}"),
     ("POST", "/api/command"),
+    ("POST", "/mcp"),
     ("GET", "/events"),
     ("GET", "/events/workflow/{run_id}"),
     ("GET", "/api/workflows"),
@@ -55,6 +66,8 @@ READ = {
     ("GET", "/api/runs/{run}/queries/{query}"),
     ("GET", "/api/gates"),
     ("GET", "/api/queues"),
+    ("GET", "/api/triggers"),
+    ("GET", "/api/triggers/{trigger}"),
     ("GET", "/api/facts"),
     ("GET", "/api/agents"),
     ("GET", "/api/usage"),
@@ -67,6 +80,7 @@ READ = {
     ("GET", "/api/usage/history"),
     ("GET", "/api/runs/{run}/artifacts"),
     ("GET", "/api/runs/{run}/artifacts/{name}"),
+    ("GET", "/api/runs/{run}/changes"),
 }
 TABLE = {
     **dict.fromkeys(OPEN, "open"),
@@ -137,7 +151,7 @@ async def test_no_route_answers_without_a_token(served: Served, given: str) -> N
             assert "access-control-allow-origin" not in reply.headers
 
 
-@pytest.mark.parametrize("scope", list(ALLOWED_SCOPES))
+@pytest.mark.parametrize("scope", get_args(Scope))
 async def test_a_token_does_what_its_scope_says_and_no_more(served: Served, scope: str) -> None:
     async with served.client(scope) as client:
         for method, path in GUARDED:
@@ -394,6 +408,6 @@ def test_each_refusal_is_a_new_error_object() -> None:
     refusals = []
     for _ in range(2):
         with pytest.raises(ApiError) as caught:
-            auth.scope_for_token("wrong")
+            auth.find_holder("wrong")
         refusals.append(caught.value)
     assert refusals[0] is not refusals[1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nerve import Session
+from nerve.api import Api
 from nerve.server.serve import has_active_runs, wait_until_server_idle
 
 
@@ -63,7 +64,7 @@ async def test_a_server_stays_up_while_a_client_is_connected() -> None:
     connected = True
     async with session_of() as session:
         ending = asyncio.create_task(
-            wait_until_server_idle(0.05, session, lambda: connected, asyncio.Event())
+            wait_until_server_idle(0.05, Api(session), lambda: connected, asyncio.Event())
         )
         done, _ = await asyncio.wait([ending], timeout=0.2)
         assert not done

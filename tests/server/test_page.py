@@ -3,10 +3,11 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import get_args
 
 from docs.pages import FENCE, page, section
+from nerve.api.callers import Scope
 from nerve.api.errors import STATUS_BY_CODE
-from nerve.api.permissions import ALLOWED_SCOPES
 from server.conftest import Served
 from server.test_access import TABLE, routes_of
 from server.test_serve import ASK, HELLO, program, project
@@ -61,7 +62,7 @@ def test_every_code_is_in_the_table_with_its_status() -> None:
 
 
 def test_every_token_is_in_the_table() -> None:
-    assert set(re.findall(r"^\| `(\w+)\.token`", PAGE, re.MULTILINE)) == set(ALLOWED_SCOPES)
+    assert set(re.findall(r"^\| `(\w+)\.token`", PAGE, re.MULTILINE)) == set(get_args(Scope))
 
 
 async def test_the_table_matches_the_served_routes(served: Served) -> None:

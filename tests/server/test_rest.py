@@ -229,6 +229,19 @@ async def test_a_start_with_a_traceparent_belongs_to_that_trace(served: Served) 
         assert refused.status_code == 400
 
 
+async def test_a_routed_start_with_a_traceparent_belongs_to_that_trace(served: Served) -> None:
+    sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with served.client() as client:
+        started = await client.post(
+            "/api/route", json={"text": "hello", "start": True}, headers={"traceparent": sent}
+        )
+        run = served.api.session.get_workflow_run(started.json()["run"]["run_id"])
+        assert run is not None
+        assert run.events[0].data["traceparent"] == sent
+        refused = await client.post("/api/route", json={"text": "hello", "traceparent": "nonsense"})
+        assert refused.status_code == 400
+
+
 async def test_a_repeated_start_with_another_traceparent_is_the_same_run(served: Served) -> None:
     async with served.client() as client:
         runs = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -18,10 +18,19 @@ from starlette.websockets import WebSocket
 from nerve.api import Api, ApiError
 from nerve.api.callers import Caller
 from nerve.client import Client
-from nerve.server.auth import Auth, caller_of_request, read_session_cookie
+from nerve.server.auth import (
+    Auth,
+    Holder,
+    caller_of_request,
+    check_form_origin,
+    format_cookie,
+    read_session_cookie,
+)
+from nerve.server.mcp_endpoint import MCP_PATH, McpEndpoint
 from nerve.server.request_body import read_body_bytes
 from nerve.server.routes import OPEN_PATHS, build_legacy_routes, build_routes
 from nerve.server.sse import HEARTBEAT_S, SseEndpoints
+from nerve.server.webhook_routes import HOOKS_PREFIX, build_webhook_routes
 from nerve.server.websocket import WebSocketEndpoint
 from nerve.web.pages import add_all_pages
 from nerve.web.site import CONTENT_SECURITY_POLICY, ServerPort, Site
@@ -29,6 +38,9 @@ from nerve.web.static_files import STATIC_PREFIX
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from nerve.core.people import Person
+    from nerve.session import Session
 
 RespondToError = Callable[[Request, ApiError], Response]
 SECURITY_HEADERS = {
@@ -43,7 +55,10 @@ STOPPING_ERROR = ApiError(
     "busy", "The server is shutting down. Runs resume when it restarts", "Retry when the server is back."
 )
 CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
-PROGRAM_PATHS = ("/api/", "/events", "/test/", "/healthz", "/metrics", WEBSOCKET_PATH)
+PROGRAM_PATHS = (
+    *("/api/", "/events", "/test/", "/healthz", "/metrics"),
+    *(HOOKS_PREFIX, MCP_PATH, WEBSOCKET_PATH),
+)
 """Paths whose errors are JSON, whatever a client accepts."""
 
 
@@ -60,6 +75,7 @@ class ServerApp:
 
     def __init__(self, api: Api, auth: Auth, heartbeat: float, prefix: str = "") -> None:
         self.auth, self._prefix = auth, prefix
+        auth.read_people_with(lambda: api.read(read_people))
         self.max_connections = api.session.config.max_connections
         self.closing = asyncio.Event()
         """Set when the server stops, so that streams end and do not block the shutdown."""
@@ -70,11 +86,19 @@ class ServerApp:
                 lambda caller: Client(api.as_caller(caller)),
                 read_body_bytes,
                 streams.respond,
+                self._sign_in,
+                lambda request: format_cookie(request.scope, "", 0),
                 prefix,
             )
         )
         add_all_pages(self.site)
-        routes = [*build_routes(api, auth, streams), *build_legacy_routes(api), *self.site.routes]
+        routes = [
+            *build_routes(api, auth, streams),
+            *build_webhook_routes(api),
+            *build_legacy_routes(api),
+            Route(MCP_PATH, McpEndpoint(api, self.closing), methods=["POST"]),
+            *self.site.routes,
+        ]
         self._router = build_router(routes, WebSocketEndpoint(api, auth), self._respond_to_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,6 +109,7 @@ class ServerApp:
         scope["path"] = self._remove_prefix(scope["raw_path"].decode("ascii", "replace"))
         try:
             self.auth.check_origin(scope)
+            await self.auth.refresh_people(scope)
             scope["nerve.caller"] = self._identify_caller(scope)
         except ApiError as error:
             await self._send_denial(error, scope, receive, send)
@@ -97,18 +122,23 @@ class ServerApp:
                 raise
             await error_response(STOPPING_ERROR)(scope, receive, send)
 
-    def _identify_caller(self, scope: Scope) -> str | None:
-        """Return the scope of the caller; None for open paths and WebSockets that send their token later."""
+    def _identify_caller(self, scope: Scope) -> Holder | None:
+        """Return what the caller may do; None for open paths and WebSockets that send their token later."""
         if scope["type"] == "websocket" and scope["path"] == WEBSOCKET_PATH:
             return self.auth.authenticate_websocket(scope)
         if scope["type"] == "http" and scope["path"] == "/" and read_session_cookie(scope) is not None:
             with contextlib.suppress(ApiError):
                 return self.auth.authenticate(scope)
         if scope["type"] == "http" and (
-            scope["path"] in OPEN_PATHS or scope["path"].startswith(STATIC_PREFIX)
+            scope["path"] in OPEN_PATHS or scope["path"].startswith((STATIC_PREFIX, HOOKS_PREFIX))
         ):
             return None
         return self.auth.authenticate(scope)
+
+    async def _sign_in(self, request: Request, token: str) -> str:
+        check_form_origin(request.scope)
+        holder = await self.auth.authenticate_token(token)
+        return self.auth.make_cookie(request.scope, holder)
 
     def _remove_prefix(self, path: str) -> str:
         """Return a path as it is routed; a proxy may or may not have removed the prefix."""
@@ -128,6 +158,11 @@ class ServerApp:
         if is_page and not request.scope["path"].startswith(PROGRAM_PATHS):
             return self.site.error_response(request, error)
         return error_response(error)
+
+
+async def read_people(session: Session) -> Mapping[str, Person]:
+    people: Mapping[str, Person] = session.people.current()
+    return people
 
 
 def find_caller(request: Request) -> Caller | None:

@@ -6,12 +6,13 @@ import hmac
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import Any, NamedTuple, cast
 
-from nerve.api.callers import Caller, Scope, current_user_name
+from nerve.api.callers import Caller, Grant, Scope, current_user_name
 from nerve.api.errors import ApiError
+from nerve.core.people import PERSON_IDENTITY, TOKEN_PREFIX, Person, hash_token
 
 MAX_FAILURES_PER_SECOND = 10
 """Wrong tokens per second that get a normal response."""
@@ -22,8 +23,21 @@ TOKEN_SUBPROTOCOL_PREFIX = "nerve.token."
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
+ReadPeople = Callable[[], Awaitable[Mapping[str, Person]]]
+
+
+class Holder(NamedTuple):
+    """What a token or a cookie permits, and the person whose it is, if it is not one of the project."""
+
+    scope: Grant
+    person: str | None = None
+
+
 class Auth:
-    """The tokens and host names of one server, and the launch codes and cookies of its browsers."""
+    """The tokens and host names of one server, and the launch codes and cookies of its browsers.
+
+    Before a request is authenticated, `refresh_people` reads the people if it may come from one of them.
+    """
 
     def __init__(self, tokens: Mapping[Scope, str], hosts: Iterable[str] = ()) -> None:
         if not all(tokens.values()):
@@ -32,6 +46,8 @@ class Auth:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._failures: deque[float] = deque(maxlen=MAX_FAILURES_PER_SECOND)
         self._codes: dict[str, tuple[Scope, float]] = {}
+        self._read_people: ReadPeople | None = None
+        self._people: Mapping[str, Person] = {}
 
     # -- host and origin -----------------------------------------------------------------------
 
@@ -60,37 +76,57 @@ class Auth:
 
     # -- the token -----------------------------------------------------------------------------
 
-    def authenticate(self, scope: Mapping[str, Any]) -> Scope:
-        """Return the scope of the token or cookie of a request, or raise ApiError."""
+    def read_people_with(self, read: ReadPeople) -> None:
+        """Accept the tokens of the people that a function returns."""
+        self._read_people = read
+
+    async def refresh_people(self, scope: Mapping[str, Any]) -> None:
+        """Read the people if the request may come from one of them."""
+        token = find_token(scope)
+        cookie = read_session_cookie(scope) if token is None else None
+        if (token or "").startswith(TOKEN_PREFIX) or (cookie or "").startswith(PERSON_IDENTITY):
+            await self._refresh_people()
+
+    async def _refresh_people(self) -> None:
+        if self._read_people is not None:
+            self._people = await self._read_people()
+
+    def authenticate(self, scope: Mapping[str, Any]) -> Holder:
+        """Return what the token or cookie of a request permits, or raise ApiError."""
         headers = header_values(scope, b"authorization")
         if headers:
             scheme, _, token = headers[0].partition(" ")
-            return self.scope_for_token(
-                token.strip() if len(headers) == 1 and scheme.lower() == "bearer" else ""
-            )
+            return self.find_holder(token.strip() if len(headers) == 1 and scheme.lower() == "bearer" else "")
         if (cookie := read_session_cookie(scope)) is not None:
-            return self._scope_of_cookie(scope, cookie)
+            return self._holder_of_cookie(scope, cookie)
         raise self._record_failure()
 
-    def authenticate_websocket(self, scope: Mapping[str, Any]) -> Scope | None:
-        """Return the scope of the token of a WebSocket; None if the token comes in the first message."""
-        token_protocols = [
-            subprotocol
-            for subprotocol in scope["subprotocols"]
-            if subprotocol.startswith(TOKEN_SUBPROTOCOL_PREFIX)
-        ]
-        if token_protocols:
-            return self.scope_for_token(token_protocols[0].removeprefix(TOKEN_SUBPROTOCOL_PREFIX))
+    def authenticate_websocket(self, scope: Mapping[str, Any]) -> Holder | None:
+        """Return what the token of a WebSocket permits; None if the token comes in the first message."""
+        if (token := find_protocol_token(scope)) is not None:
+            return self.find_holder(token)
         if header_values(scope, b"authorization") or read_session_cookie(scope) is not None:
             return self.authenticate(scope)
         return None
 
-    def scope_for_token(self, token: str) -> Scope:
-        """Return the scope of a token. Compares all tokens, each in constant time."""
+    async def authenticate_token(self, token: str) -> Holder:
+        """Return what a token permits that a client has sent in a message or a form."""
+        if token.startswith(TOKEN_PREFIX):
+            await self._refresh_people()
+        return self.find_holder(token)
+
+    def find_holder(self, token: str) -> Holder:
+        """Return what a token permits. Compares all tokens, each in constant time."""
         matches = [scope for scope, expected in self._tokens.items() if constant_time_equal(expected, token)]
-        if not matches:
-            raise self._record_failure()
-        return matches[0]
+        if matches:
+            return Holder(matches[0])
+        hash = hash_token(token)
+        for person in self._people.values():
+            if person.token_hash is not None and constant_time_equal(person.token_hash, hash):
+                if person.disabled:
+                    break
+                return holder_of(person)
+        raise self._record_failure()
 
     def _record_failure(self) -> ApiError:
         """Return the error for a wrong token. Only wrong tokens are rate limited."""
@@ -116,30 +152,67 @@ class Auth:
         level, until = self._codes.pop(match) if match is not None else ("read", 0.0)
         if until < time.monotonic():
             raise self._record_failure()
+        return self.make_cookie(scope, Holder(level))
+
+    def make_cookie(self, scope: Mapping[str, Any], holder: Holder) -> str:
+        """Return the Set-Cookie header that signs a browser in."""
+        level = holder.scope if holder.person is None else f"{PERSON_IDENTITY}{holder.person}"
         cookie = f"{level}.{int(time.time()) + COOKIE_TTL_S}.{secrets.token_urlsafe(16)}"
-        secure = "; Secure" if scope["scheme"] == "https" else ""
-        return (
-            f"{session_cookie_name(scope)}={cookie}.{self._sign_cookie(level, cookie)}; Path=/; "
-            f"Max-Age={COOKIE_TTL_S}; "
-            f"HttpOnly; SameSite=Strict{secure}"
-        )
+        return format_cookie(scope, f"{cookie}.{self._sign_cookie(level, cookie)}", COOKIE_TTL_S)
 
-    def _sign_cookie(self, scope: Scope, text: str) -> str:
-        """Return a signature keyed by the token, so that a new token invalidates all old cookies."""
-        return hmac.digest(self._tokens[scope].encode(), f"cookie:{text}".encode(), "sha256").hex()
+    def _sign_cookie(self, level: str, text: str) -> str:
+        """Return a signature that is not valid with another token.
 
-    def _scope_of_cookie(self, scope: Mapping[str, Any], cookie: str) -> Scope:
+        It is keyed by a token of the project, and a person's has the number of the change of their token.
+        """
+        person = self._person_of_cookie(level)
+        scope = cast("Scope", level) if person is None else "admin"
+        bound = "" if person is None else f"{person.generation}:{person.token_hash}:"
+        return hmac.digest(self._tokens[scope].encode(), f"cookie:{bound}{text}".encode(), "sha256").hex()
+
+    def _person_of_cookie(self, level: str) -> Person | None:
+        kind, _, name = level.partition(PERSON_IDENTITY)
+        return self._people.get(name) if not kind else None
+
+    def _holder_of_cookie(self, scope: Mapping[str, Any], cookie: str) -> Holder:
         text, _, seal = cookie.rpartition(".")
         level, until, *_ = [*text.split("."), ""]
-        for known in self._tokens:
-            if (
-                known == level
-                and constant_time_equal(self._sign_cookie(known, text), seal)
-                and int(until) > time.time()
-            ):
-                check_csrf(scope)
-                return known
+        person = self._person_of_cookie(level)
+        is_known = level in self._tokens or (person is not None and not person.disabled)
+        is_signed = is_known and constant_time_equal(self._sign_cookie(level, text), seal)
+        if is_signed and int(until) > time.time():
+            check_csrf(scope)
+            return Holder(cast("Scope", level)) if person is None else holder_of(person)
         raise self._record_failure()
+
+
+def holder_of(person: Person) -> Holder:
+    return Holder(cast("Grant", person.scope), person.name)
+
+
+def format_cookie(scope: Mapping[str, Any], value: str, max_age: int) -> str:
+    """Return the Set-Cookie header of a session; one without a value signs the browser out."""
+    secure = "; Secure" if scope["scheme"] == "https" else ""
+    return (
+        f"{session_cookie_name(scope)}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}"
+    )
+
+
+def find_token(scope: Mapping[str, Any]) -> str | None:
+    """Return the token that a request names in its header or as a subprotocol."""
+    headers = header_values(scope, b"authorization")
+    return headers[0].partition(" ")[2].strip() if headers else find_protocol_token(scope)
+
+
+def find_protocol_token(scope: Mapping[str, Any]) -> str | None:
+    return next(
+        (
+            subprotocol.removeprefix(TOKEN_SUBPROTOCOL_PREFIX)
+            for subprotocol in scope.get("subprotocols", ())
+            if subprotocol.startswith(TOKEN_SUBPROTOCOL_PREFIX)
+        ),
+        None,
+    )
 
 
 def check_csrf(scope: Mapping[str, Any]) -> None:
@@ -156,7 +229,13 @@ def check_csrf(scope: Mapping[str, Any]) -> None:
         return
     elif scope["path"].startswith("/api/"):
         raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
-    elif not header_values(scope, b"origin"):  # `check_origin` has compared it with this server
+    else:
+        check_form_origin(scope)
+
+
+def check_form_origin(scope: Mapping[str, Any]) -> None:
+    """Raise ApiError for a form without an origin; `check_origin` has compared it with this server."""
+    if not header_values(scope, b"origin"):
         raise ApiError("forbidden", "A form requires an Origin header", "Use a current browser.")
 
 
@@ -188,24 +267,29 @@ def constant_time_equal(expected: str, candidate: str) -> bool:
 
 
 CLIENT_HEADER = b"x-nerve-client"
-SCREEN_NAMES = ("cli", "commander")
+SCREEN_NAMES = ("cli", "commander", "mcp", "acp")
 """Client names that a Unix socket client of the same user may use."""
 
 
-def caller_of_request(scope: Mapping[str, Any], level: Scope | None = None) -> Caller:
+def caller_of_request(scope: Mapping[str, Any], holder: Holder | None = None) -> Caller:
     """Return the caller of a request or WebSocket."""
-    token_scope: Scope = level or scope["nerve.caller"]
+    grant, person = holder or scope["nerve.caller"]
+    identity = None if person is None else f"{PERSON_IDENTITY}{person}"
     server = scope.get("server")
     if not server or server[1] is None:
         names = header_values(scope, CLIENT_HEADER)
         via = names[0] if len(names) == 1 and names[0] in SCREEN_NAMES else "unix socket"
-        return Caller(f"unix:{current_user_name()}", via, token_scope, scope["state"]["pid"])
+        return Caller(identity or f"unix:{current_user_name()}", via, grant, scope["state"]["pid"])
     via = "ws" if scope["type"] == "websocket" else "http"
-    return Caller(f"{'browser' if uses_cookie(scope) else 'token'}:{token_scope}", via, token_scope)
+    is_browser = uses_cookie(scope)
+    client = scope.get("client")
+    return Caller(
+        identity or f"{'browser' if is_browser else 'token'}:{grant}",
+        "page" if person is not None and is_browser else via,
+        grant,
+        address=client[0] if client else None,
+    )
 
 
 def uses_cookie(scope: Mapping[str, Any]) -> bool:
-    token = header_values(scope, b"authorization") or any(
-        subprotocol.startswith(TOKEN_SUBPROTOCOL_PREFIX) for subprotocol in scope.get("subprotocols", ())
-    )
-    return not token and read_session_cookie(scope) is not None
+    return find_token(scope) is None and read_session_cookie(scope) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from nerve.api import Api, ApiError
@@ -13,6 +13,9 @@ from nerve.api.event_hub import EventFrame, EventHub
 from nerve.api.models import ApiResponse
 from nerve.core.events import RUN_END_EVENTS, SHOWN_IN_KEY, continued_as
 from nerve.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from nerve.api.shared_session import SharedEventHub
 
 SNAPSHOT_RUNS = 100
 """Maximum number of runs in a snapshot."""
@@ -167,8 +170,10 @@ class SizeBudget:
         return fitting
 
 
-_snapshot_locks: WeakKeyDictionary[EventHub, asyncio.Lock] = WeakKeyDictionary()
-_pending_snapshots: WeakKeyDictionary[EventHub, asyncio.Task[dict[str, Any]]] = WeakKeyDictionary()
+_snapshot_locks: WeakKeyDictionary[EventHub | SharedEventHub, asyncio.Lock] = WeakKeyDictionary()
+_pending_snapshots: WeakKeyDictionary[EventHub | SharedEventHub, asyncio.Task[dict[str, Any]]] = (
+    WeakKeyDictionary()
+)
 """Snapshots that have not started reading, so new callers can still join them."""
 
 

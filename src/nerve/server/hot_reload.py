@@ -13,8 +13,11 @@ from typing import Any
 
 from watchfiles import awatch
 
-from nerve.api import Api, ApiError
-from nerve.project.discovery import PROJECT_FOLDER_NAMES, PROMPT_FOLDER_NAMES
+from nerve.api import Api
+from nerve.errors import NerveError
+from nerve.project.discovery import PROMPT_FOLDER_NAMES
+from nerve.project.paths import PROJECT_FOLDER_NAMES
+from nerve.project.trigger_files import TRIGGERS_FOLDER
 
 log = logging.getLogger("nerve")
 
@@ -26,7 +29,7 @@ RETRY_DELAY_S = 60.0
 
 async def load_definitions(api: Api) -> list[dict[str, Any]]:
     """Load all definitions and return their problems. An invalid file does not affect the others."""
-    response: Any = await api.perform("reload", {})
+    response = await api.reload_definitions()
     problems: list[dict[str, Any]] = response.problems
     for problem in problems:
         log.warning(
@@ -66,7 +69,7 @@ async def watch_definition_folders(api: Api, stop: asyncio.Event) -> None:
 async def reload_definitions(api: Api) -> None:
     try:
         await load_definitions(api)
-    except ApiError as error:
+    except NerveError as error:
         log.warning("could not reload definitions: %s", error)
 
 
@@ -106,8 +109,8 @@ def existing_folders(folders: list[Path]) -> dict[Path, tuple[int, int]]:
 
 
 def definition_folders(project: Path, extra: str | None) -> list[Path]:
-    """Return the folders that may contain workflows and prompts."""
+    """Return the folders that may contain workflows, prompts and triggers."""
     names = [
         f"{folder}/{part}" for folder in PROJECT_FOLDER_NAMES for part in ("workflows", *PROMPT_FOLDER_NAMES)
     ]
-    return [project / name for name in [*names, *([extra] if extra else [])]]
+    return [project / name for name in [*names, TRIGGERS_FOLDER, *([extra] if extra else [])]]

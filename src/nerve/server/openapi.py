@@ -56,6 +56,9 @@ def response_schemas() -> dict[str, Any]:
     ]
     _, schemas = models_json_schema(list(dict.fromkeys(models)), ref_template=SCHEMA_REF)
     definitions: dict[str, Any] = schemas["$defs"]
+    for definition in definitions.values():
+        # Later fields are allowed anyway. Said aloud, it makes generated types accept misspelled fields.
+        definition.pop("additionalProperties", None)
     return definitions
 
 

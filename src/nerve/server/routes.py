@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -22,8 +22,11 @@ from nerve.server.openapi import openapi_document
 from nerve.server.request_body import read_body
 from nerve.server.sse import SseEndpoints
 
+if TYPE_CHECKING:
+    from nerve.session import Session
+
 Endpoint = Callable[[Request], Awaitable[Response]]
-OPEN_PATHS = frozenset({"/", "/healthz", "/api/sign-in"})
+OPEN_PATHS = frozenset({"/", "/healthz", "/api/sign-in", "/sign-in"})
 """Paths that need no token; static files need none either."""
 
 
@@ -42,10 +45,14 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
         # Imported here: few servers are asked for metrics.
         from nerve.telemetry.prometheus_text import CONTENT_TYPE, format_metrics
 
-        measured = api.session.metrics
-        if api.hub.collect not in measured.sources:
-            measured.sources.append(api.hub.collect)
-        return Response(format_metrics(measured.collect()), headers={"content-type": CONTENT_TYPE})
+        async def measure(session: Session) -> str:
+            measured = session.metrics
+            if api.hub.collect not in measured.sources:
+                measured.sources.append(api.hub.collect)
+            return format_metrics(measured.collect())
+
+        text = await api.measure(measure)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
 
     async def launch_code(request: Request) -> Response:
         require_scope(caller_of_request(request.scope), "admin")
@@ -55,8 +62,12 @@ def build_routes(api: Api, auth: Auth, streams: SseEndpoints) -> list[Route]:
     async def sign_in(request: Request) -> Response:
         if request.headers.get("x-nerve") != "1":
             raise ApiError("forbidden", "Missing header X-Nerve", "Send: X-Nerve: 1")
-        code = (await read_body(request)).get("code")
-        cookie = auth.sign_in(request.scope, code if isinstance(code, str) else "")
+        body = await read_body(request)
+        code, token = body.get("code"), body.get("token")
+        if isinstance(token, str):
+            cookie = auth.make_cookie(request.scope, await auth.authenticate_token(token))
+        else:
+            cookie = auth.sign_in(request.scope, code if isinstance(code, str) else "")
         return JSONResponse({"done": True}, headers={"set-cookie": cookie})
 
     async def artifact(request: Request) -> Response:
@@ -165,7 +176,12 @@ def build_legacy_routes(api: Api) -> list[Route]:
             raise ApiError(
                 "bad_request", f"Unknown mode '{mode}'", f"Modes: {', '.join(get_args(MessageMode))}."
             )
-        entries = conversation.conversation_messages(api, unquote(request.path_params["id"]), mode)
+        id = unquote(request.path_params["id"])
+
+        async def read(session: Session) -> list[conversation.ConversationMessage]:
+            return conversation.conversation_messages(Api(session), id, mode)
+
+        entries = await api.read(read)
         return JSONResponse({"messages": [entry.to_dict() for entry in entries]})
 
     return [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import resource
@@ -15,27 +14,33 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nerve import __version__
 from nerve.api import Api
+from nerve.api.service import execute_operation
 from nerve.core.step_output import capture_standard_streams
 from nerve.core.workflow import WorkflowState
 from nerve.errors import OwnershipLost, StoreFailed, StoreInUse
 from nerve.lazy_dataclass import dataclass
-from nerve.project.ownership import foreign_state, refusal_of, sign_server, write_private
+from nerve.project.ownership import foreign_state, refusal_of
 from nerve.project.paths import ProjectPaths
 from nerve.server.app import make_app
 from nerve.server.auth import Auth
 from nerve.server.bind import UnsafeServerSetup, bind_tcp, bind_unix, is_loopback
 from nerve.server.failure_log import log_failures
 from nerve.server.hot_reload import load_definitions, reload_on_change
+from nerve.server.published_info import publish_server_info
 from nerve.server.tokens import load_tokens
 from nerve.server.uvicorn_server import run_server
 from nerve.session import Session
-from nerve.session.project_store import open_plain_store
 from nerve.store.port import Store
 from nerve.telemetry.json_log import log_as_json
+from nerve.triggers import run_triggers
+
+if TYPE_CHECKING:
+    from nerve.api.shared_session import SharedSession
+    from nerve.project.engine_url import TemporalAddress
+    from nerve.store.postgres import PostgresStore
 
 log = logging.getLogger("nerve")
 
@@ -51,6 +56,9 @@ SESSION_NAME = "default"
 """The session of a project."""
 CLAIM_INTERVAL_S = 1.0
 """Seconds between two attempts to own the session of a store in PostgreSQL."""
+STANDBY_NOTICE = (
+    "This server shows its runs and passes commands on. It takes over when that process has ended."
+)
 CONTINUING_STATES = ("pending", "running", "pausing", "stopping")
 """States in which a run continues by itself."""
 
@@ -66,6 +74,8 @@ class RunningServer:
     recovered: int
     problems: list[dict[str, Any]]
     auth: Auth
+    executes_runs: bool = True
+    """Whether this server executes the runs; otherwise another process does, and this one may take over."""
 
     @property
     def launch_url(self) -> str:
@@ -83,6 +93,7 @@ def serve(
     prefix: str = "",
     idle: float | None = None,
     store: str | None = None,
+    engine: TemporalAddress | None = None,
     log_json: bool = False,
     modules: Iterable[Path] = (),
     prepare: Callable[[Session], None] | None = None,
@@ -93,12 +104,13 @@ def serve(
     `hosts` are additional host names with port that clients may use. `wide` allows other machines.
     `prefix` is the path under which a proxy serves the web page. `idle` is the number of seconds without
     connections and active runs after which the server exits. `log_json` writes the log as JSON lines.
-    `store` is the URL of a database in PostgreSQL. If another process owns its session, the server waits
-    and takes over when that process has ended. `prepare` registers the Python code of `modules`. `ready`
-    is called when the server listens.
+    `store` is the URL of a database in PostgreSQL. If another process owns its session, the server reads
+    there, passes commands on, and takes over when that process has ended. With `engine`, a Temporal cluster
+    executes the runs. `prepare` registers the Python
+    code of `modules`. `ready` is called when the server listens.
     """
     code = tuple(str(file.absolute()) for file in modules)
-    options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix, store)
+    options = ListenOptions(host, port, tuple(hosts), wide, idle, code, prefix, store, engine)
     # To the stream itself: the captured one drops what handlers of logging print in steps.
     with log_as_json(sys.stderr) if log_json else contextlib.nullcontext(), capture_standard_streams():
         asyncio.run(_serve_project(ProjectPaths.of(project), options, prepare, ready))
@@ -118,6 +130,7 @@ class ListenOptions:
     """Files given with --with, published so that a restart uses them again."""
     prefix: str = ""
     store_url: str | None = None
+    engine: TemporalAddress | None = None
 
     def bind(self) -> socket.socket:
         if self.port is None:
@@ -161,11 +174,8 @@ async def _serve_project(
             "socket": str(socket_path),
             "token_file": str(places.token),
         }
-        store = places.store if options.store_url is None else await claim_session(options.store_url, stop)
-        if store is None:
-            return
         async with (
-            open_project_session(places, store, prepare) as (api, problems, recovered),
+            open_api(places, options, prepare, stop) as (api, problems, recovered),
             run_server(app := make_app(api, auth, prefix=options.prefix), [tcp, unix]) as server,
             reload_on_change(api),
         ):
@@ -184,12 +194,27 @@ async def _serve_project(
                             recovered=recovered,
                             problems=problems,
                             auth=auth,
+                            executes_runs=api.executes_runs,
                         )
                     )
                 if options.idle is None:
                     await stop.wait()
                 else:
-                    await wait_until_server_idle(options.idle, api.session, server.has_connections, stop)
+                    await wait_until_server_idle(options.idle, api, server.has_connections, stop)
+
+
+def open_api(
+    places: ProjectPaths,
+    options: ListenOptions,
+    prepare: Callable[[Session], None] | None,
+    stop: asyncio.Event,
+) -> contextlib.AbstractAsyncContextManager[tuple[Api, list[dict[str, Any]], int]]:
+    """Open the API of a project, with the problems of its definitions and the number of resumed runs."""
+    if options.store_url is None:
+        return open_project_session(places, places.store, prepare)
+    if options.engine is not None:
+        return open_temporal_session(places, options.store_url, options.engine, prepare)
+    return open_shared_session(places, options.store_url, prepare, stop)
 
 
 def reserve_files(connections: int) -> int:
@@ -212,25 +237,6 @@ def reserve_files(connections: int) -> int:
         needed,
     )
     return fitting
-
-
-async def claim_session(url: str, stop: asyncio.Event) -> Store | None:
-    """Return the store in PostgreSQL when no other process owns the session; None after a stop request."""
-    is_waiting = False
-    while not stop.is_set():
-        try:
-            return await asyncio.to_thread(open_plain_store, url, SESSION_NAME)
-        except StoreInUse as error:
-            if not is_waiting:
-                log.warning("%s This server takes over when that process has ended.", error)
-            is_waiting = True
-        except StoreFailed as error:
-            if not is_waiting:
-                raise
-            log.warning("%s", error)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), CLAIM_INTERVAL_S)
-    return None
 
 
 @contextlib.asynccontextmanager
@@ -257,9 +263,119 @@ async def open_project_session(
         recovered = await session.recover()
         for skipped in session.engine.skipped_runs:
             log.warning("skipped run %s of '%s': %s", skipped.run, skipped.workflow, skipped.reason)
-        yield api, problems, len(recovered)
+        async with run_triggers(session):
+            yield api, problems, len(recovered)
     if lost:
         raise lost[0]
+
+
+@contextlib.asynccontextmanager
+async def open_shared_session(
+    places: ProjectPaths, url: str, prepare: Callable[[Session], None] | None, stop: asyncio.Event
+) -> AsyncIterator[tuple[Api, list[dict[str, Any]], int]]:
+    """Open a session that other servers may use too: execute its runs when no other process does."""
+    from nerve.api.shared_session import SharedSession
+
+    claim = SessionClaim(places, url, prepare, stop)
+    session = SharedSession(url, places.folder.parent, execute_operation, prepare)
+    async with session.open() as shared, claim.keep(shared):
+        await claim.first_attempt
+        yield Api(shared), shared.problems, claim.recovered
+    if claim.error is not None:
+        raise claim.error
+
+
+@contextlib.asynccontextmanager
+async def open_temporal_session(
+    places: ProjectPaths, url: str, engine: TemporalAddress, prepare: Callable[[Session], None] | None
+) -> AsyncIterator[tuple[Api, list[dict[str, Any]], int]]:
+    """Open a session whose runs a Temporal cluster executes."""
+    from nerve.api.shared_session import SharedSession
+
+    session = SharedSession(
+        url, places.folder.parent, execute_operation, prepare, engine=engine, sends_telemetry=True
+    )
+    async with session.open() as shared:
+        yield Api(shared), shared.problems, 0
+
+
+class SessionClaim:
+    """Takes a session over when no other process owns it, and executes its runs until the end."""
+
+    def __init__(
+        self,
+        places: ProjectPaths,
+        url: str,
+        prepare: Callable[[Session], None] | None,
+        stop: asyncio.Event,
+    ) -> None:
+        self._places, self._url, self._prepare, self._stop = places, url, prepare, stop
+        self.first_attempt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the session is owned, or another process was found to own it."""
+        self.recovered = 0
+        self.error: BaseException | None = None
+        self._end = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def keep(self, shared: SharedSession) -> AsyncIterator[None]:
+        """Claim the session in the background; give it up at the end of the context."""
+        task = asyncio.create_task(self._claim_and_execute(shared))
+        try:
+            yield
+        finally:
+            self._end.set()
+            await task
+
+    async def _claim_and_execute(self, shared: SharedSession) -> None:
+        try:
+            store = await self._claim()
+            if store is not None:
+                await self._execute(shared, store)
+        except BaseException as error:
+            self.error = error
+            if not self.first_attempt.done():
+                self.first_attempt.set_exception(error)
+                self.error = None  # the one who waits for the attempt raises it
+            self._stop.set()
+        finally:
+            if not self.first_attempt.done():
+                self.first_attempt.set_result(None)
+
+    async def _claim(self) -> PostgresStore | None:
+        """Return the store when no other process owns the session; None if the server ends first."""
+        from nerve.store.postgres import PostgresStore
+
+        is_waiting = False
+        while not (self._end.is_set() or self._stop.is_set()):
+            try:
+                return await asyncio.to_thread(PostgresStore, self._url, SESSION_NAME)
+            except StoreInUse as error:
+                if not is_waiting:
+                    log.warning("%s executes the runs of this store. %s", error.owner, STANDBY_NOTICE)
+                is_waiting = True
+                if not self.first_attempt.done():
+                    self.first_attempt.set_result(None)
+            except StoreFailed as error:
+                if not is_waiting:
+                    raise
+                log.warning("%s", error)
+            for event in (self._end, self._stop):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), CLAIM_INTERVAL_S / 2)
+        return None
+
+    async def _execute(self, shared: SharedSession, store: PostgresStore) -> None:
+        is_takeover = self.first_attempt.done()
+        async with (
+            open_project_session(self._places, store, self._prepare) as (api, _, recovered),
+            shared.own(api.session, store.epoch),
+        ):
+            self.recovered = recovered
+            if is_takeover:
+                log.warning("This server executes the runs now; %d were resumed.", recovered)
+            else:
+                self.first_attempt.set_result(None)
+            await self._end.wait()
 
 
 @contextlib.contextmanager
@@ -284,19 +400,8 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(signal_number)
 
 
-@contextlib.contextmanager
-def publish_server_info(path: Path, info: dict[str, Any]) -> Iterator[None]:
-    """Publish the server info in a private file while the server runs."""
-    info = {**info, "pid": os.getpid(), "version": __version__}
-    write_private(path, json.dumps(sign_server(path, info)))
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
 async def wait_until_server_idle(
-    seconds: float, session: Session, connected: Callable[[], bool], stop: asyncio.Event
+    seconds: float, api: Api, connected: Callable[[], bool], stop: asyncio.Event
 ) -> None:
     """Return after this many seconds without connections and without runs that can continue by themselves.
 
@@ -306,7 +411,12 @@ async def wait_until_server_idle(
     while quiet < CHECKS_PER_PERIOD and not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds / CHECKS_PER_PERIOD)
-        quiet = 0 if connected() or has_active_runs(session) else quiet + 1
+        is_active = connected() or (api.executes_runs and await api.measure(measure_activity))
+        quiet = 0 if is_active else quiet + 1
+
+
+async def measure_activity(session: Session) -> bool:
+    return has_active_runs(session)
 
 
 def has_active_runs(session: Session) -> bool:

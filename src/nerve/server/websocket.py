@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.websockets import WebSocketDisconnect
 
 from nerve.api import OPERATIONS, Api, ApiError
-from nerve.api.callers import Scope
 from nerve.api.command_protocol import convert_and_log_error
 from nerve.api.errors import InvalidRequest
 from nerve.api.event_hub import EventFrame
 from nerve.api.request_parsing import parse_request
 from nerve.core.json_codec import encode_json
-from nerve.server.auth import Auth, caller_of_request
+from nerve.server.auth import Auth, Holder, caller_of_request
 from nerve.server.event_feed import Feed, FeedMessage, RunFeed, all_runs_feed
 from nerve.server.request_body import parse_json_object
 
@@ -57,8 +56,8 @@ class WebSocketEndpoint:
         except WebSocketDisconnect:
             pass
 
-    async def _authenticate(self, socket: WebSocket) -> Scope:
-        """Return the scope of the token in the first message."""
+    async def _authenticate(self, socket: WebSocket) -> Holder:
+        """Return what the token in the first message permits."""
         try:
             async with asyncio.timeout(TOKEN_TIMEOUT_S):
                 first = await receive_ws_message(socket)
@@ -69,7 +68,7 @@ class WebSocketEndpoint:
                 'First send {"token": "TOKEN"}',
             ) from None
         token = first.get("token")
-        caller = self._auth.scope_for_token(token if isinstance(token, str) else "")
+        caller = await self._auth.authenticate_token(token if isinstance(token, str) else "")
         await socket.send_text(json.dumps({"id": first.get("id"), "result": {"done": True}}))
         return caller
 
