@@ -1,0 +1,1 @@
+"""An ACP agent: editors start workflows, show their steps and answer their gates."""
