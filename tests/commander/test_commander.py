@@ -15,6 +15,7 @@ from nerve.commander import WorkflowController
 from nerve.commander.command_handlers import COMMAND_HANDLERS
 from nerve.commander.core.command_table import COMMANDS
 from nerve.commander.reports import RUN_STATES
+from workspaces.repositories import make_repository
 
 
 @pytest.fixture
@@ -706,6 +707,35 @@ async def test_tags_are_shown_and_select_runs() -> None:
         assert "- tags: customer=43 stage=review" in at.last.text
 
 
+async def test_triggers_are_listed_paused_resumed_and_fired() -> None:
+    async with scene() as at:
+        assert at.api is not None
+
+        @at.api.session.workflow
+        async def report(ctx: WorkflowContext, text: str) -> str:
+            return text
+
+        await at.enter("/triggers")
+        assert at.last.text == "No triggers."
+        at.api.session.trigger("nightly", "report", schedule="0 3 * * *", input="done")
+        await at.enter("/triggers pause nightly")
+        assert at.last.text == "Trigger nightly is paused."
+        await at.enter("/triggers")
+        assert at.last.text.startswith("- `nightly` **paused by ")
+        assert at.last.text.endswith("schedule trigger of report")
+        await at.enter("/triggers resume nightly", "/triggers")
+        assert ", next " in at.last.text
+        await at.enter("/triggers fire nightly")
+        await at.ended()
+        assert at.runs[0].value == "done"
+        await at.enter("/triggers fie nightly", "/triggers fire", "/triggers fire nightl")
+        assert at.errors[:2] == [
+            "Unknown action 'fie'. Did you mean 'fire'?",
+            "The name of the trigger is missing: /triggers fire NAME.",
+        ]
+        assert "Trigger 'nightl' not found. Did you mean 'nightly'?" in at.errors[2]
+
+
 async def test_queues_are_listed_paused_and_resumed() -> None:
     async with scene() as at:
         assert at.api is not None
@@ -798,3 +828,16 @@ async def test_a_waiting_run_says_for_what_in_lists_and_its_status() -> None:
             run = session.runs(workflow=name)[-1]
             await at.enter(f"/status {run.run_id}")
             assert phrase in at.last.text.splitlines()[0]
+
+
+async def test_the_changes_of_a_run_in_its_workspace_are_shown(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    body = {"kind": "bash", "command": "echo new > new.txt", "workspace": "worktree"}
+    async with scene(tmp_path) as at:
+        await at.client.define(source=json.dumps({"name": "edit", "body": body}), notation="json")
+        await at.enter("%edit")
+        await at.ended()
+        await at.enter("/diff")
+        [shown] = [block.text for block in at.state.blocks if block.name == "/diff"]
+        assert "/bash: new.txt" in shown
+        assert "+new" in shown

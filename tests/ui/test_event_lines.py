@@ -130,3 +130,24 @@ def test_the_output_of_functions_is_separate_from_other_lines() -> None:
     assert lines("log", message="expires", level="warning", logger="shop") == ["[charge] warning: expires"]
     assert lines("log", message="the thread still runs", thread="running") == []
     assert lines("node_completed", success=True, result={"output": "x"}) == ["[charge] next"]
+
+
+def test_a_streamed_message_is_shown_line_by_line_and_only_once() -> None:
+    parts = [out("The he", "partial"), out("ron\nstands\nin the wat", "partial")]
+    assert log_of(*parts)[:2] == ["[test] The heron", "[test] stands"]
+    whole = out("The heron\nstands\nin the water.", "assistant")
+    assert log_of(*parts, whole) == ["[test] The heron", "[test] stands", "[test] in the water."]
+    other = out("Something else", "assistant")
+    assert log_of(*parts, other, other)[2:] == ["[test] Something else", "[test] Something else"]
+    assert log_of(out("one\n", "partial"), out("one\n", "assistant")) == ["[test] one"]
+
+
+def test_an_interrupted_message_is_shown_to_its_end() -> None:
+    end = ("node_error", {"success": False, "result": {"error": "killed"}, "duration_ms": 0})
+    assert log_of(out("The heron\nstands", "partial"), end)[:2] == ["[test] The heron", "[test] stands"]
+
+
+def test_the_usage_of_a_turn_is_a_line_of_the_log() -> None:
+    used = {"input_tokens": 1000, "output_tokens": 234, "cost": 0.02, "model": "claude-x"}
+    assert log_of(("usage", used)) == ["[test] claude-x: 1.2k tokens · $0.02"]
+    assert log_of(("usage", {"cost_source": "unknown"})) == []

@@ -25,7 +25,7 @@ def test_a_running_agent_is_shown_with_its_last_tool_call() -> None:
     journal = working_agent()
     journal.add("tool_call", "/plan", name="Bash", input={"command": "make test"}, id="1")
     journal.add("tool_call", "/plan", id="1", status="completed", text="ok")
-    assert notes_after(journal) == {"/plan": '⚒ Bash {"command": "make test"}'}
+    assert notes_after(journal) == {"/plan": "⚒ Bash make test"}
 
 
 def test_a_running_agent_is_shown_with_the_last_line_of_its_streamed_text() -> None:

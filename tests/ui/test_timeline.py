@@ -197,6 +197,18 @@ def test_a_wait_of_the_workflow_function_has_a_row_of_its_own() -> None:
     assert rows["/receive"].kind == "wait"
 
 
+def test_a_question_about_a_conflict_has_a_row_of_its_own() -> None:
+    history = History()
+    history.start(0, "/both/a")
+    history.end(4, "/both/a")
+    conflict = "/both/a~merge~conflict"
+    history.add(5, "gate_waiting", conflict, prompt="It conflicts", node_id="merge", choices=["retry"])
+    history.add(9, "gate_answered", conflict, answer="retry")
+    rows = rows_of(history)
+    assert bars_of(rows[conflict]) == [("gate", "completed", 5, 9)]
+    assert [bar[2:] for bar in bars_of(rows["/both/a"])] == [(0, 4)]
+
+
 def test_a_step_that_waits_in_a_queue_shows_it_before_it_starts() -> None:
     history = History()
     history.add(0, "queue_waiting", "/build~queue", queue="ci", key=None)

@@ -76,7 +76,8 @@ async def test_a_read_caller_sees_no_action_on_any_page(web: WebServer) -> None:
     home = f"/runs/{failed.run_id}"
     pages = [
         "/runs", "/runs?sort=cost", "/workflows", "/workflows/review", "/ask", "/agents", "/facts",
-        "/facts?all=1", "/usage", "/inbox", f"/inbox/{asked.run_id}/{asked.gates[0].gate_id}",
+        "/facts?all=1", "/notifications", "/usage", "/inbox",
+        f"/inbox/{asked.run_id}/{asked.gates[0].gate_id}",
         f"{home}/rerun", f"{home}/rerun?from=failed", f"/compare?a={failed.run_id}&b={paid.run_id}",
         *(f"{home}{tab}" for tab in ("", "/steps/fail", "/graph", "/conversation", "/events", "/definition")),
         f"/runs/{steady.run_id}", f"/runs/{steady.run_id}/stack", f"/runs/{asked.run_id}",

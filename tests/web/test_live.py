@@ -21,6 +21,7 @@ class CountedPage:
     def __init__(self) -> None:
         self.events: asyncio.Queue[EventResponse | ApiError | None] = asyncio.Queue()
         self.seen = self.renders = self.pages = 0
+        self.has_seen = asyncio.Event()
         self.view = LiveView(LivePage(self.select, self.render, self.render_page), self.open_events)
 
     async def open_events(self, cursor: str) -> EventStream:
@@ -32,6 +33,7 @@ class CountedPage:
 
     def select(self, event: EventResponse) -> str | None:
         self.seen += 1
+        self.has_seen.set()
         return "count"
 
     async def render(self, keys: Collection[str] | None) -> str:
@@ -103,6 +105,16 @@ async def test_a_browser_that_connects_again_gets_only_what_it_does_not_have() -
         for unknown in ("", "unknown", f"{position}9", position.replace("-", "x-")):
             async with aclosing(page.view.messages(unknown)) as again:
                 assert "<b>2 " in await read(again, "</b>"), unknown
+
+
+async def test_a_browser_never_gets_a_page_that_is_older_than_what_has_happened() -> None:
+    page = CountedPage()
+    async with aclosing(page.view.messages("")) as first:
+        await read(first, "data: ")
+    page.add_event()  # while no browser has the page open
+    await asyncio.wait_for(page.has_seen.wait(), 20)
+    async with aclosing(page.view.messages("")) as second:
+        assert "<b>1 " in await read(second, "</b>")
 
 
 async def test_a_browser_that_was_away_for_too_many_messages_gets_the_page(

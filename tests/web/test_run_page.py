@@ -1,6 +1,7 @@
 """The page of a run: header, actions, timeline, detail of steps, graph, conversation, events, definition."""
 
 import html
+import json
 import re
 import time
 from html import unescape
@@ -16,6 +17,7 @@ from nerve.web.run_stream import MAX_TAIL_EVENTS
 from web.conftest import WebServer, serve_web
 from web.run_flows import ATTACK
 from web.test_markdown import find_dangers
+from workspaces.repositories import make_repository
 
 TABS = ("", "/graph", "/conversation", "/events", "/definition")
 HTMX = {"hx-request": "true"}
@@ -126,6 +128,19 @@ async def test_every_page_of_a_run_honours_the_prefix_of_a_proxy(tmp_path: Any) 
             assert [each for each in addresses if not each.startswith("/nerve/")] == [], tab
 
 
+async def test_the_detail_of_a_step_shows_what_it_has_changed_in_its_workspace(tmp_path: Any) -> None:
+    make_repository(tmp_path)
+    body = {"kind": "bash", "command": "echo '<new>' > new.txt", "workspace": "worktree"}
+    async with serve_web(tmp_path) as web, web.browser() as browser:
+        workflow = await web.api.define(source=json.dumps({"name": "edit", "body": body}), notation="json")
+        run = await web.start(workflow.id)
+        await ended(web, run)
+        page = (await browser.get(f"/runs/{run.run_id}/steps/bash")).text
+    assert "<h3>Changes</h3>" in page
+    assert '<span class="added">+&lt;new&gt;' in page
+    assert "changed new.txt" in plain(page)
+
+
 async def test_unknown_runs_and_steps_are_not_found(web: WebServer, browser: httpx2.AsyncClient) -> None:
     run = await web.start("hello")
     for path in ("/runs/unknown", f"/runs/{run.run_id}/steps/nothing", f"/runs/{run.run_id}/steps/"):
@@ -181,7 +196,7 @@ async def test_an_open_run_shows_where_its_code_waits(web: WebServer, browser: h
 async def test_a_part_of_the_time_of_a_run_is_shown(web: WebServer, browser: httpx2.AsyncClient) -> None:
     run = await web.start("broken")
     address = f"/runs/{run.run_id}"
-    part = (await browser.get(f"{address}?from=0&to=0.000001&zoom=2")).text
+    part = (await browser.get(f"{address}?from=1000&to=1001&zoom=2")).text
     assert "Part of the run" in part
     assert "/steps/fail" not in part
     assert '<input type="hidden" name="zoom" value="2">' in part

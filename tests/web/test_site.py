@@ -11,7 +11,7 @@ import pytest
 from nerve.web.static_files import STATIC_FOLDER, load_static_files
 from web.conftest import ORIGIN, WebServer, serve_web
 
-OPEN_PATHS = {"/", "/static/{name:path}"}
+OPEN_PATHS = {"/", "/static/{name:path}", "/sign-in", "/sign-out"}
 MAX_SCRIPT_BYTES, MAX_STYLE_BYTES = 70_000, 30_000
 
 

@@ -142,6 +142,13 @@ async def handle_logs_command(commander: CommanderController, text: str) -> None
     reply_to_command(commander, "logs", fence_text(sanitize_text("\n".join(lines)) or "No output yet."))
 
 
+@register_handler("diff")
+async def handle_diff_command(commander: CommanderController, text: str) -> None:
+    page = await commander.client.changes(run=await commander.resolve_run(text))
+    parts = [f"{step.path}: {', '.join(step.files)}\n{step.diff or ''}" for step in page.steps]
+    reply_to_command(commander, "diff", fence_text(sanitize_text("\n".join(parts)) or "No changes."))
+
+
 STATE_MESSAGES = {
     "pausing": "pauses after the current step; /resume continues it.",
     "paused": "is paused; /resume continues it.",
@@ -203,6 +210,31 @@ async def handle_queues_command(commander: CommanderController, text: str) -> No
         raise CommanderInputError(f"The name of the queue is missing: /queues {action} NAME.")
     queue = await commander.perform_operation(f"{action}_queue", queue=name.strip())
     add_note(commander, f"Queue {queue.name} is {'paused' if queue.paused else 'resumed'}.")
+
+
+TRIGGER_ACTIONS = ("pause", "resume", "fire")
+
+
+@register_handler("triggers")
+async def handle_triggers_command(commander: CommanderController, text: str) -> None:
+    if not text:
+        triggers = await commander.event_sync.load_triggers()
+        reply_to_command(commander, "triggers", reports.triggers_report(triggers))
+        return
+    action, _, name = text.partition(" ")
+    if action not in TRIGGER_ACTIONS:
+        hint = did_you_mean_hint(action, TRIGGER_ACTIONS)
+        fix = hint or ". Use pause NAME, resume NAME or fire NAME."
+        raise CommanderInputError(f"Unknown action '{action}'{fix}")
+    if not name:
+        raise CommanderInputError(f"The name of the trigger is missing: /triggers {action} NAME.")
+    reply = await commander.perform_operation(f"{action}_trigger", trigger=name.strip())
+    if action != "fire":
+        add_note(commander, f"Trigger {reply.name} is {'paused' if reply.paused else 'resumed'}.")
+    elif reply.run is None:
+        add_note(commander, f"Nothing was started: {reply.reason}.")
+    else:
+        await commander.show_started_run(reply.run)
 
 
 # -- gates -----------------------------------------------------------------------------------------------

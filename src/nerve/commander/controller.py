@@ -340,9 +340,10 @@ class CommanderController:
             state.open_gate(None)  # the next line is not for this gate
         try:
             await self.perform_operation(
-                "answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason
+                "answer", run=gate.run_id, gate=gate.gate_id, answer=answer, reason=reason, hash=gate.hash
             )
-            state.close_answered_gate(gate, answer)
+            if gate.policy is None:  # other people may have to answer, too
+                state.close_answered_gate(gate, answer)
         except ApiError as error:
             if was_opened and not state.is_typing and state.find_gate(gate.gate_id) is not None:
                 state.open_gate(gate.gate_id)

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import ApiError
-from nerve.api.models import EventResponse, QueueResponse
+from nerve.api.models import EventResponse, QueueResponse, TriggerResponse
 from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
 from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
@@ -172,6 +172,10 @@ class EventSync:
         queues = (await self._client.queues()).queues
         self._state.queue_names = [queue.name for queue in queues]
         return queues
+
+    async def load_triggers(self) -> list[TriggerResponse]:
+        """Return the triggers as they are now."""
+        return (await self._client.triggers()).triggers
 
     def reload_in_background(self) -> None:
         """Reload the workflows in the background, because files may have changed."""

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from nerve.client import Client, ServerAddress, find_server
 from nerve.client.server_address import read_server_info
 from nerve.errors import NerveError
-from nerve.project.discovery import PROJECT_FOLDER_NAMES
-from nerve.project.paths import ProjectPaths, hold_lock, open_private_file
+from nerve.project.paths import PROJECT_FOLDER_NAMES, ProjectPaths, hold_lock, open_private_file
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 SERVER_LOG_PATH = Path(".nerve/server.log")
@@ -64,9 +63,9 @@ class ProjectServer:
         """The address of the running server, if any."""
         return find_server(self.folder)
 
-    def client(self) -> Client:
-        """Return a client that always connects to the current server."""
-        return Client(self._find_server, via="commander")
+    def client(self, via: str = "commander") -> Client:
+        """Return a client that always connects to the current server; `via` is the user interface."""
+        return Client(self._find_server, via=via)
 
     @property
     def is_empty(self) -> bool:
@@ -183,7 +182,7 @@ class ProjectServer:
         return " ".join(text.splitlines()[-LOG_TAIL_LINES:])
 
 
-def client_for_url(url: str, folder: str | os.PathLike[str] = ".") -> Client:
+def client_for_url(url: str, folder: str | os.PathLike[str] = ".", via: str = "commander") -> Client:
     """Return a client of a server at a URL, with the token of the environment.
 
     The token of the project is sent only to the server of the project.
@@ -195,7 +194,7 @@ def client_for_url(url: str, folder: str | os.PathLike[str] = ".") -> Client:
         and (address := find_server(Path(folder))) is not None
     ):
         token = address.token
-    return Client(url.rstrip("/"), token=token, via="commander")
+    return Client(url.rstrip("/"), token=token, via=via)
 
 
 def is_project_server_url(url: str, folder: Path) -> bool:

@@ -14,6 +14,7 @@ from nerve.api.models import (
     QueueResponse,
     RunDetailResponse,
     ThreadResponse,
+    TriggerResponse,
     UsageResponse,
 )
 from nerve.commander.core.name_resolution import CommanderInputError
@@ -30,6 +31,8 @@ from nerve.ui.formatting import (
     format_queue_limits,
     format_queue_notes,
     format_result,
+    format_trigger_notes,
+    format_trigger_time,
     format_usage,
     format_usage_today,
     short_id,
@@ -229,6 +232,19 @@ def format_queue_row(queue: QueueResponse) -> str:
     notes = f" **{notes}**" if (notes := format_queue_notes(queue)) else ""
     name, limits = sanitize_text(queue.name), sanitize_text(format_queue_limits(queue))
     return f"- `{name}`{notes} {queue.running} running, {waiting}; limits: {limits}"
+
+
+def triggers_report(triggers: list[TriggerResponse]) -> str:
+    return "\n".join(map(format_trigger_row, triggers[:MAX_ROWS])) or "No triggers."
+
+
+def format_trigger_row(trigger: TriggerResponse) -> str:
+    name, workflow = sanitize_text(trigger.name), sanitize_text(trigger.workflow)
+    next_time = f", next {format_trigger_time(trigger.next_times[0])}" if trigger.next_times else ""
+    last = trigger.last_runs[0] if trigger.last_runs else None
+    last_run = f", last {format_trigger_time(last.started_at)} {last.state}" if last is not None else ""
+    notes = f" **{sanitize_text(notes)}**" if (notes := format_trigger_notes(trigger)) else ""
+    return f"- `{name}`{notes} {trigger.kind} trigger of {workflow}{next_time}{last_run}"
 
 
 def facts_report(matching_facts: list[FactResponse]) -> str:

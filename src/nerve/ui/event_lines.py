@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
+from nerve.core.limits import RunUsage
 from nerve.core.step_names import step_label, step_name
 from nerve.ui.failure_text import failure_line, traceback_lines
-from nerve.ui.formatting import format_value
+from nerve.ui.formatting import format_usage, format_value
 from nerve.ui.json_forms import format_form_hint
 from nerve.ui.sanitize import indent_lines
+from nerve.ui.tool_lines import format_tool_call
+from nerve.ui.workspace_lines import describe_workspace_output, list_files
 
 if TYPE_CHECKING:
     from nerve.api.models import EventResponse
@@ -47,10 +49,28 @@ def event_duration_s(event: WorkflowEvent) -> float:
     return duration_s
 
 
+def changed_files(event: WorkflowEvent) -> str:
+    """Return what a step has changed in its workspace: `changed a.py, b.py and 3 more`; empty for nothing."""
+    result = event.data.get("result")
+    attributes = result.get("attributes") if isinstance(result, Mapping) else None
+    record = attributes.get("workspace") if isinstance(attributes, Mapping) else None
+    if not isinstance(record, Mapping) or not (files := record.get("files")):
+        return ""
+    return f"changed {list_files(files, int(record.get('more_files', 0)))}"
+
+
 def summarize_result(event: WorkflowEvent) -> str:
-    """Return the last line of a step's output, or its failure on one line."""
+    """Return the last line of a step's output, or its failure on one line, and the files that it changed."""
+    return " · ".join(filter(None, [summarize_output(event), changed_files(event)]))
+
+
+def summarize_output(event: WorkflowEvent) -> str:
     result = event.data.get("result") or {}
     output = result.get("output")
+    if (text := describe_workspace_output(output)) is not None:
+        return (
+            text if event.data.get("success") else failure_line({"error": result.get("error"), **event.data})
+        )
     if output or (event.data.get("success") and output not in (None, "")):
         return last_nonempty_line(format_value(output))
     return failure_line({"error": result.get("error"), **event.data})
@@ -105,10 +125,9 @@ def format_event_text(event: WorkflowEvent) -> str | None:
     if is_user_event(event):
         return format_user_event(event)
     data = event.data
-    node_id = data.get("node_id", "")
     if is_internal_call(data):
         return None
-    name = step_label(event.path)
+    name = log_step_name(event.path)
     match event.event_type:
         case WorkflowEventType.STARTED:
             # The next run of a chain is the same work: it was started once.
@@ -130,10 +149,19 @@ def format_event_text(event: WorkflowEvent) -> str | None:
             | WorkflowEventType.STEP_FAILED
         ):
             symbol = "✓" if data.get("success") else "✗"
-            runner = f"{node_id}, " if node_id not in ("", step_name(event.path)) else ""
+            runner = f"{who}, " if (who := format_runner(event)) else ""
             summary = f" {text}" if (text := summarize_result(event)) else ""
             return f"[{name}] {symbol}{summary} ({runner}{event_duration_s(event):.1f}s)"
     return None
+
+
+def format_runner(event: WorkflowEvent) -> str:
+    """Return what executed a step, if its name does not tell: a node, or the agent that took over from it."""
+    node_id, result = str(event.data.get("node_id", "")), event.data.get("result")
+    attributes = result.get("attributes") if isinstance(result, Mapping) else None
+    if isinstance(attributes, Mapping) and (limited := attributes.get("instead_of")):
+        return f"{attributes.get('provider')} instead of {limited}"
+    return node_id if node_id not in ("", step_name(event.path)) else ""
 
 
 def format_gate_line(gate: Mapping[str, Any]) -> str:
@@ -156,6 +184,8 @@ class LogLines:
     def __init__(self) -> None:
         self._partial_lines: dict[tuple[str, str], str] = {}
         """Text after the last line break, by path and stream."""
+        self._streamed: dict[str, str] = {}
+        """The part of an unfinished message that is already in lines, by path."""
 
     def apply_event(self, event: WorkflowEvent) -> list[str]:
         """Return the lines that an event completes."""
@@ -181,9 +211,18 @@ class LogLines:
 
     def _apply_chunk(self, event: WorkflowEvent) -> list[str]:
         stream, text = str(event.data.get("stream")), str(event.data.get("text", ""))
-        if stream == "partial":
-            return []  # the complete message follows
         key = (event.path, stream)
+        if stream == "partial":
+            *complete_lines, rest = (self._partial_lines.pop(key, "") + text).split("\n")
+            self._partial_lines[key] = rest
+            streamed = "".join(f"{line}\n" for line in complete_lines)
+            self._streamed[event.path] = self._streamed.get(event.path, "") + streamed
+            return [f"[{log_step_name(event.path)}] {line}".rstrip() for line in complete_lines]
+        if stream == "assistant":  # the complete message: its first lines may be known
+            self._partial_lines.pop((event.path, "partial"), None)
+            text = text.removeprefix(self._streamed.pop(event.path, ""))
+            if not text:
+                return []
         *complete_lines, rest = (self._partial_lines.pop(key, "") + text).split("\n")
         if rest and stream in COMMAND_STREAMS:
             self._partial_lines[key] = rest
@@ -192,8 +231,10 @@ class LogLines:
         return [f"[{log_step_name(event.path)}] {line}".rstrip() for line in complete_lines]
 
     def _flush_path(self, path: str) -> list[str]:
+        self._streamed.pop(path, None)
         keys = [key for key in self._partial_lines if key[0] == path]
-        return [f"[{log_step_name(path)}] {self._partial_lines.pop(key)}" for key in keys]
+        ends = [self._partial_lines.pop(key) for key in keys]
+        return [f"[{log_step_name(path)}] {end}" for end in ends if end]
 
 
 def log_step_name(path: str) -> str:
@@ -202,7 +243,14 @@ def log_step_name(path: str) -> str:
 
 def summarize_tool_call(data: dict[str, Any]) -> str:
     """Format the tool call of an agent on one line."""
-    return f"⚒ {data['name']} {json.dumps(data.get('input'), ensure_ascii=False)}"
+    return f"⚒ {format_tool_call(data)}"
+
+
+def format_turn_usage(data: Mapping[str, Any]) -> str:
+    """Format the usage of one turn of an agent: `claude-x: 1.2k tokens · $0.02`."""
+    used = format_usage(RunUsage.of(data))
+    model = data.get("model")
+    return f"{model}: {used}" if used and model else used
 
 
 def format_event_log_line(event: WorkflowEvent) -> str | None:
@@ -218,6 +266,8 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
     match event.event_type:
         case WorkflowEventType.TOOL_CALL if "name" in data:
             return f"[{step}] {summarize_tool_call(data)}"
+        case WorkflowEventType.USAGE if used := format_turn_usage(data):
+            return f"[{step}] {used}"
         case WorkflowEventType.LOG:
             level = f"{name}: " if (name := data.get("level")) not in (None, "info", "debug") else ""
             return f"[{step}] {level}{format_value(data.get('message') or data)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.limits import RunUsage
 
 if TYPE_CHECKING:
-    from nerve.api.models import HealthResponse, QueueResponse, UsageResponse
+    from nerve.api.models import HealthResponse, QueueResponse, TriggerResponse, UsageResponse
 
 SHORT_ID_CHARS = 6
 """Characters of an id that are shown: collisions are one in 16 million."""
@@ -123,6 +123,8 @@ def format_caller(identity: str, via: str | None = None) -> str:
     match kind:
         case "unix":
             return f"{name} ({via})" if via and via != "unix socket" else name
+        case "person":
+            return f"{name} ({via})" if via else name
         case "run":
             return f"run {short_id(name)}"
         case "browser":
@@ -142,6 +144,25 @@ def format_queue_limits(queue: QueueResponse) -> str:
 def format_queue_notes(queue: QueueResponse) -> str:
     """Return why a queue grants no slots, or ""."""
     return ", ".join([*(["paused"] if queue.paused else []), *([] if queue.declared else ["not declared"])])
+
+
+def format_trigger_notes(trigger: TriggerResponse) -> str:
+    """Return why a trigger starts nothing, and what happened last; "" if there is nothing to say."""
+    notes = [] if trigger.enabled else ["disabled"]
+    if trigger.paused:
+        notes.append(f"paused by {trigger.paused_by}" if trigger.paused_by else "paused")
+    if trigger.queued:
+        notes.append(f"{trigger.queued} queued")
+    if trigger.skipped:
+        notes.append(f"skipped: {trigger.skipped[0].reason}")
+    if trigger.refused:
+        notes.append(f"refused: {trigger.refused[0].reason}")
+    return ", ".join(notes)
+
+
+def format_trigger_time(at: datetime) -> str:
+    """Return a time in the zone of this machine, to the second."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def count_noun(number: int, noun: str) -> str:

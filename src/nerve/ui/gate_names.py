@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,12 @@ def example_answer(choices: Sequence[str] | None, form: Mapping[str, Any] | None
     if choices:
         return choices[0]
     return "TEXT" if form is None else format_example_answer(form)
+
+
+def answer_command(gate: GateResponse) -> str:
+    """Return the command with which a person answers a gate."""
+    answer = example_answer(gate.choices, gate.form)
+    return shlex.join(["nerve", "answer", gate.run_id, answer, "--gate", gate.gate_id])
 
 
 def gate_preview(input_preview: Any) -> str:

@@ -24,6 +24,7 @@ KIND_WORDS = {
     "call": "call",
     "bash": "shell command",
     "gate": "gate",
+    "cancel": "cancel",
     "wait": "wait",
     "workflow": "child workflow",
     "child": "child workflow",
@@ -55,7 +56,7 @@ SHAPES = {
     "branch": "decision",
     "switch": "decision",
     "state": "function",
-    **dict.fromkeys(("transform", "reduce", "emit", "assert", "retract", "goto"), "value"),
+    **dict.fromkeys(("transform", "reduce", "emit", "assert", "retract", "goto", "cancel"), "value"),
     **{kind: kind for kind in POINT_KINDS},
 }
 """The shape of each kind of node that is not a group."""

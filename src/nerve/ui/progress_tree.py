@@ -23,7 +23,7 @@ from nerve.core.events import (
 )
 from nerve.core.limits import RunUsage
 from nerve.core.run_view import NodeView, RunView
-from nerve.core.step_names import plain_path_part
+from nerve.core.step_names import is_internal_path, plain_path_part
 from nerve.journal.events import MessageWaiting, SignalWaiting, TimerStarted, WaitOpened
 from nerve.journal.run_view import RunViewBuilder
 from nerve.journal.waiting import describe_waits
@@ -296,5 +296,5 @@ def format_step_name(node: NodeView) -> str:
 
 
 def gate_parent_path(path: str) -> str:
-    """Return the path of the step that a gate belongs to."""
-    return path.rpartition("/")[0] or path
+    """Return the path of the step that a gate belongs to; one beside a step is a row of its own."""
+    return path if is_internal_path(path) else path.rpartition("/")[0] or path

@@ -15,7 +15,7 @@ from nerve.core.events import (
     WorkflowEvent,
     WorkflowEventType,
 )
-from nerve.core.step_names import step_path
+from nerve.core.step_names import is_internal_path, step_path
 from nerve.journal.paths import is_within_step
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import summarize_tool_call
@@ -261,8 +261,11 @@ class RunPeriods:
 
     def _row_of_wait(self, path: str, data: Mapping[str, Any]) -> str:
         """Return the path of the row that shows a wait: the step that it belongs to, or the wait itself."""
-        if "~" in path.rpartition("/")[2]:
-            row = step_path(path).rstrip("/")
+        name, _, aside = path.rpartition("/")[2].partition("~")
+        if name and aside and "prompt" in data and is_internal_path(path):
+            row = path  # a question beside a step, about a conflict, has a node of its own
+        elif aside:
+            row = step_path(path)
         elif not (row := path.rpartition("/")[0]):
             row = f"/{data['node_id']}" if data.get("node_id") else path
         if row and row not in self.steps:

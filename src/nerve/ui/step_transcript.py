@@ -170,9 +170,12 @@ class StepTranscript:
             self._add(known)
             return
         known.status = str(data.get("status") or known.status)
-        append_text(known, str(data.get("text") or ""), read_count(data.get("dropped_characters")))
+        text = str(data.get("text") or "")
         if known.status in ("completed", "failed", "cancelled"):
             known.ended_at = at
+            if text:  # the whole output replaces its parts
+                known.text, known.cut_characters = "", 0
+        append_text(known, text, read_count(data.get("dropped_characters")))
 
     def _add(self, entry: TranscriptEntry) -> None:
         self.entries.append(entry)

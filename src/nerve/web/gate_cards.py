@@ -21,6 +21,7 @@ from nerve.ui.gate_names import (
     gate_preview,
     split_gate_question,
 )
+from nerve.ui.gate_votes import gate_vote_lines
 from nerve.ui.sanitize import markdown_first_line, sanitize_text
 from nerve.web.json_form import FormField, ParsedForm, Texts, encode_value, parse_form, show_form
 
@@ -106,6 +107,11 @@ class GateView:
     is_embedded: bool = False
     """Whether the card is on another page than that of its gate, which stays open after the answer."""
     is_open: ClassVar[bool] = True
+
+    @property
+    def vote_lines(self) -> list[str]:
+        """Who has answered a gate that several people decide, and what is missing."""
+        return list(gate_vote_lines(self.gate))
 
     @property
     def shown_hashes(self) -> str:

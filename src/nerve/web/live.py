@@ -92,6 +92,10 @@ class LiveView:
         """Whether no event follows, reading them has failed, or no browser has had it open for long."""
         return self._newest > 0 and (self._task is None or self._task.done())
 
+    @property
+    def _has_changes(self) -> bool:
+        return self._is_all_changed or bool(self._changed)
+
     async def messages(self, last_id: str) -> AsyncGenerator[bytes]:
         """Yield the messages to one browser until the events end, or the caller closes the generator."""
         self._browsers += 1
@@ -105,6 +109,8 @@ class LiveView:
                 news = self._news
                 if position is None or (self._kept and position < self._kept[0].number - 1):
                     if self._newest:
+                        if self._has_changes:  # or the page would show an older state than its first request
+                            await self._update()
                         position, text = await self._render_whole()
                         yield fill_keys(text)
                         continue

@@ -20,7 +20,7 @@ from nerve.ui.timeline import WHOLE_RUN
 from nerve.web.timeline_view import TimelineQuery, make_row_views, step_page
 
 if TYPE_CHECKING:
-    from nerve.api.models import EventResponse, RunDetailResponse
+    from nerve.api.models import EventResponse, RunDetailResponse, StepChanges
     from nerve.ui.graph_model import RunGraph
     from nerve.ui.time_axis import TimeAxis
     from nerve.web.site import Visit
@@ -230,6 +230,15 @@ async def load_step(visit: Visit, picture: RunPicture, full_path: str) -> Follow
     if not step.detail.event_count and path not in branch.view.nodes:
         raise ApiError("not_found", f"Run '{run_id}' has no step '{path}'", "See its steps in the timeline.")
     return step
+
+
+async def load_changes(visit: Visit, step: FollowedStep) -> StepChanges | None:
+    """Return what a step has changed in its workspace, with the difference."""
+    detail = step.detail
+    if not (detail.attributes.get("workspace") or {}).get("files"):
+        return None
+    page = await visit.client.changes(run=detail.run_id, path=detail.path)
+    return next((each for each in page.steps if each.path == detail.path), None)
 
 
 def step_values(

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from nerve.api.callers import Caller, Scope
+from nerve.api.callers import Caller, Grant, Scope
 from nerve.api.errors import ApiError
 from nerve.api.permissions import ALLOWED_SCOPES, require_scope
 from nerve.client import Client
@@ -78,13 +78,17 @@ class ServerPort:
     """Reads a body of a content type, within the limits of the server."""
     respond_with_stream: Callable[[AsyncGenerator[bytes, None]], Response]
     """Responds with server-sent events until they end or the server stops."""
+    sign_in: Callable[[Request, str], Awaitable[str]]
+    """Returns the cookie that signs a browser in with a token."""
+    sign_out: Callable[[Request], str]
+    """Returns the cookie that signs a browser out."""
     prefix: str = ""
     """The path under which a proxy serves the site, such as `/nerve`."""
 
 
 Handler = Callable[["Visit"], Awaitable[Response]]
-ViewKey = tuple[str, tuple[tuple[str, str], ...], Scope | None]
-"""What browsers with the same page have in common: the address of the stream, its query and the scope."""
+ViewKey = tuple[str, tuple[tuple[str, str], ...], Grant | None, str | None]
+"""What browsers with the same page have in common: the address and query of the stream, scope and person."""
 
 
 class Site:
@@ -179,6 +183,15 @@ class FormFields:
         return [value for field, value in self.fields if field == name]
 
 
+async def read_form(site: Site, request: Request) -> FormFields:
+    """Return the fields of the form of a request."""
+    body = await site.server.read_body(request, FORM_TYPE)
+    try:
+        return FormFields(parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body)))
+    except ValueError:
+        raise ApiError("bad_request", "The form is not valid", FORM_FIX) from None
+
+
 class Visit:
     """One request for a page: who makes it, what they may do, and how to respond."""
 
@@ -214,11 +227,7 @@ class Visit:
 
     async def form(self) -> FormFields:
         """Return the fields of the submitted form."""
-        body = await self.site.server.read_body(self.request, FORM_TYPE)
-        try:
-            return FormFields(parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body)))
-        except ValueError:
-            raise ApiError("bad_request", "The form is not valid", FORM_FIX) from None
+        return await read_form(self.site, self.request)
 
     # -- the response --------------------------------------------------------------------------
 
@@ -258,7 +267,7 @@ class Visit:
         Browsers with the same address and scope share what `open_page` returned to the first of them.
         """
         query = sorted((name, value) for name, value in self.request.query_params.multi_items())
-        key = self.request.scope["path"], tuple(query), self.caller.scope
+        key = self.request.scope["path"], tuple(query), self.caller.scope, self.caller.person
         view = self.site.find_live_view(key)
         if view is None:
             self.is_shared = True

@@ -11,8 +11,9 @@ from nerve.commander.core.command_table import (
 )
 
 ASKED_FOR = (
-    "agents answer approve export facts fork gates help import logs pause query queues quit reject resume "
-    "retry runs send signal status stop target theme tui update usage watch workflow workflows"
+    "agents answer approve diff export facts fork gates help import logs pause query queues quit reject "
+    "resume retry runs send signal status stop target theme triggers tui update usage watch workflow "
+    "workflows"
 )
 
 

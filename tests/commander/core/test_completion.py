@@ -102,7 +102,7 @@ def test_an_empty_line_offers_nothing():
 
 def test_a_slash_offers_every_command_once_with_its_summary():
     every = find_completions("/", 1, NAMES)
-    assert len(every) == len({each.text for each in every}) == 30
+    assert len(every) == len({each.text for each in every}) == 32
     assert all(each.description for each in every)
     assert next(each.display for each in every if each.text == "/fork") == "/fork [RUN] [STEP]"
 

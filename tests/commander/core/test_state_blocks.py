@@ -45,6 +45,15 @@ def test_a_tool_call_is_folded_and_keeps_its_output() -> None:
     assert part.text == 'Read {"file":"a.py"}\nprint(1)'
 
 
+def test_a_tool_that_is_running_shows_its_output_as_it_comes() -> None:
+    call = ("tool_call", {"name": "Bash", "input": {"command": "make test"}, "id": "1"})
+    parts = [("tool_call", {"id": "1", "status": "running", "text": text}) for text in ("one\n", "two\n")]
+    (part,) = talk(call, *parts)
+    assert (part.done, part.text) == (False, "Bash make test\none\ntwo\n")
+    (part,) = talk(call, *parts, ("tool_call", {"id": "1", "status": "completed", "text": "one\ntwo\n3\n"}))
+    assert (part.done, part.text) == (True, "Bash make test\none\ntwo\n3")
+
+
 def test_a_thought_is_folded() -> None:
     (part,) = talk(("output_chunk", {"stream": "thought", "text": "hm"}))
     assert (part.kind, part.folded) == ("thought", True)

@@ -146,7 +146,7 @@ def test_tool_output_is_folded_until_details_are_shown():
         printing.tell("tool_call", "/look", name="Bash", input={"command": "ls"}, id=f"t{n}")
         printing.tell("tool_call", "/look", id=f"t{n}", status="completed", text="a\nb")
         shown = printing.news
-        assert shown[0].startswith('[look] ⚙ Bash {"command":"ls"}')
+        assert shown[0].startswith("[look] ⚙ Bash ls")
         assert shown[0].endswith("… +2 lines") == (n == 0)
         assert shown[1:] == ([] if n == 0 else ["  a", "  b"])
 

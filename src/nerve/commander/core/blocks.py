@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 
 from nerve.api.models import GateResponse
 from nerve.core.events import RUN_END_EVENTS, STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
-from nerve.core.json_codec import encode_json
 from nerve.core.step_names import step_name
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.diffs import is_diff, tool_input_diff
 from nerve.ui.event_lines import format_event, format_user_event, is_user_event
 from nerve.ui.failure_text import failure_line
+from nerve.ui.tool_lines import format_tool_call
 
 BlockKind = Literal["input", "run", "text", "note", "error", "gate"]
 PartKind = Literal["text", "tool", "thought", "diff", "log", "traceback"]
@@ -33,6 +33,7 @@ PART_END_EVENTS = (
 """Events after which a step produces no more output, or restarts."""
 LINE_PART_KEY = "line"
 """The key of a part that is also one of the block's lines."""
+RUNNING_STATUSES = ("pending", "in_progress", "running")
 PLAN_MARKS = {"completed": "✓", "in_progress": "●", "pending": "○"}
 
 
@@ -164,18 +165,22 @@ class Block:
         data, key = event.data, str(event.data.get("id") or "")
         if "name" in data:
             change = tool_input_diff(data.get("input"))
-            tool_input = encode_json(data["input"]) if data.get("input") else ""
-            text = change or f"{data['name']} {tool_input}".rstrip().replace("\n", " ")
+            text = change or format_tool_call(data)
             kind: PartKind = "diff" if change else "tool"
             self._append_part(path, event, text, kind, folded=not change, done=not key, key=key)
             return
         part = self._open_part(path, "tool", key) or self._open_part(path, "diff", key)
         if part is None or not key:
             return
-        if part.kind == "tool" and (output := str(data.get("text") or "").rstrip()):
-            part.text = part.text.split("\n")[0]
-            part.append_text("\n" + output)
-        part.done = data.get("status") not in ("pending", "in_progress")
+        output, is_running = str(data.get("text") or ""), data.get("status") in RUNNING_STATUSES
+        if part.kind == "tool" and output.strip():
+            if "\n" not in part.text:
+                output = f"\n{output}"
+            elif not is_running:  # the end of the call has the whole output
+                head = part.text.partition("\n")[0]
+                part.text, output = head, f"\n{output}"
+            part.append_text(output if is_running else output.rstrip())
+        part.done = not is_running
 
     def _apply_log(self, path: str, event: WorkflowEvent) -> None:
         if message := event.data.get("message"):

@@ -100,12 +100,26 @@ COMMANDS: tuple[CommanderCommand, ...] = (
         (RUN_ARGUMENT,),
     ),
     CommanderCommand(
+        "diff",
+        "Runs",
+        "Show what the steps of a run have changed in workspaces.",
+        (RUN_ARGUMENT,),
+    ),
+    CommanderCommand(
         "queues",
         "Runs",
         "List the queues with what runs in them and what waits, or pause or resume one.",
         (CommandArgument("ACTION", "word", ("pause", "resume")), CommandArgument("NAME", "queue")),
         ("queue",),
         example="/queues pause emails",
+    ),
+    CommanderCommand(
+        "triggers",
+        "Runs",
+        "List the triggers with their next times and last runs, or pause, resume or fire one.",
+        (CommandArgument("ACTION", "word", ("pause", "resume", "fire")), CommandArgument("NAME", "text")),
+        ("trigger",),
+        example="/triggers fire nightly",
     ),
     CommanderCommand(
         "gates", "Gates", "List the open gates, or open one to answer it.", (GATE_ARGUMENT,), ("gate",)

@@ -221,5 +221,10 @@ def read_wait(event: WorkflowEvent) -> WaitOpened | None:
 
 def gate_from_event(event: WorkflowEvent) -> GateResponse:
     """Return the gate that an event opens."""
-    identity = {"run_id": event.run_id, "workflow": event.workflow_id, "path": event.path}
-    return GateResponse.model_validate({**event.data, **identity, "created_at": event.timestamp})
+    from nerve.journal.events import GateWaiting, event_from_data  # not needed for the first prompt
+    from nerve.journal.gate_info import shown_gate_fields
+
+    opened = event_from_data(event.event_type, event.data)
+    assert isinstance(opened, GateWaiting)
+    fields = shown_gate_fields(event.path, opened, event.timestamp)
+    return GateResponse.model_validate({**fields, "run_id": event.run_id, "workflow": event.workflow_id})

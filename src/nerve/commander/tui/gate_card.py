@@ -31,6 +31,7 @@ from nerve.ui.gate_names import (
     match_choice,
     split_gate_question,
 )
+from nerve.ui.gate_votes import gate_vote_lines
 from nerve.ui.json_forms import form_fields
 from nerve.ui.sanitize import sanitize_text
 
@@ -160,7 +161,9 @@ class GateCard(Vertical):
         width = self.body.size.width or self.app.size.width - 4
         if self.gate is None or width <= 0:
             return
-        lines = render_strips(self.app, Group(*render_gate_question(self.gate, self.shows_all)), width - 1)
+        votes = (Text(sanitize_text(line), "dim") for line in gate_vote_lines(self.gate))
+        question = Group(*render_gate_question(self.gate, self.shows_all), *votes)
+        lines = render_strips(self.app, question, width - 1)
         self.body.styles.height = max(1, min(len(lines), self.question_height))
         self.body.set_lines(lines)
         self.choices.update(self.render_choices())

@@ -8,16 +8,32 @@ from nerve.web.pages import (
     compare,
     facts,
     inbox,
+    notifications,
     rerun,
     run,
     runs,
     sign_in,
+    triggers,
     usage,
     workflows,
 )
 from nerve.web.site import Site
 
-PAGE_MODULES = (sign_in, runs, rerun, run, inbox, workflows, ask, agents, facts, usage, compare)
+PAGE_MODULES = (
+    sign_in,
+    runs,
+    rerun,
+    run,
+    inbox,
+    notifications,
+    workflows,
+    ask,
+    agents,
+    facts,
+    triggers,
+    usage,
+    compare,
+)
 
 
 def add_all_pages(site: Site) -> None:

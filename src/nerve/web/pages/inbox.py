@@ -265,7 +265,10 @@ async def answer_gate(visit: Visit) -> Response:
         entered["error"] = f"{error.message}."
         return await respond_with_card(visit, make_card(gate, texts, **entered), status=422)
     if visit.is_htmx:
-        return await respond_with_card(visit, await find_closed_gate(visit, run, gate_id))
+        gate = await find_gate(visit, run, gate_id)
+        voted = gate is not None and gate.policy is not None
+        card = make_card(gate) if gate is not None and voted else await find_closed_gate(visit, run, gate_id)
+        return await respond_with_card(visit, card)
     return visit.redirect(gate_path(run, gate_id))
 
 

@@ -19,6 +19,7 @@ from nerve.web.run_values import (
     EventQuery,
     find_run,
     graph_values,
+    load_changes,
     load_graph,
     load_step,
     page_values,
@@ -90,6 +91,7 @@ class RunPages:
         if selected:
             step = await load_step(visit, picture, selected)
             pane = step_values(visit, run, step, selected, query)
+            pane["changes"] = await load_changes(visit, step)
         else:
             pane = run_pane_values(run, picture)
         stream = stream_address(visit, run, picture, "", step=selected, **query.address())

@@ -52,6 +52,7 @@ async def show_workflows(visit: Visit) -> Response:
         rows=await load_rows(visit, found),
         total=len(page.workflows),
         search=visit.query.get("search", ""),
+        has_triggers=bool((await visit.client.triggers()).triggers),
         problems=describe_problems(page),
         notice="The definitions were loaded again." if visit.query.get("done") == "reloaded" else "",
     )
