@@ -66,7 +66,7 @@ def test_help_shows_an_example_and_the_common_options(verb: str, do) -> None:
     assert (done.code, done.err) == (0, "")
     assert "Example: nerve" in done.out
     for option in ("--json", "--quiet"):
-        assert verb == "commander" or option in done.out
+        assert verb in ("acp", "commander", "mcp") or option in done.out
     assert re.findall(r"^│ +\*? +([A-Z]+) +(?:\[[^]]*\] +)*│$|^│ ([A-Z]+) +│$", done.out, re.MULTILINE) == []
 
 

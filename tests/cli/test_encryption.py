@@ -13,6 +13,7 @@ import pytest
 
 from cli.processes import Process
 from nerve.store.port import Append
+from nerve.store.postgres import PostgresStore
 from nerve.store.sqlite import SqliteStore
 
 CANARY = "<a canary>"
@@ -244,6 +245,23 @@ def test_everything_is_encrypted_again_with_a_new_key(do: Callable, project: Pat
     assert readable_files(project) == []
     assert do("answer", "v3", "yes", "--with", "nodes.py").code == 0
     assert do("resume", "v3", "--with", "nodes.py").code == 0
+
+
+def test_a_database_is_encrypted_again_unless_a_process_uses_it(
+    do: Callable, project: Path, keys: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NERVE_STORE", postgresql_url)
+    assert do("run", "ship", CANARY, "--count=3", "--label", "v3", "--with", "nodes.py").code == 4
+    assert do("keygen", "second", "--quiet").code == 0
+    with closing(PostgresStore(postgresql_url, "other")):
+        refused = do("rekey")
+    assert refused.code == 2
+    assert "session 'other'" in refused.err
+    done = do("rekey", "--json").json
+    assert done["unused_keys"] == ["first"]
+    assert min(done["events"], done["rows"]) > 0
+    keys.write_text(keys.read_text().split("\n", 1)[1])
+    assert do("answer", "v3", "yes", "--with", "nodes.py").code == 0
 
 
 def test_a_project_without_keys_cannot_be_encrypted_again(do: Callable, project: Path) -> None:

@@ -41,9 +41,38 @@ def same(text: str) -> str:
     return text
 
 
-def test_every_command_prints_what_the_page_shows(do, example) -> None:
+def read_commands() -> list[str]:
+    """Return the commands of the page without `$ nerve `, each with what it prints."""
     blocks = [block for kind, block in FENCE.findall(PAGE) if kind == "console"]
-    commands = [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
+    return [part for block in blocks for part in re.split(r"^\$ nerve ", block, flags=re.MULTILINE)[1:]]
+
+
+def is_import(command: str) -> bool:
+    return command.startswith("import ")
+
+
+def test_the_report_of_an_import_is_the_one_on_the_page(do, project) -> None:
+    files = {
+        "app/.archon/workflows/fix.yaml": "name: fix\ndescription: Fix an issue\nnodes:\n"
+        "  - id: look\n    command: look\n  - id: act\n    prompt: Act\n    depends_on: [look]\n"
+        "    always_run: true\n",
+        "app/.archon/workflows/triage.yaml": "name: triage\ndescription: Label issues\nnodes:\n"
+        "  - id: read\n    prompt: Read\n    depends_on: []\n    thinking: {type: enabled}\n",
+        "app/.archon/commands/look.md": "Look at $ARGUMENTS\n",
+        "app/.claude/settings.json": "{}\n",
+        f"{project.name}/.archon/commands/look.md": "Look closely at $ARGUMENTS\n",
+    }
+    for name, text in files.items():
+        file = project.parent / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    [command] = filter(is_import, read_commands())
+    line, _, shown = command.partition("\n")
+    assert do(*line.split()).out == shown
+
+
+def test_every_command_prints_what_the_page_shows(do, example) -> None:
+    commands = [command for command in read_commands() if not is_import(command)]
     assert len(commands) == 17
     for command in commands:
         line, _, shown = command.partition("\n")
@@ -68,7 +97,7 @@ def test_every_command_option_and_exit_code_is_on_the_page() -> None:
         for name in options.__dataclass_fields__
     }
     for name in (names | shared) - {"common", "options"}:
-        option = {"modules": "with"}.get(name, name.replace("_", "-"))
+        option = {"modules": "with", "source": "from"}.get(name, name.rstrip("_").replace("_", "-"))
         assert f"--{option}" in PAGE
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes

@@ -68,3 +68,14 @@ def test_an_answer_without_the_python_file_names_the_missing_file(do, project) -
     done = do("answer", run, "Ann")
     assert done.code == 2
     assert "--with flows.py" in done.err
+
+
+def test_a_file_may_register_with_the_session_that_it_finds_defined(do, project: Path) -> None:
+    (project / "plain.py").write_text(
+        "from nerve.core.workflow import Workflow\n\n\n"
+        "async def greet_all(ctx):\n    return f'Hello, {ctx.input}!'\n\n\n"
+        'Workflow(id="greet-all", session=session, fn=greet_all)\n'
+    )
+    assert do("run", "plain.py", "Ann", "--quiet").out == "Hello, Ann!\n"
+    (project / "nothing.py").write_text("x = 1\n")
+    assert "does not define register(session)" in do("run", "nothing.py").err

@@ -435,7 +435,7 @@ def test_agent_messages_and_tool_calls_are_printed_live_in_a_pipe(do, project: P
     lines = [re.sub(r"\d+\.\d+s", "0.0s", line) for line in done.err.splitlines()[1:-1]]
     assert lines == [
         "[go] First I look around.",
-        '[go] ⚒ Bash {"command": "make test"}',
+        "[go] ⚒ Bash make test",
         "[go] ✓ All tests pass. (worker, 0.0s)",
     ]
 

@@ -1,6 +1,9 @@
 """`--store URL` and NERVE_STORE: commands use a database in PostgreSQL, and never show its password."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,8 +12,11 @@ import psycopg
 import pytest
 
 from cli.conftest import Said
+from nerve.api import shared_session
 from nerve.store.postgres import PostgresStore
+from nerve.store.postgres_migrations import MIGRATIONS
 from nerve.testing.store_contract import append, run_row
+from server.processes import ServerProcess, wait_until
 
 Do = Callable[..., Said]
 
@@ -39,13 +45,60 @@ def test_runs_are_listed_from_the_database(do: Do, project: Path) -> None:
     assert not (project / ".nerve/nerve.db").exists()
 
 
-def test_runs_are_listed_while_another_process_owns_the_session(do: Do, store_variable: str) -> None:
+def test_a_command_says_that_the_owner_does_not_take_it(
+    do: Do, store_variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_session, "COMMAND_PATIENCE_S", 0.5)
     with closing(PostgresStore(store_variable)):
         assert do("runs", "--json").json == []
         refused = do("run", "ship", "--count=6", "--input", "label=x")
+        with_file = do("run", "ship", "--count=6", "--with", "steps.py")
     assert refused.code != 0
-    assert "in use by process" in refused.err
-    assert password_of(store_variable) not in refused.err
+    message = r"process \d+ on .* executes the runs, but has not taken .*was not executed"
+    assert re.search(message, refused.err), refused.err
+    assert "--with cannot be used while another process executes the runs" in with_file.err
+    assert password_of(store_variable) not in refused.err + with_file.err
+    with psycopg.connect(store_variable) as db:
+        assert db.execute("SELECT count(*) FROM nerve.commands").fetchone() == (0,)
+
+
+def test_commands_use_the_process_that_executes_the_runs(
+    do: Do, project: Path, store_variable: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    server = ServerProcess(tmp_path_factory.mktemp("elsewhere") / "project", store_variable)
+    try:
+        server.wait_ready()
+        (project / "greet.yaml").write_text(
+            "name: greet\nbody: {kind: bash, id: hello, command: echo hello}\n"
+        )
+        greeted = do("run", "greet.yaml", "--quiet")
+        assert (greeted.code, greeted.out) == (0, "hello\n"), greeted
+        started = do("start", "ask", "--json")
+        run_id = started.json["run_id"]
+        assert (project / ".nerve/nerve.db").exists() is False
+        assert {run["state"] for run in do("runs", "--json").json} == {"waiting", "completed"}
+        assert do("answer", run_id, "yes", "--quiet").code == 0
+        assert do("watch", run_id, "--quiet").code == 0
+        status = do("status", "--quiet")
+        assert "executes the runs" in status.out, status
+        assert do("status", run_id, "--json").json["state"] == "completed"
+    finally:
+        server.end()
+
+
+def test_a_command_is_executed_by_another_command_that_owns_the_session(
+    do: Do, project: Path, store_variable: str
+) -> None:
+    """`nerve run` owns the session while it follows a run."""
+    command = "touch running; until test -e done; do sleep 0.1; done"
+    (project / "slow.yaml").write_text(f"name: slow\nbody: {{kind: bash, id: wait, command: '{command}'}}\n")
+    arguments = [sys.executable, "-m", "nerve", "run", "slow.yaml", "--json"]
+    with subprocess.Popen(arguments, cwd=project, stdout=subprocess.PIPE, text=True) as running:
+        wait_until(lambda: (project / "running").exists())
+        [run] = do("runs", "--json").json
+        stopped = do("stop", run["run_id"], "--json")
+        assert stopped.code == 0, stopped
+        assert json.loads(running.communicate()[0])["state"] == "cancelled"
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:secret@h/db", "postgresql://me@h/db?password=secret"])
@@ -82,7 +135,7 @@ def test_doctor_reports_the_database(do: Do, store_variable: str) -> None:
         assert db.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'nerve'").fetchall() == []
     PostgresStore(store_variable).close()
     found, _ = find_stores()
-    assert "version 1 of 1, PostgreSQL 1" in str(found)
+    assert f"version {len(MIGRATIONS)} of {len(MIGRATIONS)}, PostgreSQL 1" in str(found)
     assert "synchronous_commit is on" in str(found)
     assert password_of(store_variable) not in str(find_stores())
 

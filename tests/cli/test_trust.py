@@ -72,6 +72,8 @@ def clone(tmp_path: Path, canary: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         running.communicate()
     canary.unlink()
     file.unlink()
+    (attacker / ".nerve/server.json").unlink()
+    shutil.rmtree(attacker / ".nerve/private")
     with sqlite3.connect(attacker / ".nerve/nerve.db") as db:
         db.execute("pragma wal_checkpoint(truncate)")
     db.close()

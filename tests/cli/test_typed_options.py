@@ -46,6 +46,10 @@ def register(session: Session) -> None:
     @session.workflow
     async def count(ctx: WorkflowContext, limit: int, step: int = 1) -> list[int]:
         return list(range(0, limit, step))
+
+    @session.workflow
+    async def publish(ctx: WorkflowContext, version: str) -> str:
+        return version
 '''
 
 
@@ -72,6 +76,10 @@ def test_the_input_may_be_json(shop: Path, do) -> None:
     assert fulfil(do, "--input", ann, "--rush").out == "Ann 3 0 SLOW 1 True\n"
     assert "given twice" in fulfil(do, ann, "--input", ann).err
     assert "--input must be NAME=VALUE or JSON, got '{x'." in fulfil(do, "--input", "{x").err
+
+
+def test_an_input_may_have_the_name_version(shop: Path, do) -> None:
+    assert do("run", "shop.py:publish", "--version", "1.2").out == "1.2\n"
 
 
 def test_an_input_of_the_name_of_an_option_of_the_command_goes_through_input(shop: Path, do) -> None:
@@ -141,3 +149,18 @@ def test_an_option_of_a_workflow_file_takes_the_next_word(do) -> None:
     done = do("run", "ship", "text", *options)
     assert '"count": 3' in done.out
     assert '"level": "high"' in done.out
+
+
+def test_help_shows_the_arguments_that_commands_of_claude_code_expect(project: Path, do) -> None:
+    for name, text in {
+        "commands/commit.md": "---\nargument-hint: [message] [--amend]\n---\nCommit.",
+        "commands/plain.md": "Go.",
+        "workflows/flow.yaml": "name: flow\ndescription: A flow.\nsteps: [{step: commit}, {step: plain}]\n",
+    }.items():
+        path = project / ".claude" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for target in ("flow", ".claude/workflows/flow.yaml"):
+        done = do("run", target, "--help")
+        assert "INPUT of its commands:\n  commit: [message] [--amend]\n\nTo see" in done.out, done.err
+        assert "plain:" not in done.out

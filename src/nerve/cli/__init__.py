@@ -15,7 +15,7 @@ from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
 from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
-from nerve.errors import NerveError, StoreError, StoreInUse, WorkflowAbsent
+from nerve.errors import NerveError, StoreError, StoreInUse, StoreUnreachable, WorkflowAbsent
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
         case StoreInUse():
             return internal_failure(str(error), LOCKED_STORE_FIX, "busy")
         case StoreError():
-            return internal_failure(str(error), DOCTOR_FIX)
+            code = "busy" if isinstance(error, StoreUnreachable) else "internal"
+            return internal_failure(str(error), DOCTOR_FIX, code)
         case NerveError():
             return internal_failure(str(error))
         case OSError():

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nerve.agents.registry import (
     BUILT_IN_PROVIDERS,
     EXTRA_PROVIDERS,
     PROVIDER_ALIASES,
+    UnknownProvider,
+    create_provider,
     installed_provider_names,
 )
 from nerve.cli.completion import WorkflowName
@@ -21,21 +23,29 @@ from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import AgentFile, DiscoveredAgents, discover_agents
+from nerve.project.agent_settings import MODEL_ALIASES, AgentSettings
 from nerve.project.config import CONFIG_FILE, Config
+from nerve.project.trigger_files import discover_triggers
 from nerve.spec import models
 from nerve.spec.checker import check_document
 from nerve.spec.checks.names import (
     CHILD_WORKFLOW_PREFIX,
+    DEFAULT_PROVIDER,
     KnownNames,
     find_forbidden_calls,
     find_unknown_names,
+    find_unsupported_settings,
     find_wrong_call_inputs,
 )
+from nerve.spec.checks.shared_folders import find_shared_folders
 from nerve.spec.validation import validate_document
 from nerve.spec.walk import walk_spec
 from nerve.text.source import Document, InvalidDefinition, LocatedMap, Position, Problem, sort_problems
 from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
+
+if TYPE_CHECKING:
+    from nerve.agents.provider import Provider
 
 NO_WORKFLOWS_MESSAGE = "No workflows found. Create workflows in .nerve/workflows/, or name a file."
 
@@ -127,9 +137,27 @@ class ProjectChecker:
         self.report.problems += self.agents.problems
         for agent in self.agents.agents:
             self.report.problems += unknown_provider_warnings(agent, self.project.config)
+            self.report.problems += self.find_agent_file_problems(agent)
+        self.report.problems += self.find_unknown_agent_providers()
+        self.report.problems += self.find_trigger_problems(discovered)
         for workflow in discovered.workflows:
             self.check_target(str(workflow.path))
         return self.report
+
+    def find_trigger_problems(self, discovered: Any) -> Iterator[Problem]:
+        """Yield the problems of the trigger files, and warnings for workflows that no file has.
+
+        A Python file may still register them.
+        """
+        found = discover_triggers(self.project.folder)
+        yield from found.problems
+        names = sorted(workflow.name for workflow in discovered.workflows)
+        for trigger in found.triggers.values():
+            if trigger.workflow not in names:
+                message = f"Workflow not found: '{trigger.workflow}'"
+                hint = did_you_mean_hint(trigger.workflow, names)
+                fix = "Only a server started with --with FILE knows the workflows of Python files."
+                yield Problem(trigger.source, Position(), f"{message}{hint}", fix, "warning")
 
     def find_unknown_providers(self) -> Iterator[Problem]:
         """Yield configured providers whose kind no installed package provides."""
@@ -177,6 +205,8 @@ class ProjectChecker:
         for loc, message, fix in (
             *find_forbidden_calls(own_name, steps, known_names),
             *find_wrong_call_inputs(steps, known_names),
+            *find_unsupported_settings(spec, steps, known_names),
+            *find_shared_folders(spec, steps, known_names),
         ):
             yield document.problem(loc, message, fix)
         for loc, message, fix in find_unknown_names(spec, steps, known_names):
@@ -203,11 +233,66 @@ class ProjectChecker:
             workflows,
             lambda: [*names, *known_provider_names(config)],
             config.refusal,
-            inputs=self.inputs_of_workflow,
+            find_spec=self.find_spec,
+            setting_problems=self.find_setting_problems,
+            edits_files=self.edits_files,
         )
 
-    def inputs_of_workflow(self, workflow: str) -> Mapping[str, models.InputSpec]:
-        """Return the declared inputs of a workflow of the project."""
+    def edits_files(self, name: str, step: AgentSettings, tools: Sequence[str] | None) -> bool:
+        """Return whether a name is that of an agent which may edit files that others use."""
+        from nerve.agents.setting_support import may_edit_files
+
+        agent, config = self.agents.get(name), self.project.config
+        if agent is None and not is_provider_name(name, config):
+            return False
+        provider = name if agent is None else agent.provider or DEFAULT_PROVIDER
+        if agent is not None:
+            step, tools = step.or_else(agent.settings), agent.tools if tools is None else tools
+        return may_edit_files(provider, config, step, tools)
+
+    def find_setting_problems(
+        self, name: str, step: AgentSettings, tools: Sequence[str] | None
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield the settings of a step that the provider of its agent cannot honour."""
+        agent, config = self.agents.get(name), self.project.config
+        provider_name = name if agent is None else agent.provider or DEFAULT_PROVIDER
+        own = None if agent is None else agent.settings
+        defaults = config.agents.get(provider_name)
+        places = [settings for settings in (step, own, defaults) if settings is not None]
+        has_alias = any(each.model in (*MODEL_ALIASES, *config.models) for each in places)
+        if not has_alias and not any(each.needs_support for each in places):
+            return  # without an import of the providers
+        if (provider := self.create_provider(provider_name)) is not None:
+            from nerve.agents.setting_support import check_settings
+
+            yield from check_settings(provider, config, step, own, self.project.folder)
+
+    def find_agent_file_problems(self, agent: AgentFile) -> Iterator[Problem]:
+        """Yield the settings of an agent file that its provider cannot honour."""
+        for key, message, fix in self.find_setting_problems(agent.name, AgentSettings(), None):
+            yield Problem(str(agent.path), agent.positions.get(key) or Position(), message, fix)
+
+    def find_unknown_agent_providers(self) -> Iterator[Problem]:
+        """Yield warnings for settings of the agents of unknown providers; a Python file may register them."""
+        config = self.project.config
+        for name in config.agents:
+            if not is_provider_name(name, config):
+                known = known_provider_names(config)
+                message = f"Unknown provider '{name}' in 'agents'{did_you_mean_hint(name, known)}"
+                problem = Problem(CONFIG_FILE, Position(), message, f"Available: {', '.join(known)}.")
+                yield replace(problem, severity="warning")
+
+    def create_provider(self, name: str) -> Provider | None:
+        """Return a provider to ask what it can do; None for an unknown one or one with wrong settings."""
+        config = self.project.config
+        name = name if name in config.providers else PROVIDER_ALIASES.get(name, name)
+        try:
+            return create_provider(name, config.providers.get(name))
+        except UnknownProvider:
+            return None  # code of the project may register it
+
+    def find_spec(self, workflow: str) -> models.WorkflowSpec | None:
+        """Return the definition of a workflow of the project, if it is valid."""
         match = next(
             (
                 candidate
@@ -216,8 +301,7 @@ class ProjectChecker:
             ),
             None,
         )
-        spec = validate_document(match.document)[0] if match is not None else None
-        return {} if spec is None else spec.inputs
+        return validate_document(match.document)[0] if match is not None else None
 
 
 @cache

@@ -60,16 +60,36 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "List the files that the steps of a run have made, print or save one.",
         "nerve artifacts v3 plan.md -o plan.md",
     ),
+    "workspaces": CommandEntry(
+        "nerve.cli.workspaces:workspaces_command",
+        "List the workspaces of runs, show the work in one, or remove it.",
+        "nerve workspaces diff v3/fix",
+    ),
     "gates": CommandEntry("nerve.cli.inspect:gates_command", "List open gates.", "nerve gates --json"),
     "queues": CommandEntry(
         "nerve.cli.queues:queues_command",
         "List the queues, or pause or resume one.",
         "nerve queues pause emails",
     ),
+    "people": CommandEntry(
+        "nerve.cli.people:people_command",
+        "List the people who answer gates, or add, change or remove one.",
+        "nerve people add ann --role lead",
+    ),
+    "triggers": CommandEntry(
+        "nerve.cli.triggers:triggers_command",
+        "List the triggers, or pause, resume, fire, backfill, add or remove one.",
+        "nerve triggers show nightly",
+    ),
     "answer": CommandEntry(
         "nerve.cli.run_control:answer_gate_command",
         "Answer an open gate of a run.",
         "nerve answer v3 yes --gate approve",
+    ),
+    "notify": CommandEntry(
+        "nerve.cli.notify:notify_command",
+        "List the channels of notifications and what was not delivered, or try one.",
+        "nerve notify test phone",
     ),
     "approve": CommandEntry(
         "nerve.cli.run_control:approve_gate_command",
@@ -111,6 +131,16 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve.cli.run_control:fork_command",
         "Start a run that reuses the completed steps of another.",
         "nerve fork v3 --at /build --wait",
+    ),
+    "move": CommandEntry(
+        "nerve.cli.move:move_command",
+        "Move open runs of this machine to a Temporal cluster.",
+        "nerve move --all",
+    ),
+    "rebase": CommandEntry(
+        "nerve.cli.rebase:rebase_command",
+        "Continue stuck runs of a Temporal cluster from their journals.",
+        "nerve rebase v3",
     ),
     "signal": CommandEntry(
         "nerve.cli.run_control:signal_command",
@@ -155,6 +185,17 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
     "serve": CommandEntry(
         "nerve.cli.serve:serve_command", "Run the project server.", "nerve serve --port 8000"
     ),
+    "worker": CommandEntry(
+        "nerve.cli.worker:worker_command",
+        "Execute runs and their steps in a Temporal cluster.",
+        "nerve worker --leaves claude,bash",
+    ),
+    "mcp": CommandEntry(
+        "nerve.cli.mcp:mcp_command", "Serve MCP, so that agents start and follow workflows.", "nerve mcp"
+    ),
+    "acp": CommandEntry(
+        "nerve.cli.acp:acp_command", "Serve ACP, so that editors run workflows.", "nerve acp"
+    ),
     "web": CommandEntry(
         "nerve.cli.web:web_command", "Open the web page of this project, signed in.", "nerve web"
     ),
@@ -178,11 +219,18 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "Convert a workflow to another notation.",
         "nerve convert ship --to lisp",
     ),
+    "import": CommandEntry(
+        "nerve.cli.import_files:import_command",
+        "Bring files of Archon or Claude Code into this project, with a report.",
+        "nerve import ../app --dry-run",
+    ),
     "init": CommandEntry(
         "nerve.cli.init:init_command", "Create a project with an example workflow.", "nerve init my-project"
     ),
     "new": CommandEntry(
-        "nerve.cli.init:new_command", "Create a workflow file from a template.", "nerve new tidy --to yaml"
+        "nerve.cli.init:new_command",
+        "Create a workflow file from a template or a ready-made workflow.",
+        "nerve new --from fix-issue",
     ),
     "doctor": CommandEntry(
         "nerve.cli.doctor:doctor_command",
@@ -228,19 +276,36 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
 }
 COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
     "Run workflows": ("run", "start", "commander", "web", "demo"),
-    "See runs": ("runs", "status", "watch", "logs", "events", "artifacts", "gates", "queues", "query"),
+    "See runs": (
+        "runs",
+        "status",
+        "watch",
+        "logs",
+        "events",
+        "artifacts",
+        "workspaces",
+        "gates",
+        "queues",
+        "triggers",
+        "query",
+    ),
     "Decide": ("answer", "approve", "reject", "signal", "send", "update", "steer"),
-    "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "delete", "gc"),
-    "Write workflows": ("init", "new", "check", "show", "convert", "workflow", "route", "schema"),
+    "Change runs": ("pause", "resume", "stop", "retry", "skip", "fork", "move", "rebase", "delete", "gc"),
+    "Write workflows": ("init", "new", "import", "check", "show", "convert", "workflow", "route", "schema"),
     "Facts": ("facts", "assert", "retract"),
     "Project and server": (
         "serve",
         "server",
+        "worker",
+        "mcp",
+        "acp",
+        "people",
         "trust",
         "keygen",
         "rekey",
         "backup",
         "restore",
+        "notify",
         "store",
         "doctor",
         "version",

@@ -37,18 +37,9 @@ def commander_command(*, plain: Flag = False, server: str | None = None, modules
     modules
         A Python file that defines register(session), or a workflow file, to load into the started server.
     """
-    if modules and server is not None:
-        raise UsageError("--with cannot be used with --server: that server loads its own files.")
-    for file in modules:
-        if not file.is_file():
-            raise UsageError(f"File not found: {file}.")
-    check_modules(modules)
+    check_connection(server, modules)
     if server is None:
         require_trust(opening=True)
-    elif urlsplit(server).scheme not in ("http", "https"):
-        raise UsageError(
-            f"--server must be an http or https URL, got '{server}'. Example: http://127.0.0.1:7433."
-        )
     is_full_screen = not plain and supports_full_screen()
     # As early as possible: what is typed while the screen is imported and the server starts is not lost.
     terminal = TypeaheadTerminal(sys.stdin.fileno()) if is_full_screen else None
@@ -62,6 +53,27 @@ def commander_command(*, plain: Flag = False, server: str | None = None, modules
     for line in lines:
         print(line)
     return code
+
+
+def check_connection(server: str | None, modules: tuple[Path, ...]) -> None:
+    """Raise UsageError for options of a connection that cannot be used, or not together."""
+    if modules and server is not None:
+        raise UsageError("--with cannot be used with --server: that server loads its own files.")
+    for file in modules:
+        if not file.is_file():
+            raise UsageError(f"File not found: {file}.")
+    check_modules(modules)
+    if server is not None and urlsplit(server).scheme not in ("http", "https"):
+        raise UsageError(
+            f"--server must be an http or https URL, got '{server}'. Example: http://127.0.0.1:7433."
+        )
+
+
+def print_protocol_notice(protocol: str, fix: str) -> None:
+    """Say at a terminal that the command waits for the messages of a program."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        notice = f"Waiting for {protocol} messages on standard input. {fix} Ctrl-C ends the command."
+        print(notice, file=sys.stderr)
 
 
 def check_modules(modules: tuple[Path, ...]) -> None:

@@ -12,7 +12,8 @@ from nerve.cli.outcome import print_result_text
 from nerve.cli.parameters import Flag
 from nerve.cli.targets import Project, PythonTarget
 from nerve.core.notation_table import NotationName
-from nerve.notations import get_notation, read_notation_file, read_source
+from nerve.notations import get_notation, open_document, read_notation_file, read_source
+from nerve.notations.yaml_prompts.prompt_files import iter_nodes
 from nerve.spec import models
 from nerve.spec.validation import plain_form, validate_document
 from nerve.spec.walk import walk_spec
@@ -66,8 +67,16 @@ def convert_command(
 
 
 def load_file_spec(path: Path) -> models.WorkflowSpec:
-    """Return the spec of a file. Prompt files are not inlined."""
-    spec, problems = validate_document(read_source(read_notation_file(path), str(path)))
+    """Return the spec of a file. Prompt files are not inlined, except those in the form of another tool."""
+    document = read_source(read_notation_file(path), str(path))
+    if document.dialect is not None:
+        document, _ = open_document(path, Path())
+        if errors := [problem for problem in document.warnings if problem.severity == "error"]:
+            raise InvalidDefinition(errors)
+        for node in iter_nodes(document.data.get("body")):
+            if "text" in node:
+                node.pop("file", None)
+    spec, problems = validate_document(document)
     if spec is None:
         raise InvalidDefinition(problems)
     return spec

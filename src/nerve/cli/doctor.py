@@ -6,12 +6,12 @@ import asyncio
 import json as json_text
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from nerve import __version__
 from nerve.agents import registry
@@ -25,17 +25,25 @@ from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
 from nerve.crypto import NAME_PREFIX, AesGcmCodec, open_project_codec
-from nerve.errors import NerveError, StoreError
+from nerve.errors import EngineUnavailable, NerveError, StoreError
 from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config
+from nerve.project.engine_url import ENGINE_VARIABLE, engine_url_of_environment, parse_engine_url
 from nerve.project.ownership import foreign_state, refusal_of
 from nerve.project.store_url import STORE_VARIABLE
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 
+if TYPE_CHECKING:
+    from nerve.engine.temporal.inspection import SessionReport
+
 FindingState = Literal["ok", "missing", "wrong"]
 STATE_SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
+CONTEXT_PROVIDERS = ("claude", "codex")
+"""The providers whose agents read instruction files and skills of a project, as far as Nerve knows."""
+DEFAULT_SESSION = "default"
+"""The session of a project."""
 API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
 
 
@@ -76,8 +84,10 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
         *diagnose_project(),
         *diagnose_trust(),
         *diagnose_store(deep),
+        *diagnose_engine(),
         *diagnose_encryption(),
         *diagnose_server(),
+        *diagnose_notifications(),
         *diagnose_providers(),
     ]
     has_errors = any(finding.state == "wrong" for finding in findings)
@@ -126,13 +136,25 @@ def diagnose_agents(config: Config) -> Iterator[DoctorFinding]:
     """Yield findings about the agent files of the project."""
     discovered = discover_agents(Path())
     for problem in discovered.problems:
-        yield DoctorFinding("agents", "wrong", str(problem))
+        yield DoctorFinding("agents", "wrong" if problem.severity == "error" else "missing", str(problem))
     for agent in discovered.agents:
         for problem in agent.unknown_provider_problems(known_provider_names(config)):
             yield DoctorFinding(f"agent {agent.name}", "missing", str(problem))
+    yield from diagnose_agent_context(config)
     yield diagnose_router(config, discovered)
     if discovered.agents:
         yield DoctorFinding("agents", "ok", ", ".join(agent.name for agent in discovered.agents))
+
+
+def diagnose_agent_context(config: Config) -> Iterator[DoctorFinding]:
+    """Yield what agents read in the folder of the project: instruction files and skills."""
+    from nerve.agents.setting_support import describe_context
+
+    for name in CONTEXT_PROVIDERS:
+        with suppress(NerveError):  # reported with the provider
+            provider = registry.create_provider(name, config.providers.get(name))
+            if found := describe_context(provider.capabilities, Path()):
+                yield DoctorFinding(f"agents of {name}", "ok", f"read {found}")
 
 
 def diagnose_router(config: Config, agents: DiscoveredAgents) -> DoctorFinding:
@@ -193,6 +215,74 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
             yield DoctorFinding("store (deep check)", "missing", message, "Migrate the store: nerve runs")
         elif deep:
             yield from check_store_in_depth()
+
+
+def diagnose_engine() -> Iterator[DoctorFinding]:
+    """Check the Temporal cluster that NERVE_ENGINE names."""
+    if (url := engine_url_of_environment()) is None:
+        return
+    try:
+        from nerve.engine.temporal.inspection import inspect_cluster
+
+        address, used = parse_engine_url(url), find_used_providers()
+        sessions = find_assigned_sessions(str(address))
+        providers = used
+        with suppress(InvalidDefinition):  # reported with the configuration
+            providers = list(dict.fromkeys([*used, *known_provider_names(Project().config)]))
+        reports = asyncio.run(inspect_cluster(address, sessions, providers))
+    except ImportError as error:
+        fix = "Install it: pip install '.[temporal]' in the clone of Nerve"
+        yield DoctorFinding("engine", "wrong", f"{url} needs the package temporalio: {error}.", fix)
+    except ValueError as error:
+        yield DoctorFinding("engine", "wrong", with_full_stop(str(error)), f"Check {ENGINE_VARIABLE}.")
+    except EngineUnavailable as error:
+        yield DoctorFinding("engine", "wrong", with_full_stop(error.problem), with_full_stop(error.fix))
+    else:
+        yield DoctorFinding("engine", "ok", str(address))
+        for report in reports:
+            yield from diagnose_session(report, used)
+
+
+def diagnose_session(report: SessionReport, used: Collection[str]) -> Iterator[DoctorFinding]:
+    """Yield whether a session has workers for everything that it needs, and its stuck runs."""
+    of_session = "" if report.session == DEFAULT_SESSION else f" of session '{report.session}'"
+    missing = "none has asked for work in the last minutes"
+    if (build := report.missing_build) is not None:
+        message = f"none of build {build} {missing.removeprefix('none ')}, and it gets all new runs"
+        fix = (
+            "Start a worker with that code, or give new runs to another build: "
+            "temporal worker deployment set-current-version"
+        )
+        yield DoctorFinding(f"body workers{of_session}", "wrong", message, fix)
+    else:
+        bodies = str(report.body_workers) if report.body_workers else ""
+        yield ok_or_missing(f"body workers{of_session}", bodies, missing, "nerve worker --bodies")
+    counts = [f"{count} for {name}" for name, count in report.leaf_workers.items() if count]
+    yield ok_or_missing(f"leaf workers{of_session}", ", ".join(counts), missing, "nerve worker --leaves bash")
+    for name in used:
+        if counts and not report.leaf_workers[name]:
+            fix = f"nerve worker --leaves {name}"
+            yield DoctorFinding(f"leaf workers{of_session}", "missing", f"{missing} of {name}", fix)
+    for stuck in report.stuck_runs:
+        yield DoctorFinding("runs", "wrong", f"{stuck.run} is stuck", stuck.message)
+
+
+def find_used_providers() -> list[str]:
+    """Return the providers that the agents of the project name."""
+    agents = discover_agents(Path()).agents
+    names = [name for agent in agents for name in (agent.provider, agent.fallback) if name is not None]
+    return list(dict.fromkeys(names))
+
+
+def find_assigned_sessions(engine: str) -> list[str]:
+    """Return the sessions that a cluster executes, and the one of the project."""
+    owners: list[tuple[str, str]] = []
+    with suppress(UsageError, StoreError):  # reported with the store
+        if (url := find_store_url(None)) is not None:
+            from nerve.store.postgres_inspection import inspect_server
+
+            owners = inspect_server(url).owners
+    return list(dict.fromkeys([DEFAULT_SESSION, *(session for session, owner in owners if owner == engine)]))
 
 
 def diagnose_postgres(url: str, deep: bool) -> Iterator[DoctorFinding]:
@@ -353,6 +443,25 @@ async def fetch_held_runs() -> dict[str, str]:
         raise ApiError("busy", "The server has just stopped", "nerve serve")
     async with client:
         return (await client.health()).held
+
+
+def diagnose_notifications() -> Iterator[DoctorFinding]:
+    """Yield a finding for each channel, as the environment of this command sees it."""
+    from nerve.notifications.channel_table import make_channels
+
+    try:
+        config = Project().config
+    except InvalidDefinition:
+        return  # reported with the configuration
+    if config.notify is None:
+        return
+    for name, channel in make_channels(config.notify, Path(), config.public_url, DEFAULT_SESSION).items():
+        fix = f"nerve notify test {name}"
+        told = None if (problem := channel.find_problem()) else channel.describe()
+        yield ok_or_missing(f"channel {name}", told, problem, fix)
+    if config.public_url is None:
+        fix = 'Set "public_url" in .nerve/config.json.'
+        yield DoctorFinding("notifications", "missing", "messages have no links", fix)
 
 
 def diagnose_providers() -> Iterator[DoctorFinding]:

@@ -112,11 +112,14 @@ class DryRunBuilder(NodeBuilder):
     def dry_run(self) -> DryRun:
         return cast("DryRunSession", self.names).dry_run
 
-    def step(self, spec: models.NodeBase) -> ScopedStep:
+    def step(self, spec: models.NodeBase, is_run: bool = False) -> ScopedStep:
         name = spec.id or spec.kind
         return DryRunStep(self.dry_run, name, self.scope, self.preparer(spec, name), spec)
 
     # -- values --------------------------------------------------------------------------------
+
+    def merge(self, spec: models.MergeSpec, name: str) -> EntryFactory:
+        return lambda sight: PreparedCall(StubNode(name), None)
 
     def evaluate(self, name: str, compute: Callable[[], Value], default: Value) -> Value:
         return self.dry_run.compute_or_default(name, compute, default)

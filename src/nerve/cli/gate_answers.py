@@ -36,6 +36,9 @@ class PresetAnswers:
     def validate_against(self, specs: Iterable[models.WorkflowSpec]) -> None:
         """Raise UsageError for answers that no gate or signal wait of these workflows accepts."""
         from nerve.core.gates import validate_answer
+        from nerve.core.nodes.control.workspace_node import CONFLICT_CHOICES, CONFLICT_GATE
+        from nerve.spec import models
+        from nerve.spec.builder import workspace_kind
         from nerve.spec.walk import walk_spec
 
         steps: list[tuple[str, Any]] = [
@@ -44,6 +47,8 @@ class PresetAnswers:
         # An agent may open a gate at its own step: a permission request or a question.
         gates: dict[str, Any] = {name: None for name, step in steps if step.kind in ("prompt", "call")}
         gates |= {name: step for name, step in steps if step.kind == "gate"}
+        if any(step.kind == "merge" or workspace_kind(step) != "shared" for _, step in steps):
+            gates.setdefault(CONFLICT_GATE, models.GateSpec(kind="gate", prompt="", choices=CONFLICT_CHOICES))
         waits = [condition for _, step in steps if step.kind == "wait" for condition in step.any]
         signals = {condition.signal for condition in waits if condition.signal is not None}
         for name, text in self.remaining:

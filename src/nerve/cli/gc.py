@@ -9,11 +9,12 @@ from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, format_command
 from nerve.cli.run_control import KeyOption
+from nerve.cli.trust import confirm, is_at_terminal
 
 if TYPE_CHECKING:
-    from nerve.api.models import DeleteRunsResponse
+    from nerve.api.models import DeleteRunsResponse, KeptRun
 
 DAYS_PER_UNIT = {"h": 1 / 24, "d": 1, "w": 7}
 MAX_AGE_DAYS = 36_500
@@ -31,7 +32,8 @@ def gc_command(
 ) -> int:
     """List runs that ended long ago. With --yes, delete them with their logs and artifacts.
 
-    Open runs and their child runs are kept, whatever their age.
+    Open runs and their child runs are kept, whatever their age. For a run with work in a workspace, the
+    command asks on a terminal, and otherwise prints how to look at the work and how to give it up.
 
     Parameters
     ----------
@@ -48,12 +50,29 @@ def gc_command(
 
     async def do(context: CliContext) -> int:
         report = await context.client.collect(**request)
+        if report.kept and yes and is_at_terminal() and not (context.common.json or context.common.quiet):
+            given_up = [run.run_id for run in report.kept if ask_to_discard(run)]
+            if given_up:
+                report = add_reports(report, await context.client.collect(**request, discard=given_up))
         context.print_result(report, format_gc_report(report))
         if report.dry_run and (report.runs or report.chunks):
             context.info("Nothing was changed. To delete, add --yes")
         return COMPLETED
 
     return run_with_api(common, do)
+
+
+def ask_to_discard(run: KeptRun) -> bool:
+    """Ask the user whether to delete a run with work that is not merged. Only "y" and "yes" accept."""
+    names = ", ".join(run.workspaces)
+    return confirm(f"Run {run.run_id} of {run.workflow} has work that is not merged in {names}. Delete both?")
+
+
+def add_reports(one: DeleteRunsResponse, other: DeleteRunsResponse) -> DeleteRunsResponse:
+    """Return what two requests have deleted, and the runs that stay after the second."""
+    counts = ("runs", "events", "bytes", "files", "chunks", "chunk_bytes", "replies")
+    sums = {name: getattr(one, name) + getattr(other, name) for name in counts}
+    return other.model_copy(update={**sums, "oldest": [*one.oldest, *other.oldest]})
 
 
 def delete_command(
@@ -93,6 +112,14 @@ def format_gc_report(report: DeleteRunsResponse) -> list[str]:
         rows.append(f"… and {report.runs - len(rows)} more")
     details = f"{report.events} events, {report.bytes:,} bytes, {report.files} logs and artifacts"
     rows.append(f"{report.runs} runs {would}deleted ({details})" if report.runs else "No old runs.")
+    for run in report.kept[:MAX_LISTED_RUNS]:
+        names = ", ".join(run.workspaces)
+        rows.append(f"{run.run_id}  {run.workflow}  stays: its work in {names} is not merged")
+        rows.append(f"    {format_command('workspaces', 'diff', f'{run.run_id}/{run.workspaces[0]}')}")
+        rows += [
+            f"    {format_command('workspaces', 'remove', f'{run.run_id}/{name}', '--discard')}"
+            for name in run.workspaces
+        ]
     if report.chunks:
         rows.append(f"{report.chunks} output chunks {would}cleared ({report.chunk_bytes:,} bytes)")
     return rows

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from nerve.api import ApiError
 from nerve.cli.completion import RUN_PARAMETER, RunArgument
 from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run, state_when_idle
+from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, format_command
 from nerve.cli.trust import is_at_terminal
+from nerve.core.suggest import did_you_mean_hint
 from nerve.core.tags import format_tags
 from nerve.errors import NerveError
 from nerve.ui.gate_names import example_answer, gate_display_name, gate_preview
+from nerve.ui.gate_votes import gate_vote_lines
 from nerve.ui.json_forms import form_field_lines
-from nerve.ui.sanitize import dump_safe_json
+from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 if TYPE_CHECKING:
     from nerve.api.models import EventResponse, GateResponse, RunResponse
@@ -27,6 +30,7 @@ FollowOption = Annotated[
     Flag, Parameter(help="Print new entries until the run ends; with --json, one object per line.")
 ]
 AfterOption = Annotated[int, Parameter(help="Only entries after this event number.")]
+DiffOption = Annotated[Flag, Parameter(help="Also print what each step changed in its workspace.")]
 PathOption = Annotated[str | None, Parameter(help="Only entries of the step at this path and inside it.")]
 
 
@@ -110,8 +114,7 @@ def status_command(
         tree = ProgressTree()
         async for event in context.client.history(response.run_id):
             tree.apply_event("", to_workflow_event(event))
-        if context.session is not None:
-            response = response.model_copy(update={"state": state_when_idle(response)})
+        response = response.model_copy(update={"state": context.shown_state(response)})
         outcome = outcome_from_run(response, tree)
         starter = format_caller(response.started_by, response.started_via) if response.started_by else ""
         rows = [
@@ -145,7 +148,7 @@ async def print_overall_status(context: CliContext) -> int:
     if context.session is not None and (parked := health.runs.pop("running", 0)):
         health.runs[PARKED] = parked
     lines = [
-        f"server: {'not running; start it with: nerve serve' if context.session is not None else 'running'}",
+        f"server: {describe_server(context, health.owner)}",
         *status_lines(health, usage),
         *(format_open_gate(context, gate) for gate in gates.gates),
     ]
@@ -155,8 +158,32 @@ async def print_overall_status(context: CliContext) -> int:
     return COMPLETED
 
 
-def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
-    """List open gates, each with the command that answers it."""
+def describe_server(context: CliContext, owner: str | None) -> str:
+    if context.session is not None:
+        return "not running; start it with: nerve serve"
+    return f"running; {owner} executes the runs" if owner is not None else "running"
+
+
+GATE_ACTIONS = {"delegate": "delegated", "claim": "claimed", "release": "released"}
+
+
+def gates_command(
+    action: Annotated[
+        str | None, Parameter(name="ACTION", help="delegate, claim or release, for a gate with a policy.")
+    ] = None,
+    gate: Annotated[str | None, Parameter(name="GATE", help="The id of the gate.")] = None,
+    person: Annotated[str | None, Parameter(name="PERSON", help="To whom the gate is delegated.")] = None,
+    /,
+    *,
+    common: CommonOptions = DEFAULT_OPTIONS,
+) -> int:
+    """List open gates, each with the command that answers it, and who has answered so far.
+
+    `nerve gates claim GATE` lets you alone answer a gate with `claim`, until `nerve gates release GATE`;
+    `nerve gates delegate GATE PERSON` lets another person answer in your place.
+    """
+    if action is not None:
+        return act_at_gate(common, action, gate, person)
 
     async def do(context: CliContext) -> int:
         open_gates = await context.client.all_gates()
@@ -176,6 +203,25 @@ def gates_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
     return run_with_api(common, do, read_only=True, only_lists=True)
 
 
+def act_at_gate(common: CommonOptions, action: str, gate: str | None, person: str | None) -> int:
+    """Delegate, claim or release a gate."""
+    if action not in GATE_ACTIONS:
+        hint = did_you_mean_hint(action, GATE_ACTIONS)
+        raise UsageError(f"Unknown action '{action}'{hint or '. Use delegate, claim or release.'}")
+    if gate is None or (action == "delegate") != (person is not None):
+        names = "GATE PERSON" if action == "delegate" else "GATE"
+        raise UsageError(f"Write: nerve gates {action} {names}")
+
+    async def do(context: CliContext) -> int:
+        done = await context.client.answer(gate=gate, action=action, answer=person)
+        to = f" to {person}" if person else ""
+        text = f"Gate {done.gate_id}: {GATE_ACTIONS[action]}{to}."
+        context.print_result(done, text)
+        return COMPLETED
+
+    return run_with_api(common, do, writes=True)
+
+
 def format_gate_origin(gate: GateResponse, now: datetime) -> str:
     """Return the workflow of a gate and how long the gate has been open."""
     from nerve.ui.formatting import format_duration_between
@@ -186,7 +232,9 @@ def format_gate_origin(gate: GateResponse, now: datetime) -> str:
 def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") -> str:
     """Return a gate as one line, with the command that answers it."""
     answer, options = example_answer(gate.choices, gate.form), context.options_for(gate.run_id)
-    command_text = format_command("answer", gate.run_id, answer, "--gate", gate.gate_id, *options)
+    # The people who decide a gate with a policy answer what is listed here, and nothing else.
+    bound = [] if gate.policy is None else ["--hash", gate.hash]
+    command_text = format_command("answer", gate.run_id, answer, "--gate", gate.gate_id, *bound, *options)
     prompt = " ".join(gate.prompt.split())
     return (
         f"⏸ {gate_display_name(gate)}{origin}: {prompt}{choices_suffix(gate.choices or [])}  {command_text}"
@@ -196,7 +244,8 @@ def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") 
 def format_gate_fields(gate: GateResponse) -> list[str]:
     """Return the input preview of a gate and the fields of its form, one line each."""
     preview = gate_preview(gate.input_preview).splitlines()
-    return [f"    {line}" for line in (*preview, *form_field_lines(gate.form or {}))]
+    fields = form_field_lines(gate.form or {})
+    return [f"    {line}" for line in (*preview, *fields, *gate_vote_lines(gate))]
 
 
 def events_command(
@@ -234,6 +283,7 @@ def logs_command(
     *,
     after: AfterOption = 0,
     path: PathOption = None,
+    diff: DiffOption = False,
     follow: FollowOption = False,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
@@ -247,12 +297,18 @@ def logs_command(
         return await print_entries(context, lines_of(context, run_id), follow)
 
     async def lines_of(context: CliContext, run_id: str) -> AsyncIterator[tuple[dict[str, Any], str]]:
-        from nerve.ui.event_lines import LogLines, to_workflow_event
+        from nerve.ui.event_lines import LogLines, changed_files, to_workflow_event
 
         log, event = LogLines(), None
         async for event in stream_run_events(context, run_id, after, follow, path):
-            for line in log.apply_event(to_workflow_event(event)):
+            own = to_workflow_event(event)
+            for line in log.apply_event(own):
                 yield line_payload(event, line), line
+            if diff and changed_files(own):
+                page = await context.client.changes(run=event.run_id, path=event.path)
+                for text in (step.diff for step in page.steps if step.path == event.path and step.diff):
+                    shown = sanitize_text(text.rstrip("\n"))
+                    yield line_payload(event, shown), shown
         if event is not None:
             for line in log.flush_all():
                 yield line_payload(event, line), line

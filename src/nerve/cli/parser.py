@@ -92,6 +92,7 @@ def add_commands(group: App, entries: dict[str, CommandEntry], prefix: str = "")
             help_format="markdown",
             help_epilogue=example,
             usage=usage,
+            version_flags=(),  # an input of a workflow may have the name version
             **group_options,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nerve.agents.thread_files import ThreadFiles
 from nerve.cli.errors import UsageError
@@ -17,6 +18,12 @@ from nerve.crypto import open_project_codec
 from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
+if TYPE_CHECKING:
+    from nerve.codec import Codec
+    from nerve.store.reencoding import ReencodedRows
+
+SESSION_NAME = "default"
+"""The session of a project."""
 THREADS_FOLDER = Path(".nerve", "threads")
 
 
@@ -26,20 +33,18 @@ def rekey_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
     Afterwards the older keys are not needed. If it is interrupted, nothing is lost: run it again. The server
     must not run meanwhile.
     """
-    from nerve.store.reencoding import reencode_store
-    from nerve.store.sqlite import SqliteStore
-
     encryption = Project().config.encryption
     if encryption is None:
         raise UsageError(f"This project is not encrypted. {CONFIG_FIX}")
-    require_trust(common.chosen_store_file)
+    require_trust(common.chosen_store_file, has_url=common.store_url is not None)
     if common.store is None and find_server(Path()) is not None:
         raise UsageError("The server of the project runs. Stop it first: nerve server stop")
     codec = open_project_codec(Path(), encryption)
     events = others = 0
-    if common.store_file.is_file():
-        with closing(SqliteStore(common.store_file)) as store:
-            events, others = reencode_store(store, codec)
+    if (url := common.store_url) is not None:
+        events, others = reencode_database(url, codec)
+    elif common.store_file.is_file():
+        events, others = reencode_file(common.store_file, codec)
     threads = ThreadFiles(THREADS_FOLDER, codec).reencode() if THREADS_FOLDER.is_dir() else 0
     newest, unused = codec.key_ids[-1], codec.key_ids[:-1]
     if common.json:
@@ -54,3 +59,23 @@ def rekey_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
             names = ", ".join(f"'{id}'" for id in unused)
             print(sanitize_text(f"Not needed any more, except for backups: {names} in {codec.source}."))
     return COMPLETED
+
+
+def reencode_file(file: Path, codec: Codec) -> ReencodedRows:
+    from nerve.store.reencoding import reencode_store
+    from nerve.store.sqlite import SqliteStore
+
+    with closing(SqliteStore(file)) as store:
+        return reencode_store(store, codec)
+
+
+def reencode_database(url: str, codec: Codec) -> ReencodedRows:
+    from nerve.store.postgres import PostgresStore
+    from nerve.store.postgres_inspection import inspect_server
+    from nerve.store.reencoding import reencode_store
+
+    with closing(PostgresStore(url)) as store:
+        for session, owner in inspect_server(url).owners:
+            if session != SESSION_NAME:
+                raise UsageError(f"{owner} uses the session '{session}' of the database. Stop it first.")
+        return reencode_store(store, codec)

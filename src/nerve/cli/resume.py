@@ -46,6 +46,8 @@ def resume_command(
             check_resumable(context.session, before.run_id, with_changes, answers)
         if not with_changes:
             await context.ensure_driven(before.run_id, until_idle=False)
+            if context.command_server is not None and before.state in ACTIVE_STATES:
+                await context.client.resume(run=before.run_id)  # the command drives only its own runs
         elif before.state in ACTIVE_STATES:
             await context.client.pause(run=before.run_id)
         if before.state in STOPPED_STATES or (with_changes and before.state in ACTIVE_STATES):
@@ -56,4 +58,4 @@ def resume_command(
                     raise
         return await context.follow_or_report(before, True, answers, before.last_seq)
 
-    return run_with_api(common, do)
+    return run_with_api(common, do, serves_as="resume")

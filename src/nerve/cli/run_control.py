@@ -47,6 +47,9 @@ GateOption = Annotated[
 KeyOption = Annotated[
     str | None, Parameter(help="Idempotency key: a repeated command with the same key has no further effect.")
 ]
+HashOption = Annotated[
+    str | None, Parameter(help="The hash of the gate that you were shown: another question is not answered.")
+]
 ReasonOption = Annotated[str, Parameter(help="Reason, stored with the run.")]
 PATTERN_PARAMETER = Parameter(name="PATTERN", help="A record; _ matches anything and ?name captures a value.")
 FactArgument = Annotated[
@@ -130,6 +133,7 @@ class AnswerOptions:
     gate: GateOption = None
     reason: ReasonOption = ""
     key: KeyOption = None
+    hash: HashOption = None
     wait: WaitOption = False
 
 
@@ -198,19 +202,28 @@ def answer_open_gate(
             from nerve.api.models import GateResponse
 
             unknown = GateResponse(gate_id="", run_id=run_id, path="/", prompt="", options=["yes", "no"])
-            request = {"gate": gate, "answer": choose(unknown)}
+            request: dict[str, Any] = {"gate": gate, "answer": choose(unknown)}
         else:
             # For a prefix, the API checks that no closed gate has exactly this name.
             is_prefix = gate is not None and match_gate_name(target, gate) is GateMatch.NAME_PREFIX
             answer = resolve_typed_choice(choose(target), target.choices or [])
-            request = {"gate": gate if is_prefix else target.gate_id, "answer": answer}
+            request = {"gate": gate if is_prefix else target.gate_id, "answer": answer, "hash": target.hash}
+        if options.hash is not None:
+            request["hash"] = options.hash
         await context.client.answer(run=run_id, **request, key=options.key, reason=options.reason)
         after = await context.client.run(run=run_id)
+        if target is not None and (still := select_same_gate(after.gates, target)) is not None:
+            context.info(f"Your answer is recorded. The gate needs {still.missing}.")
         return await context.follow_or_report(
             after, options.wait, known_seq=before.last_seq, action_text="Answered. The run continues"
         )
 
-    return run_with_api(common, do)
+    return run_with_api(common, do, serves_as="answer")
+
+
+def select_same_gate(gates: list[GateResponse], gate: GateResponse) -> GateResponse | None:
+    """Return the gate if it is open and people decide it."""
+    return next((each for each in gates if each.policy is not None and each.hash == gate.hash), None)
 
 
 def select_gate(gates: list[GateResponse], name: str | None) -> GateResponse | None:
@@ -444,7 +457,7 @@ def continue_run(
         known_seq = before.last_seq if run.run_id == before.run_id else 0
         return await context.follow_or_report(run, wait, known_seq=known_seq, action_text=action_text)
 
-    return run_with_api(common, do)
+    return run_with_api(common, do, serves_as=operation)
 
 
 def parse_overrides(options: tuple[str, ...]) -> dict[str, dict[str, Any]]:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse, GateResponse
-from nerve.cli.context import CliContext, format_api_error, stderr_console
+from nerve.cli.context import CliContext, CommandServerGone, format_api_error, stderr_console
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.outcome import (
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 EVENT_POLL_S = 0.08
 """Seconds between two polls for new events."""
+SERVER_CHECK_S = 0.5
+"""Seconds between two checks whether the command that drives the run has ended."""
 CLOSED_GATE_CODES = ("conflict", "gone", "not_found")
 MAX_IDLE_POLLS = 3
 """Polls without new events after which following a waiting run stops."""
@@ -71,8 +74,15 @@ class RunFollower:
             and not (context.common.quiet or context.common.json)
         )
         self._new_events: list[WorkflowEvent] = []
+        self._bell = None
+        if self.console.is_terminal and not context.common.quiet and Path(".nerve/config.json").is_file():
+            from nerve.ui.terminal_bell import open_bell  # few projects have rules for it
+
+            self._bell = open_bell(Path())
         self._watch_tasks: list[asyncio.Task[None]] = []
         self._rejected_gates: set[str] = set()
+        self._last_seq = known_seq
+        self._next_server_check = 0.0
 
     async def follow(self, to_end: bool = False) -> RunOutcome:
         """Show the run until it ends or is idle. With `to_end`, waiting for an answer is not idle."""
@@ -82,14 +92,27 @@ class RunFollower:
             while not main.done() and idle_polls < MAX_IDLE_POLLS:
                 await asyncio.wait([main], timeout=EVENT_POLL_S)
                 self._raise_task_error()
+                self._check_server(SERVER_CHECK_S)
                 has_news, answered = self.show_new_events(), await self._answer_next()
                 idle_polls = idle_polls + 1 if self._is_idle(to_end) and not has_news and not answered else 0
             self._raise_task_error()
             self.show_new_events()
+            return await self.fetch_outcome()
+        except ApiError:
+            self._check_server()
+            raise
         finally:
             self.display.stop()
             await self._cancel_tasks()
-        return await self.fetch_outcome()
+
+    def _check_server(self, interval: float = 0.0) -> None:
+        """Raise CommandServerGone if another command drove the run, and has ended."""
+        server, now = self.context.command_server, asyncio.get_running_loop().time()
+        if server is None or now < self._next_server_check:
+            return
+        self._next_server_check = now + interval
+        if server.has_ended:
+            raise CommandServerGone(server, self.run_id, self.answers, self._last_seq)
 
     async def show_history(self, events: Iterable[EventResponse]) -> RunOutcome:
         """Show recorded events without following the run."""
@@ -150,6 +173,8 @@ class RunFollower:
                 event = to_workflow_event(response)
                 if not prefix and event.run_id != self.run_id:
                     self._follow_next_run(event.run_id)
+                if not prefix:
+                    self._last_seq = event.seq
                 self.tree.apply_event(prefix, event)
                 if prefix or event.seq > self.known_seq:
                     self._new_events.append(event)
@@ -176,6 +201,10 @@ class RunFollower:
     def show_new_events(self) -> bool:
         """Show new events; return whether there were any."""
         new_events, self._new_events = self._new_events, []
+        if self._bell is not None:
+            ringing = [event for event in new_events if self._bell.rings_for(event)]
+            if ringing:
+                self.console.bell()
         if self.tree.branches and not self.context.common.quiet:
             self.display.show(partial(render_tree_panel, self.tree), new_events)
         return bool(new_events)
@@ -207,7 +236,7 @@ class RunFollower:
     async def _submit_answer(self, gate: GateResponse, text: str) -> None:
         """Answer a gate, or print why the answer is rejected. A closed gate does not use up the answer."""
         try:
-            await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=text)
+            await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=text, hash=gate.hash)
         except ApiError as error:
             self._rejected_gates.add(gate.gate_id)
             if error.code in CLOSED_GATE_CODES:  # an agent that starts again asks again
@@ -241,11 +270,14 @@ class RunFollower:
                 print_sentence(self.console, "\nThe gate is closed: it was answered elsewhere or timed out.")
                 return
             try:
-                await self.context.client.answer(run=gate.run_id, gate=gate.gate_id, answer=answer)
+                await self.context.client.answer(
+                    run=gate.run_id, gate=gate.gate_id, answer=answer, hash=gate.hash
+                )
             except ApiError as error:
                 rejection = format_api_error(error)
             else:
                 await self._wait_until_answered(gate)
+                rejection = "Your answer is recorded; other people have to answer, too."
 
     def _is_open(self, gate: GateResponse) -> bool:
         return any(gate.gate_id == other.gate_id for other in self.tree.gates)

@@ -11,7 +11,7 @@ from nerve.cli.completion import complete_state, complete_workflow
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.outcome import PARKED, state_when_idle
+from nerve.cli.outcome import PARKED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
@@ -120,8 +120,7 @@ async def list_root_runs(
             state=stored_states(state), limit=RUNS_PER_PAGE, largest=MAX_FIELD_CHARS, before=before, **filters
         )
         for run in page.runs:
-            # Without a server, no process drives a run.
-            shown_state = run.state if context.has_server else state_when_idle(run)
+            shown_state = context.shown_state(run)
             if run.parent is None and state in (None, shown_state):
                 runs.append(run.model_copy(update={"state": shown_state}))
         before, more = page.runs[-1].run_id if page.runs else None, page.more

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import validators
 
+from nerve.cli.context import find_command_server
 from nerve.cli.errors import UsageError
 from nerve.cli.parameters import (
     STORE_FILE,
@@ -21,7 +22,8 @@ from nerve.cli.parameters import (
 )
 from nerve.cli.session_setup import register_file
 from nerve.cli.trust import require_trust
-from nerve.errors import StoreError
+from nerve.errors import EngineUnavailable, StoreError
+from nerve.project.engine_url import TemporalAddress, engine_url_of_environment, parse_engine_url
 from nerve.ui.formatting import count_noun
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def serve_command(
     prefix: str = "",
     idle: Annotated[float | None, Parameter(validator=validators.Number(gt=0))] = None,
     store: str | None = None,
+    engine: str | None = None,
     log_json: Flag = False,
     modules: FileList = (),
     json: Flag = False,
@@ -68,6 +71,9 @@ def serve_command(
         Exit after this many seconds without connections and active runs. Waiting runs are parked.
     store
         The URL of a database in PostgreSQL. Default: NERVE_STORE, or the file .nerve/nerve.db.
+    engine
+        The URL of a Temporal cluster that executes the runs, temporal://HOST:7233/NAMESPACE. Default:
+        NERVE_ENGINE, or this server. Needs a database.
     log_json
         Write the log as JSON lines, with the run and the step of each record.
     modules
@@ -86,11 +92,17 @@ def serve_command(
 
     def ready(serving: RunningServer) -> None:
         if json:
-            names = ("url", "socket", "token_file", "workflows", "recovered", "problems")
+            names = ("url", "socket", "token_file", "workflows", "recovered", "problems", "executes_runs")
             print(json_text.dumps({name: getattr(serving, name) for name in names}), flush=True)
         if not quiet:
             print("\n".join(format_server_notice(serving)), file=sys.stderr, flush=True)
 
+    if (server := find_command_server()) is not None:
+        raise ApiError(
+            "conflict",
+            f"{server} drives runs of this project".capitalize(),
+            "Wait until it has ended, or stop it with Ctrl-C: its runs are parked and resume here.",
+        )
     if prefix and not PREFIX_PATTERN.fullmatch(prefix):
         raise UsageError(f"--prefix must be a path such as /nerve, got '{prefix}'.")
     url = find_store_url(store)
@@ -98,6 +110,7 @@ def serve_command(
         if store is not None:
             raise UsageError(f"--store must be a URL such as postgresql://USER@HOST/DATABASE, got '{store}'.")
         require_store_file(STORE_FILE)
+    address = find_engine_address(engine, url)
     require_trust(has_url=url is not None)
     try:
         return run_server(
@@ -109,6 +122,7 @@ def serve_command(
             prefix=prefix,
             idle=idle,
             store=url,
+            engine=address,
             log_json=log_json,
             modules=modules,
             prepare=prepare,
@@ -116,9 +130,26 @@ def serve_command(
         )
     except StoreError as error:
         raise errors.to_api_error(error) from error
+    except EngineUnavailable as error:
+        raise ApiError("refused", f"{error.problem}.", f"{error.fix}.") from None
     except OSError as error:
         message = f"{error.filename or 'system call'}: {error.strerror or error}"
         raise ApiError("refused", message, "Fix the problem and start the server again.") from error
+
+
+def find_engine_address(option: str | None, store_url: str | None) -> TemporalAddress | None:
+    """Return the engine of the option --engine or the environment; None if the server executes the runs."""
+    url = option or engine_url_of_environment()
+    if url is None:
+        return None
+    if store_url is None:
+        raise UsageError(
+            f"Runs in {url} need a database: --store postgresql://USER@HOST/DATABASE, or NERVE_STORE."
+        )
+    try:
+        return parse_engine_url(url)
+    except ValueError as error:
+        raise UsageError(f"{error}.") from None
 
 
 def format_server_notice(serving: RunningServer) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve.api import ApiError
+from nerve.cli.context import find_command_server
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import FileList, Flag
@@ -24,7 +25,7 @@ STOP_TIMEOUT_S = 20.0
 """Seconds to wait for the server to exit. It forces its own exit after 14."""
 STOP_POLL_S = 0.05
 NO_SERVER_MESSAGE = "No server is running for this project."
-STATUS_FIELDS = ("pid", "url", "socket", "version", "modules", "idle")
+STATUS_FIELDS = ("pid", "url", "socket", "version", "modules", "idle", "command")
 
 
 def server_status_command(*, json: Flag = False, quiet: Flag = False) -> int:
@@ -139,6 +140,12 @@ def end_server() -> int | None:
     """Stop the server and wait for its exit; return its process id, or None if none was running."""
     if find_server(Path()) is None or (pid := find_server_pid(Path())) is None:
         return None
+    if (server := find_command_server()) is not None:
+        raise ApiError(
+            "conflict",
+            f"No server is running; {server} serves the project while it drives runs",
+            "Stop it with Ctrl-C, or its run with `nerve stop RUN`.",
+        )
     os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + STOP_TIMEOUT_S
     while find_server_pid(Path()) == pid or is_store_owned(ProjectPaths.of(Path()).store):
@@ -152,6 +159,8 @@ def end_server() -> int | None:
 
 def describe_server(server_info: dict[str, Any]) -> str:
     kind = "in the background" if server_info.get("idle") is not None else "by nerve serve"
+    if command := server_info.get("command"):
+        kind = f"by {command}, until it ends"
     code = f", with {', '.join(server_info['modules'])}" if server_info.get("modules") else ""
     return f"Running at {server_info.get('url')} (process {server_info.get('pid')}, {kind}{code})"
 

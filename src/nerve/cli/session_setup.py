@@ -10,7 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from nerve.api.commands import wait_until_run_idle
+from nerve.api.commands import is_paused_or_held, wait_until_run_idle
 from nerve.api.lookup import find_run_row
 from nerve.cli.errors import UsageError
 from nerve.cli.gate_answers import PresetAnswers
@@ -116,6 +116,18 @@ def drive_run(session: Session, run_id: str) -> None:
     session.engine.resume_run(row)
 
 
+def has_active_runs(session: Session) -> bool:
+    """Whether a run that this process drives can continue without a person."""
+    return any(
+        not (
+            executor.run.is_complete
+            or is_paused_or_held(executor.run)
+            or session.engine.reader.waits_for_person_or_fact(executor.run)
+        )
+        for executor in session.engine.executors.values()
+    )
+
+
 async def wait_until_idle(session: Session) -> None:
     """Wait until every run that this process drives has ended or needs a person."""
     for executor in list(session.engine.executors.values()):
@@ -126,25 +138,29 @@ async def wait_until_idle(session: Session) -> None:
 
 
 def register_python_file(session: Session, file: Path) -> list[str]:
-    """Import a file and call its `register(session)`; return the ids of the new workflows."""
+    """Import a file and call its `register(session)`; return the ids of the new workflows.
+
+    A file without it may register workflows with the name `session`, which it finds defined.
+    """
     if not file.is_file():
         raise UsageError(f"File not found: {file}.")
     known_ids = set(session.workflows)
     try:
-        call = getattr(import_python_file(file), "register", None)
+        call = getattr(import_python_file(file, session), "register", None)
         if callable(call):
             call(session)
     except Exception as error:
         raise UsageError(f"{locate_error_in_file(error, file)}: {type(error).__name__}: {error}.") from None
-    if not callable(call):
+    new_ids = [name for name in session.list_workflows() if name not in known_ids]
+    if not callable(call) and not new_ids:
         raise UsageError(
             f"{file} does not define register(session). Add it to register the workflows of the file."
         )
-    return [name for name in session.list_workflows() if name not in known_ids]
+    return new_ids
 
 
-def import_python_file(file: Path) -> ModuleType:
-    """Import a file as a module. The module can import files from its own folder."""
+def import_python_file(file: Path, session: Session) -> ModuleType:
+    """Import a file as a module with a session. The module can import files from its own folder."""
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -153,6 +169,7 @@ def import_python_file(file: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[name] = module_from_spec(spec)
+    module.__dict__["session"] = session
     spec.loader.exec_module(module)
     return module
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
-from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.context import BUSY_COMMAND, CliContext, run_with_api
 from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.gate_answers import PresetAnswers
@@ -18,6 +18,7 @@ from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
 from nerve.cli.session_setup import check_preset_answers, load_python_target
 from nerve.cli.targets import Project, PythonTarget
 from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_lines, parse_run_arguments
+from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.tags import parse_tag
 from nerve.notations import SUFFIXES, definition_in
 
@@ -112,7 +113,7 @@ def start_run_command(
     Parameters
     ----------
     branch
-        Name of a branch, passed to the workflow.
+        Name of the branch that the worktree of the run gets; it must not exist.
     """
     if help or "-h" in arguments:
         return print_start_help("start", arguments, common)
@@ -130,6 +131,9 @@ def print_start_help(command: str, arguments: tuple[str, ...], common: CommonOpt
 
     async def do(context: CliContext) -> int:
         workflow, _ = await resolve_start_target(context, parsed.target)
+        if workflow.kind in NOTATION_NAMES and workflow.source is None:
+            # A list of workflows has no prompts, whose hints belong to the help.
+            workflow = await context.client.workflow(workflow=workflow.id)
         lines = [
             f"Usage: nerve {command} {parsed.target} [INPUT] [--name value …] [OPTIONS]",
             *describe_workflow_lines(workflow),
@@ -176,7 +180,7 @@ def start_run(
         wait_for_run = wait or bool(answers.remaining)
         return await context.follow_or_report(run, wait_for_run, answers, action_text="Started")
 
-    return run_with_api(common, do, writes=True)
+    return run_with_api(common, do, writes=True, serves_as="run")
 
 
 async def resolve_start_target(context: CliContext, text: str) -> tuple[WorkflowResponse, bool]:
@@ -194,6 +198,8 @@ async def resolve_start_target(context: CliContext, text: str) -> tuple[Workflow
     target = Project().resolve_target(text, by_name)
     if context.session is None:
         if isinstance(target, PythonTarget):
+            if (server := context.command_server) is not None:
+                raise UsageError(BUSY_COMMAND.format(server))
             raise UsageError(PYTHON_TARGET_REFUSED.format(file=target.file))
         return await context.client.define(**definition_in(target.path), keep=False), True
     workflow = (

@@ -111,7 +111,9 @@ def trust_write_error(error: OSError) -> ApiError:
     return ApiError("refused", f"Cannot save trust: {path}: {error.strerror or error}", TRUST_WRITE_FIX)
 
 
-def require_trust(store: Path | None = None, *, has_url: bool = False, opening: bool = False) -> None:
+def require_trust(
+    store: Path | None = None, *, has_url: bool = False, opening: bool = False, folder: Path = Path()
+) -> None:
     """Return if the project state belongs to this user or is trusted; otherwise ask once at a terminal.
 
     `store` is the store file given with --store; with `has_url` the store is a database that the user named.
@@ -119,7 +121,6 @@ def require_trust(store: Path | None = None, *, has_url: bool = False, opening: 
     A configuration that names programs also requires trust. Without a terminal, a command that names what to
     run uses such a configuration without asking. `opening` a project names nothing, so it is refused.
     """
-    folder = Path()
     if store is not None:
         brought = {} if ownership.is_own_store(store) else {"runs": store}
     elif ProjectPaths.of(folder).symlinks:
@@ -128,9 +129,8 @@ def require_trust(store: Path | None = None, *, has_url: bool = False, opening: 
         brought = ownership.foreign_state(folder)
         if has_url:
             brought.pop("runs", None)
-        programs = ownership.config_names_programs(folder) and not ownership.is_trusted(folder)
-        if programs and (brought or opening or is_at_terminal()):
-            brought["configuration"] = ProjectPaths.of(folder).folder / "config.json"
+        if not ownership.is_trusted(folder) and (programs := files_with_programs(folder)):
+            brought |= programs if brought or opening or is_at_terminal() else {}
     if not brought:
         return
     what = ownership.join_words([*brought])
@@ -143,14 +143,22 @@ def require_trust(store: Path | None = None, *, has_url: bool = False, opening: 
         raise trust_write_error(error) from None
 
 
+def files_with_programs(folder: Path) -> dict[str, Path]:
+    """Return the files of a project that can name programs, by description."""
+    files: dict[str, Path] = {}
+    if ownership.config_names_programs(folder):
+        files["configuration"] = ProjectPaths.of(folder).folder / "config.json"
+    if (agent_file := ownership.agent_file_with_programs(folder)) is not None:
+        files["agent files"] = agent_file
+    return files
+
+
 def is_at_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def ask_for_trust(path: Path, brought: dict[str, Path], what: str) -> bool:
     """Ask the user whether to trust a folder or store. Only "y" and "yes" accept."""
-    from nerve.ui.async_input import flush_typeahead
-
     files = ", ".join(str(file) for file in brought.values())
     lines = [
         f"This {'file' if path.is_file() else 'folder'} contains its own {what}: {path.resolve()}",
@@ -158,6 +166,13 @@ def ask_for_trust(path: Path, brought: dict[str, Path], what: str) -> bool:
         TRUST_RISK,
     ]
     print(sanitize_text("\n".join(lines)), file=sys.stderr)
+    return confirm(f"Trust this {'file' if path.is_file() else 'folder'}?")
+
+
+def confirm(question: str) -> bool:
+    """Ask the user a question. Only "y" and "yes" accept."""
+    from nerve.ui.async_input import flush_typeahead
+
     flush_typeahead()
-    print(f"Trust this {'file' if path.is_file() else 'folder'}? [y/N] ", end="", file=sys.stderr, flush=True)
+    print(f"{sanitize_text(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

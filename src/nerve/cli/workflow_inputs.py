@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.cli.errors import InvalidInputs, UsageError
 from nerve.lazy_dataclass import dataclass
+from nerve.project.front_matter import read_argument_hint
 from nerve.ui.json_forms import describe_field_type, form_fields, format_example_answer
 from nerve.ui.typed_options import (
     InvalidOption,
@@ -139,4 +140,6 @@ def describe_workflow_lines(workflow: WorkflowResponse) -> list[str]:
     if (schema := workflow.input_schema) is not None:
         kind = "JSON" if form_fields(schema) else describe_field_type(schema)
         lines += ["", f"INPUT: {kind}, such as {format_example_answer(schema)}"]
-    return lines
+    hints = {name: read_argument_hint(source) for name, source in workflow.prompts.items()}
+    told = [f"  {name}: {hint}" for name, hint in hints.items() if hint]
+    return [*lines, "", "INPUT of its commands:", *told] if told else lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nerve.core.nodes.base import ControlNode, Node, NodeRegistry
@@ -90,10 +91,10 @@ class Fakes:
         fake = self.by_name[name] = Fake(name, outcome)
         return fake
 
-    def find(self, call: NodeCall) -> FakeNode | None:
-        """Return what a test executes instead of a leaf."""
+    def replace(self, call: NodeCall) -> NodeCall:
+        """Return the call that a test executes instead of that of a leaf; the call itself without a fake."""
         fake = self.by_name.get(step_name(call.path)) or self.by_name.get(call.node_id)
-        return None if fake is None else FakeNode(fake, call.node)
+        return call if fake is None else replace(call, node=FakeNode(fake, call.node))
 
     def check_name(self, session: NodeRegistry, name: str) -> None:
         """Raise ValueError for a name that no node, step or agent of the session has."""

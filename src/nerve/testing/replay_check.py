@@ -7,15 +7,20 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, cast
 
 from nerve.core.json_codec import encode_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.nodes.fact_nodes import FactChanges
+from nerve.core.nodes.folder_users import FolderUsers
+from nerve.core.nodes.in_memory_runtime import current_home
 from nerve.core.queues import Queue
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import WorkflowState
 from nerve.engine.child_runner import ChildRunOperations
+from nerve.engine.child_runs import has_asked_person
+from nerve.engine.engine_host import PROCESS_HOST
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.local_engine import LocalEngine
 from nerve.engine.recorded_history import MISMATCH_HINT
@@ -152,10 +157,10 @@ class ReplayCheck(RunExecutor):
         self._report(hold.message.removesuffix(MISMATCH_HINT).rstrip(" ."))
         self.suspend()
 
-    def _copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
+    def copy_facts(self, request: ReplayEntry, changes: FactChanges) -> None:
         """Change no facts."""
 
-    def _prepare_to_go_live(self) -> bool:
+    def prepare_to_go_live(self) -> bool:
         """Report that the body has repeated everything, and keep it there."""
         end = self._recorded_end
         if end is None:
@@ -280,6 +285,7 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
             lambda: False,
             lambda _: None,
         ),
+        folder_users=FolderUsers(),
         requests_around=lambda _: (),
         children=ChildRunOperations(
             store=store,
@@ -291,10 +297,13 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
             schedule_stop=lambda *_: None,
             is_queued=lambda _: False,
         ),
-        get_dataspace=refuse,
+        get_facts=refuse,
+        home=current_home(),
+        has_asked_person=partial(has_asked_person, store),
         is_shutting_down=lambda: False,
-        is_only_run=lambda: False,
-        find_fake=None,
+        count_active_runs=lambda: 0,
+        replace_leaf=None,
+        host=PROCESS_HOST,
         make_run_row=engine.run_row,
         publish=lambda *_: None,
         on_idle=lambda _: None,

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
@@ -13,11 +14,13 @@ from nerve.agents.provider import (
     AssistantText,
     Capabilities,
     Chunk,
+    HostTool,
     PlanUpdate,
     QueryOptions,
     Reasoning,
     ThreadStarted,
     ToolCall,
+    ToolFailed,
     ToolUpdate,
     TurnFinished,
     TurnUsage,
@@ -54,7 +57,7 @@ class ScriptedProvider:
     with `ThreadStarted(call.thread)`.
     """
 
-    capabilities = Capabilities(resume=True, fork=True)
+    capabilities = Capabilities(resume=True, fork=True, host_tools=True, ask_human=False, any_settings=True)
 
     def __init__(self, answers: Answers, name: str = "scripted") -> None:
         if isinstance(answers, str) or not (callable(answers) or isinstance(answers, Mapping | Sequence)):
@@ -80,15 +83,18 @@ class ScriptedProvider:
             thread = f"thread-{self._thread_count}"
         call = RecordedQuery(prompt, cwd, resume, options.explicit_settings(), thread)
         self.calls.append(call)
-        return self._answer_query(call)
+        return self._answer_query(call, options.host_tools)
 
-    async def _answer_query(self, call: RecordedQuery) -> AsyncIterator[Chunk]:
+    async def _answer_query(self, call: RecordedQuery, tools: Mapping[str, HostTool]) -> AsyncIterator[Chunk]:
         answer = self._answers(call)
         if inspect.isawaitable(answer):
             answer = await answer
         for chunk in scripted_chunks(answer, call.thread):
             if isinstance(chunk, float):
                 await asyncio.sleep(chunk)
+            elif isinstance(chunk, ToolCall) and (tool := tools.get(chunk.name)) is not None:
+                with suppress(ToolFailed):  # recorded, as for any agent
+                    await tool.call(chunk.input)
             else:
                 yield chunk
 

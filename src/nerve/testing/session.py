@@ -74,7 +74,7 @@ async def test_session(
         tested._store, tested._clock = store, tested.clock
         async with tested:
             engine = tested.engine
-            engine.find_fake = tested._fakes.find
+            engine.replace_leaf = tested._fakes.replace
             with tested.clock.observe(engine.is_at_rest):
                 yield tested
 

@@ -23,6 +23,7 @@ from nerve.store.port import (
     Definition,
     EventRow,
     FactRow,
+    PersonRow,
     ReplyRow,
     RunRow,
     StepUsageRow,
@@ -99,6 +100,39 @@ class StoreContract:
         assert store.stored_reply("default", "k") is None
         assert store.old_events("r", "happened", math.inf) == []
 
+    def test_the_stream_has_the_events_of_all_runs_in_the_order_of_their_commits(self, store: Store) -> None:
+        if (stream := store.stream) is None:
+            pytest.skip("the store has no stream")
+        assert stream.last_streamed("default") == 0
+        for run, seq in (("r", 1), ("q", 1), ("r", 2)):
+            store.append([append(run, seq - 1, 1, run_row(run) if seq == 1 else None)])
+        pair = [
+            EventRow(3, 1.5, "node_started", "/a", None, "{}"),
+            EventRow(4, 2.5, "gate_waiting", "/b", None, "{}"),
+        ]
+        store.append([Append("r", 2, pair)])
+        other = run_row("other")._replace(session="other")
+        store.append([append("other", 0, 1, other)])
+        events = stream.streamed_events("default", 0, 100)
+        assert [(each.run, each.row.seq) for each in events] == [
+            ("r", 1),
+            ("q", 1),
+            ("r", 2),
+            ("r", 3),
+            ("r", 4),
+        ]
+        assert [each.row for each in events[-2:]] == pair
+        assert {each.workflow for each in events} == {"review"}
+        numbers = [each.number for each in events]
+        assert numbers == sorted(set(numbers))
+        assert stream.last_streamed("default") == numbers[-1]
+        for position, number in enumerate(numbers):
+            assert stream.streamed_events("default", number, 100) == events[position + 1 :]
+            assert stream.streamed_events("default", number, 1) == events[position + 1 : position + 2]
+        assert stream.streamed_events("default", 0, 100, ["gate_waiting"]) == events[-1:]
+        assert stream.streamed_events("default", 0, 100, ["happened", "node_started"]) == events[:-1]
+        assert stream.streamed_events("default", 0, 100, []) == []
+
     def test_events_come_back_as_they_were_appended(self, store: Store) -> None:
         rows = [
             EventRow(1, 0.1 + 0.2, "started", "/", None, '{"text": "Grüße, 世界 🙂"}'),
@@ -110,8 +144,9 @@ class StoreContract:
         assert store.events("r") == rows
         assert all(isinstance(row, EventRow) for row in store.events("r"))
 
-    def test_events_are_read_after_a_number(self, store: Store) -> None:
-        store.append([append("r", 0, 5)])
+    @pytest.mark.parametrize("row", [None, run_row("r")])
+    def test_events_are_read_after_a_number(self, store: Store, row: RunRow | None) -> None:
+        store.append([append("r", 0, 5, row)])
         assert [row.seq for row in store.events("r", 3)] == [4, 5]
         assert store.events("r", 5) == []
         assert store.events("r", 9) == []
@@ -883,6 +918,33 @@ class StoreContract:
         store.clear_resuming(["a", "none"])
         store.clear_resuming([])
         assert store.resume_counts() == {"b": 1}
+
+    def test_changes_of_people_are_numbered_without_gaps(self, store: Store) -> None:
+        first = PersonRow("s", 1, 1.5, "ann", '{"Grüße": "世界"}', "a" * 64)
+        second = PersonRow("s", 2, 0.5, "ben", "{}", "b" * 64)
+        assert store.people_changes("s") == []
+        assert store.add_people_change(first)
+        assert not store.add_people_change(first._replace(name="eve"))
+        assert store.add_people_change(second)
+        assert store.add_people_change(first._replace(session="t"))
+        assert store.people_changes("s") == [first, second]
+        assert store.people_changes("s", 1) == [second]
+        assert store.people_changes("s", 2) == []
+
+    def test_of_changes_of_people_with_one_number_one_is_added(self, store: Store) -> None:
+        added = []
+
+        def add(name: str) -> None:
+            if store.add_people_change(PersonRow("s", 1, 1.0, name, "{}", name)):
+                added.append(name)
+
+        threads = [threading.Thread(target=add, args=(f"p{n}",)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [row.name for row in store.people_changes("s")] == added
+        assert len(added) == 1
 
     def test_a_store_has_properties(self, store: Store) -> None:
         assert store.read_property("none") is None

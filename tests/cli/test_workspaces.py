@@ -1,0 +1,187 @@
+"""`nerve workspaces`: list, diff and remove, and the guide's example."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cli.terminal import Terminal
+from docs.pages import FILE, page
+from nerve.store.port import Append, EventRow
+from nerve.store.sqlite import SqliteStore
+from workspaces.repositories import commit, git, make_repository, read_files, write
+
+WORKFLOW = """name: work
+description: Makes files
+body:
+  kind: bash
+  workspace: worktree
+  command: echo new > new.txt
+"""
+
+
+@pytest.fixture
+def run_id(project: Path, do) -> str:
+    (project / ".nerve/workflows/work.yaml").write_text(WORKFLOW)
+    make_repository(project)
+    done = do("run", "work", "--json")
+    assert done.json["state"] == "completed", done
+    return done.json["run_id"]
+
+
+def test_a_project_without_workspaces(do) -> None:
+    assert do("workspaces").out == "No workspaces.\n"
+    assert do("workspaces", "--json").json == []
+
+
+def test_work_that_is_not_merged_is_listed_and_shown(do, run_id: str) -> None:
+    [listed] = do("workspaces", "--json").json
+    assert (listed["run"], listed["name"], listed["files"]) == (run_id, "run", ["new.txt"])
+    assert listed["folder"] == f".nerve/workspaces/{run_id}/run"
+    assert do("workspaces").out.splitlines() == [
+        f"{run_id}/run  1 changed file",
+        f"    folder .nerve/workspaces/{run_id}/run",
+        f"    branch nerve/{run_id}/run",
+    ]
+    assert "+new" in do("workspaces", "diff", run_id).out
+    assert "+new" in do("workspaces", "diff", f"{run_id}/run", "--json").json["diff"]
+
+
+def test_work_is_removed_only_when_it_is_discarded(do, run_id: str, project: Path) -> None:
+    refused = do("workspaces", "remove", run_id)
+    assert refused.code == 2
+    assert f"nerve workspaces remove {run_id}/run --discard" in refused.err
+    kept = do("delete", run_id)
+    assert "has a workspace with work that is not merged" in kept.err
+    assert do("workspaces", "remove", run_id, "--discard").out == "Removed.\n"
+    assert do("workspaces").out == "No workspaces.\n"
+    assert git(project, "show", f"refs/nerve-files/{run_id}/run:new.txt") == "new"
+    assert do("delete", run_id).code == 0
+    assert git(project, "for-each-ref", "refs/nerve-files") == ""
+
+
+def make_old(project: Path, run_id: str) -> None:
+    """Let a run have ended 40 days ago."""
+    with closing(SqliteStore(project / ".nerve/nerve.db")) as store:
+        row = store.run(run_id)
+        assert row is not None
+        head = store.events(row.run)[-1].seq
+        event = EventRow(head + 1, row.ended or 0.0, "log", "", None, "{}")
+        old = row._replace(ended=(row.ended or 0.0) - 40 * 86_400)
+        store.append([Append(row.run, head, [event], old)])
+
+
+def test_gc_keeps_a_run_whose_workspace_has_work_and_lists_the_commands(
+    do, run_id: str, project: Path
+) -> None:
+    assert do("gc", "--json").json["kept"] == []
+    make_old(project, run_id)
+    for arguments in ((), ("--yes",)):
+        lines = do("gc", *arguments).out.splitlines()
+        assert lines == [
+            "No old runs.",
+            f"{run_id}  work  stays: its work in run is not merged",
+            f"    nerve workspaces diff {run_id}/run",
+            f"    nerve workspaces remove {run_id}/run --discard",
+        ]
+    [kept] = do("gc", "--yes", "--json").json["kept"]
+    assert (kept["run_id"], kept["workspaces"]) == (run_id, ["run"])
+    assert len(do("workspaces", "--json").json) == 1
+    assert do("workspaces", "remove", f"{run_id}/run", "--discard").code == 0
+    assert "1 runs deleted" in do("gc", "--yes").out
+    assert git(project, "for-each-ref", "refs/nerve-files") == ""
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+def test_gc_asks_on_a_terminal_for_a_run_whose_workspace_has_work(
+    do, run_id: str, project: Path, answer: str
+) -> None:
+    make_old(project, run_id)
+    with Terminal("gc", "--yes", columns=200) as terminal:
+        terminal.until(f"Run {run_id} of work has work that is not merged in run. Delete both? [y/N] ")
+        terminal.type(answer)
+        assert terminal.end() == 0
+        shown = terminal.shown
+    is_deleted = answer == "yes"
+    assert ("1 runs deleted" in shown) is is_deleted
+    assert (f"nerve workspaces diff {run_id}/run" in shown) is not is_deleted
+    assert do("runs", "--json").json == [] if is_deleted else do("workspaces", "--json").json
+    assert (git(project, "branch", "--list", "nerve/*") == "") is is_deleted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("dif",), "Unknown action 'dif'. Did you mean 'diff'?"),
+        (("remove",), "The name of the workspace is missing"),
+        (("diff", "x"), "'x' is not a workspace. Workspaces: none."),
+        (("diff", "x", "--discard"), "--discard is for removing"),
+    ],
+)
+def test_wrong_usage_names_the_fix(do, arguments: tuple[str, ...], message: str) -> None:
+    done = do("workspaces", *arguments)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_the_example_of_the_guide_prints_both_changes(do, project: Path) -> None:
+    text = page("docs/guides/workspaces.md")
+    [(name, workflow)] = [(found[1], found[2]) for found in FILE.finditer(text)]
+    write(project, {name: workflow, "page.txt": "Hello\n…\n…\n…\nBye\n"})
+    make_repository(project)
+    done = do("run", "both")
+    printed = text.split("```text\n")[1].split("```")[0]
+    assert done.out.endswith(printed), done
+    assert read_files(project)["page.txt"] == printed
+
+
+def test_the_workflows_of_the_guide_are_valid(do, project: Path) -> None:
+    blocks = page("docs/guides/workspaces.md").split("```yaml\n")[1:]
+    for number, block in enumerate(blocks):
+        file = project / f"flow-{number}.yaml"
+        file.write_text(block.split("```")[0])
+        done = do("check", file.name)
+        assert done.code in (0, 1), done
+        assert "error" not in done.out + done.err, done
+
+
+def test_a_branch_is_created_or_refused(do, run_id: str, project: Path) -> None:
+    assert do("start", "work", "--branch", "fix-1", "--wait").code == 0
+    assert git(project, "branch", "--list", "fix-1", "--format=%(refname:short)") == "fix-1"
+    again = do("start", "work", "--branch", "fix-1", "--wait")
+    assert again.code != 0
+    assert "The branch 'fix-1' already exists" in again.out + again.err
+    refused = do("start", "shout", "x", "--branch", "fix-2")
+    assert "has no workspace, so it cannot create the branch 'fix-2'" in refused.err
+    commit(project, "Go on")
+
+
+def test_the_changes_of_steps_are_in_the_log_and_the_status(do, run_id: str) -> None:
+    log = do("logs", run_id).out
+    assert "[bash] ✓ changed new.txt" in log
+    assert "+new" not in log
+    assert "+++ b/new.txt\n@@ -0,0 +1 @@\n+new\n" in do("logs", run_id, "--diff").out
+    assert "changed new.txt" in do("status", run_id).out
+
+
+CLASH = """name: clash
+description: Two commands edit one line.
+body:
+  kind: sequence
+  steps:
+    - {kind: bash, id: first, command: sed -i s/one/ONE/ slug.py, workspace: {merge: none}}
+    - {kind: bash, id: other, command: sed -i s/one/two/ slug.py}
+    - {kind: merge, id: land, of: first}
+"""
+
+
+def test_a_question_about_a_conflict_is_answered_in_advance(do, project: Path) -> None:
+    (project / ".nerve/workflows/clash.yaml").write_text(CLASH)
+    make_repository(project)
+    wrong = do("run", "clash", "--answer", "merge=perhaps")
+    assert "--answer merge=perhaps: the answer must be retry or keep or fail, got 'perhaps'." in wrong.err
+    done = do("run", "clash", "--answer", "merge=keep")
+    assert done.code == 0, done
+    assert "[gate] answered: keep" in done.err
+    listed = do("workspaces").out
+    assert "1 changed file, in conflict: slug.py" in listed
