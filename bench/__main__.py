@@ -17,6 +17,7 @@ from pathlib import Path
 import apsw
 
 from bench import (
+    capacity,
     commander,
     declarative,
     expression,
@@ -30,6 +31,7 @@ from bench import (
     start,
     store,
     telemetry,
+    temporal,
     typed,
     w1_sequence,
     w2_crowd,
@@ -64,6 +66,8 @@ WORKLOADS: dict[str, Callable[[int, Path], list[Line]]] = {
     "postgres": postgres.measure,
     "tui": commander.measure,
     "telemetry": telemetry.measure,
+    "temporal": temporal.measure,
+    "capacity": capacity.measure,
 }
 PEERS = "peers"
 """Not part of a run of all workloads, because it installs other libraries."""

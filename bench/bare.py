@@ -8,6 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import apsw
+
 from nerve.errors import StoreError
 from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
@@ -44,7 +46,12 @@ def build_commits(file: Path, batches: Iterable[Sequence[Append]]) -> list[Commi
     with closing(SqliteStore(file)) as store:
         db = store._writer._db
         assert db is not None
-        db.set_exec_trace(lambda cursor, text, values: commits[-1].append((text, values)) or True)
+
+        def record_statement(cursor: apsw.Cursor, text: str, values: Any) -> bool:
+            commits[-1].append((text, values))
+            return True
+
+        db.set_exec_trace(record_statement)
         for batch in batches:
             commits.append([])
             store.append(batch)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from tests.postgresql_server import PostgresqlServer
 
 from bench import bare
 from bench.measure import Line, at_least, at_most, measure_pair, temporary_folder
@@ -19,6 +18,7 @@ from bench.w2_crowd import STEPS as STEPS_OF_CROWD
 from nerve.store.port import Append
 from nerve.store.postgres import PostgresStore
 from nerve.store.sqlite import SqliteStore
+from postgresql_server import PostgresqlServer
 
 STEPS = 300
 
@@ -63,11 +63,11 @@ def measure(rounds: int, directory: Path) -> list[Line]:
 
         def run_crowd_in_sqlite() -> float:
             with temporary_folder(directory) as run_directory:
-                return RUNS / asyncio.run(run_crowd(SqliteStore(run_directory / "runs.db")))
+                return RUNS / asyncio.run(run_crowd(SqliteStore(run_directory / "runs.db")))[0]
 
         crowd = measure_pair(
             rounds,
-            lambda: RUNS / asyncio.run(run_crowd(PostgresStore(server.create_database(), "bench"))),
+            lambda: RUNS / asyncio.run(run_crowd(PostgresStore(server.create_database(), "bench")))[0],
             run_crowd_in_sqlite,
         )
     ours, limit = pair.medians

@@ -7,7 +7,6 @@ instructions of Python are counted, because other programs do not change their n
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import sys
 import threading
@@ -38,12 +37,9 @@ class NodeWithoutHook(FunctionNode):
     """The node of a function as it was before telemetry."""
 
     async def execute(self, context: ExecutionContext) -> Result:
+        output = StepOutput(context)
         try:
-            with StepOutput(context):
-                if self._is_async:
-                    return Result.of(await self.fn(context))
-                outcome = await self._run_in_thread(context)
-                return Result.of(await outcome if inspect.isawaitable(outcome) else outcome)
+            return Result.of(await (self.fn(context) if self._is_async else self._run_in_thread(context)))
         except asyncio.CancelledError as error:
             if is_task_cancelled():
                 raise
@@ -52,6 +48,8 @@ class NodeWithoutHook(FunctionNode):
             if must_propagate(error):
                 raise
             return Result.from_exception(error)
+        finally:
+            output.close()
 
 
 async def echo(context: ExecutionContext) -> Any:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from bench.http import Server
 from bench.measure import Line, at_most, measure_pair
 from nerve import Session
 from nerve.api import Api
-from nerve.api.event_hub import EventFrame
+from nerve.api.event_hub import EventFrame, EventHub
 from nerve.server.event_feed import Feed, RunFeed
 from nerve.server.sse import EventSourceResponse, encode_flat_sse_event, encode_sse_batches
 from nerve.store.port import EventRow
@@ -67,7 +68,9 @@ async def measure_frame_cost(encode_feed: EncodeFeed) -> float:
         api, closing, sent_count = Api(session), asyncio.Event(), 0
         started: Any = await api.perform("start", {"workflow": "ask", "wait": True})
         run = session.get_workflow_run(started.run_id)
+        hub = api.hub
         assert run is not None
+        assert isinstance(hub, EventHub)
 
         async def send(message: Any) -> None:
             nonlocal sent_count
@@ -81,12 +84,15 @@ async def measure_frame_cost(encode_feed: EncodeFeed) -> float:
             feed = (await RunFeed.open(api, started.run_id, "2")).messages()
             await EventSourceResponse(encode_feed(feed), closing, 15.0)({}, receive, send)
 
+        def has_sent(count: int) -> bool:
+            return sent_count >= count
+
         watchers = [asyncio.create_task(watch()) for _ in range(WATCHERS)]
-        await wait_for(lambda: len(api.hub._subscriptions) == WATCHERS)
+        await wait_for(lambda: len(hub._subscriptions) == WATCHERS)
         before, began = sent_count, time.process_time()
         for number in range(EVENTS):
-            api.hub._publish(run, [EventRow(1000 + number, time.time(), "said", "/review", None, DATA)])
-            await wait_for(lambda expected=before + (number + 1) * WATCHERS: sent_count == expected)
+            hub._publish(run, [EventRow(1000 + number, time.time(), "said", "/review", None, DATA)])
+            await wait_for(partial(has_sent, before + (number + 1) * WATCHERS))
         elapsed = time.process_time() - began
         closing.set()
         await asyncio.gather(*watchers)
