@@ -3,12 +3,15 @@
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from postgresql_server import PostgresqlServer, ServerMissing
+from temporal_cluster import FOLDER_VARIABLE, TemporalCluster
+from temporal_server import TemporalServer
+from time_limit import copy_stderr, limit_time
 
 # Use the same examples every time, so that a failure points to the change. `make test-full` draws new ones.
 # A loaded machine is not a failure: without these checks, a slow example only takes longer.
@@ -21,12 +24,17 @@ MEMORY = "/dev/shm"
 ROOM = 2**30
 """Free bytes required to keep the files of the quick tests in memory."""
 
+MAX_SECONDS, MAX_SECONDS_OF_FULL = 180, 7200
+"""The time limits of a test, and of its fixtures, for a loaded machine: they end what hangs."""
+STDERR = pytest.StashKey[int]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the files of the quick tests in memory, where they also survive a killed process."""
     # A shell starts background jobs with SIGINT ignored, which children inherit. Tests of Ctrl-C would hang.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[STDERR] = copy_stderr()  # before pytest captures the output of tests
     # Do not use the home directory of the user. Workers inherit the setting of the first process.
     if "NERVE_TEST_STATE" not in os.environ:
         state = tempfile.TemporaryDirectory(prefix="nerve-state-")
@@ -50,8 +58,36 @@ def has_room(folder: str) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, for `make test-cluster`."""
     for item in items:
-        if "postgresql_server" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "temporal_server" in fixtures:
+            item.add_marker("temporal")
+        if {"postgresql_server", "temporal_server", "temporal_cluster"}.intersection(fixtures):
             item.add_marker("cluster")
+
+
+@pytest.hookimpl(wrapper=True)
+def limit_phase(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that hangs."""
+    seconds = MAX_SECONDS_OF_FULL if item.get_closest_marker("full") else MAX_SECONDS
+    with limit_time(seconds, item.config.stash[STDERR]):
+        return (yield)
+
+
+# Not around all of them: a failure counts for a test only inside of one.
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = limit_phase
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Report how long the tests with a server took, for which `.ci/run` has three minutes."""
+    stats = terminalreporter.stats.values()
+    reports = [each for group in stats for each in group if isinstance(each, pytest.TestReport)]
+    durations = [each.duration for each in reports if "cluster" in each.keywords]
+    if durations:
+        processes = config.getoption("numprocesses", None) or 1
+        terminalreporter.write_line(
+            f"Tests with a server of PostgreSQL or Temporal: {sum(durations):.0f} s"
+            f" in {processes} processes, about {sum(durations) / processes:.0f} s."
+        )
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +107,53 @@ def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
     url = postgresql_server.create_database()
     yield url
     postgresql_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def temporal_server() -> Iterator[TemporalServer]:
+    """A Temporal server for all tests of this process; a test that stops one starts its own."""
+    try:
+        server = TemporalCluster() if FOLDER_VARIABLE in os.environ else TemporalServer()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def temporal_url(temporal_server: TemporalServer) -> str:
+    """The URL of an empty namespace."""
+    return temporal_server.url(temporal_server.create_namespace())
+
+
+@pytest.fixture
+async def temporal_sessions(
+    temporal_server: TemporalServer, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """Let Temporal execute the runs of all sessions of a test."""
+    from temporal_sessions import TemporalSessions  # it takes long, and few tests need it
+
+    sessions = TemporalSessions(temporal_server)
+    sessions.replace_engines(monkeypatch)
+    async with sessions.open():
+        yield
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine that executes the runs of all sessions of a test."""
+    name: str = getattr(request, "param", "local")
+    if name == "temporal":
+        request.getfixturevalue("temporal_sessions")
+    return name
+
+
+@pytest.fixture
+def temporal_cluster() -> Iterator[TemporalCluster]:
+    """Temporal as in production, with its history in PostgreSQL, for one test that may stop both."""
+    try:
+        cluster = TemporalCluster()
+    except ServerMissing as error:
+        pytest.skip(str(error))
+    with cluster:
+        yield cluster

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from nerve import FunctionNode, Graph, Retry, Session, WorkflowContext, WorkflowRun
+from nerve.core.gate_policy import Voter
 from nerve.core.nodes.control import GateNode, MapNode
 from nerve.errors import RunHeld
 
-SCENES = ("line", "fan", "graph", "family", "retries", "facts")
+SCENES = ("line", "fan", "graph", "family", "retries", "facts", "votes")
+VOTERS = ("ann", "ben", "cat")
 
 
 FACTS = {
@@ -124,13 +126,27 @@ def register(session: Session, log: Log) -> None:
     async def retries(ctx: WorkflowContext) -> Any:
         return [(await ctx.run("flaky", 0))["success"], await ctx.gate("Done?")]
 
+    @session.workflow
+    async def votes(ctx: WorkflowContext) -> Any:
+        answer = await ctx.gate("Agreed?", choices=["yes", "no"], quorum=len(VOTERS))
+        return [answer, (await ctx.run("work", 1))["output"]]
+
 
 async def play(run: WorkflowRun, log: Log) -> Any:
-    """Answer every gate and decide every doubt until the run has ended; log each acknowledged answer."""
+    """Answer every gate and decide every doubt until the run has ended.
+
+    Each acknowledged answer and vote is logged.
+    """
     while True:
         ending = asyncio.ensure_future(run.wait())
         while not ending.done():
             for gate in run.pending_gates:
+                if gate.tally is not None:
+                    # Who has voted does not vote again, unless the vote is lost.
+                    name = VOTERS[len(gate.tally.votes)]
+                    await run.answer("yes", gate.gate_id, voter=Voter(name))
+                    log.add("voted", gate.gate_id, name)
+                    continue
                 answer = gate.choices[0] if gate.choices else f"{gate.prompt} yes"
                 await run.answer(answer, gate.gate_id)
                 log.add("answered", gate.gate_id)

@@ -198,6 +198,13 @@ def problems(
     found += [
         f"answer of {line[2]} lost" for line in log if line[1] == "answered" and line[2] not in answered
     ]
+    votes = [json.loads(data) for type, data in journal if type == "gate_voted"]
+    decisions = [json.loads(data) for type, data in journal if type == "gate_answered"]
+    given = Counter((vote["gate_id"], vote["person"]) for vote in votes)
+    counted = {(each["gate_id"], vote["person"]) for each in decisions for vote in each.get("votes") or ()}
+    found += [f"{each} has voted {times} times" for each, times in given.items() if times > 1]
+    acknowledged = Counter((line[2], line[3]) for line in log if line[1] == "voted")
+    found += [f"vote {each} lost" for each, times in acknowledged.items() if times > 1 or each not in counted]
     found += [
         f"{key} settled {times} times" for key, times in Counter(place.settled_paths()).items() if times > 1
     ]
@@ -220,7 +227,7 @@ def missed_commits(folder: Path, scene: str, moment: str, deaths: int) -> list[s
     How many commits a scene takes depends on the time: the writes of one moment share a commit. But none is
     left out, and each write that was acknowledged before the next one was made has a commit of its own.
     """
-    acknowledged = [line for line in Log(folder).read() if line[1] in ("started", "answered")]
+    acknowledged = [line for line in Log(folder).read() if line[1] in ("started", "answered", "voted")]
     if not (folder / "commits").exists():
         return [f"{scene} {moment}: the surviving process did not end: {(folder / 'error').read_text()}"]
     commits = int((folder / "commits").read_text())

@@ -2,11 +2,13 @@
 
 import contextlib
 import io
+import os
 import re
 import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -37,10 +39,10 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def run(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        """Run the block and return its output."""
+        """Run the block and return its output; what it sets in the environment does not outlive it."""
         monkeypatch.setattr(sys, "argv", ["page.py"])
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), patch.dict(os.environ):
             exec(compile(self.code, str(self), "exec"), {"__name__": "__main__"})  # noqa: S102
         return printed.getvalue()
 

@@ -22,7 +22,13 @@ BUDGETS = page("docs/guides/budgets.md")
 CONFIGURATION = page("docs/reference/configuration.md")
 PROVIDERS = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 NEEDED = {"acp": {"command": ["agent"]}, "command": {"argv": ["agent"]}, "scripted": {"answers": []}}
-CAPABILITIES = [field.name for field in fields(Capabilities)]
+CAPABILITIES = [
+    name
+    for name in (field.name for field in fields(Capabilities))
+    if isinstance(getattr(Capabilities(), name), bool)
+    and name not in ("any_settings", "has_tools", "reads_on_its_own")
+]
+HONOURED = {"effort": 1, "hooks": 2, "modes": 3, "instructions": 4}
 
 
 def rows(title: str, text: str = TEXT) -> list[list[str]]:
@@ -51,6 +57,14 @@ def test_the_table_of_capabilities_matches_the_classes() -> None:
         for name, provider in made.items()
     }
     assert {row[0]: row[1:] for row in listed_rows} == can
+
+
+@pytest.mark.parametrize("name", sorted(PROVIDERS))
+def test_the_table_of_settings_matches_the_classes(name: str) -> None:
+    [row] = [row for row in rows("The world of an agent") if row[0] == f"`{name}`"]
+    able = create_provider(name, NEEDED.get(name)).capabilities
+    for field, column in HONOURED.items():
+        assert tuple(re.findall(r"`([\w./]+)`", row[column])) == getattr(able, field)
 
 
 @pytest.mark.parametrize("name", sorted(PROVIDERS))

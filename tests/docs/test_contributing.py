@@ -51,6 +51,7 @@ NOUNS = [
     "path",
     "step",
     "gate",
+    "workspace",
     "session",
     "provider",
     "thread",

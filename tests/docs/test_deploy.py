@@ -52,10 +52,8 @@ def test_every_command_of_a_unit_exists() -> None:
     commands = [
         command for text in texts for command in re.findall(r"/opt/nerve/bin/(nerve [^\n$]*)\n", text)
     ]
-    assert [command.split()[1] for command in commands] == [
-        "init",
-        "serve",
-    ]  # the third one is executed below
+    # That of the backup is executed below.
+    assert sorted(command.split()[1] for command in commands) == ["init", "serve", "worker", "worker"]
     for command in commands:
         check_command(shlex.split(command))
 
@@ -113,6 +111,15 @@ def test_the_pod_uses_what_the_other_objects_define() -> None:
     assert container["readinessProbe"]["httpGet"]["port"] in ports
 
 
-@pytest.mark.parametrize("file", ["container/Dockerfile", "container/compose.yaml", "kubernetes/nerve.yaml"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "container/Dockerfile",
+        "container/compose.yaml",
+        "kubernetes/nerve.yaml",
+        "cluster/compose.yaml",
+        "cluster/kubernetes.yaml",
+    ],
+)
 def test_a_file_that_was_not_run_says_so(file: str) -> None:
     assert re.search(r"^# .*Not (run|built) in the tests", (DEPLOY / file).read_text(), re.MULTILINE)

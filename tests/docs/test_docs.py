@@ -1,5 +1,6 @@
 """All pages: every block runs, and every command, path, link and name exists."""
 
+import os
 import re
 from pathlib import Path
 from pkgutil import resolve_name
@@ -23,6 +24,15 @@ def test_a_python_block_prints_the_documented_output(
     printed = block.run(monkeypatch)
     if block.output is not None:
         assert printed == block.output
+
+
+def test_a_python_block_does_not_change_the_environment_of_other_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = dict(os.environ)
+    block = Block("page.md", 1, 'import os\nos.environ["OTEL_TRACES_EXPORTER"] = "console"', None)
+    block.run(monkeypatch)
+    assert dict(os.environ) == before
 
 
 @pytest.mark.requirement("S1-26")

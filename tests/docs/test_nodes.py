@@ -12,9 +12,13 @@ from nerve.spec.models import KINDS, NodeBase, WorkflowSpec
 
 PAGE = page("docs/reference/nodes.md")
 OBJECTS = {
+    "escalation": models.EscalationSpec,
+    "workspace": models.WorkspaceSpec,
     "retry": models.RetrySpec,
     "expect": models.ExpectSpec,
     "permissions": models.PermissionsSpec,
+    "mcp-server": models.McpServerSpec,
+    "hook": models.HookSpec,
     "step-limits": models.StepLimitsSpec,
     "condition": models.ConditionSpec,
     "state": models.StateSpec,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import apsw
 
-from e2e.world import CANARY, World
+from e2e.world import CANARY, Acked, World
 from nerve.errors import JournalBroken
-from nerve.store.port import EventRow, RunRow
+from nerve.store.port import EventRow, RunRow, Store
 from nerve.store.sqlite import SqliteStore
 
 ENDS = {"workflow_completed": "completed", "workflow_failed": "failed", "workflow_cancelled": "cancelled"}
@@ -22,12 +22,13 @@ def broken(world: World) -> list[str]:
     """Everything that is not as it must be; the server is down."""
     assert world.process is None
     file = world.folder / ".nerve/nerve.db"
-    found = [*written_down(world), *left_alive(world.folder)]
+    tokens = [each.read_text().strip() for each in (world.folder / ".nerve/private").glob("*.token")]
+    found = [*written_down(world.folder, [CANARY, *tokens]), *left_alive(world.folder)]
     if not file.exists():
         return found
     store = SqliteStore(file)
     try:
-        found += [*journals(store), *lost(store, world)]
+        found += [*journals(store), *lost(store, world.acked)]
     finally:
         store.close()
     db = apsw.Connection(str(file))
@@ -37,7 +38,7 @@ def broken(world: World) -> list[str]:
     return found
 
 
-def journals(store: SqliteStore) -> Iterator[str]:
+def journals(store: Store) -> Iterator[str]:
     for row in store.runs():
         try:
             rows = store.events(row.run)
@@ -62,10 +63,10 @@ def journal(row: RunRow, rows: list[EventRow]) -> Iterator[str]:
         yield f"the journal says {rows[ends[0]].type}, the table of runs says {row.state}"
 
 
-def lost(store: SqliteStore, world: World) -> Iterator[str]:
+def lost(store: Store, acked: Acked) -> Iterator[str]:
     """What was acknowledged or seen, and is not there."""
     known = {row.run for row in store.runs()}
-    yield from (f"start of {run} is lost" for run in world.acked.starts if run not in known)
+    yield from (f"start of {run} is lost" for run in acked.starts if run not in known)
     answers: dict[str, object] = {}
     reach: dict[str, int] = {}
     for run in known:
@@ -75,12 +76,12 @@ def lost(store: SqliteStore, world: World) -> Iterator[str]:
             if each.type == "gate_answered":
                 data = json.loads(each.data)
                 answers[data["gate_id"]] = data["answer"]
-    for told in world.acked.answers:
+    for told in acked.answers:
         if told["gate_id"] not in answers:
             yield f"the answer of {told['gate_id']} is lost"
         elif answers[told["gate_id"]] != told["answer"]:
             yield f"{told['gate_id']} has another answer than was acknowledged"
-    yield from (f"event {n} of {run} was seen and is lost" for run, n in world.acked.seen if reach[run] < n)
+    yield from (f"event {n} of {run} was seen and is lost" for run, n in acked.seen if reach.get(run, 0) < n)
 
 
 def left_alive(folder: Path) -> Iterator[str]:
@@ -94,12 +95,10 @@ def left_alive(folder: Path) -> Iterator[str]:
                 continue
 
 
-def written_down(world: World) -> Iterator[str]:
+def written_down(folder: Path, secrets: list[str]) -> Iterator[str]:
     """Files in which a secret stands that may not stand there."""
-    private = world.folder / ".nerve/private"
-    secrets = [CANARY, *(each.read_text().strip() for each in private.glob("*.token"))]
-    for file in world.folder.rglob("*"):
+    for file in folder.rglob("*"):
         if file.is_file() and file.suffix != ".token":
             data = file.read_bytes()
             if any(secret.encode() in data for secret in secrets):
-                yield f"a secret stands in {file.relative_to(world.folder)}"
+                yield f"a secret stands in {file.relative_to(folder)}"

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 import httpx2
@@ -18,6 +18,7 @@ from api.test_queries import INJECTIONS
 from e2e.invariants import written_down
 from e2e.world import World, ask, at_most
 from nerve.api import OPERATIONS
+from nerve.api.callers import Scope
 from nerve.api.permissions import ALLOWED_SCOPES
 from nerve.server.auth import Auth
 from server.test_access import GUARDED, MATRIX, TABLE, body, path_of
@@ -62,7 +63,8 @@ async def test_every_route_requires_a_token_of_its_scope(shared: World, over: st
         for headers in strangers(shared):
             for method, path in [*GUARDED, ("GET", "/api/unknown"), ("GET", "/../etc/passwd")]:
                 assert await status(client.http, method, path, headers=headers) in (401, 429)
-    for scope, may in ALLOWED_SCOPES.items():
+    for scope in get_args(Scope):
+        may = ALLOWED_SCOPES[scope]
         async with shared.client(scope, over) as client:
             for method, path in GUARDED:
                 told = await status(client.http, method, path)
@@ -84,7 +86,8 @@ async def test_a_websocket_requires_a_token_of_its_scope(shared: World) -> None:
             async with shared.dial(None, headers=headers):
                 pass
         assert refused.value.response.status_code in (401, 403, 429), headers
-    for scope, may in ALLOWED_SCOPES.items():
+    for scope in get_args(Scope):
+        may = ALLOWED_SCOPES[scope]
         async with shared.dial(scope) as socket:
             for operation in OPERATIONS.values():
                 told = await ask(socket, operation.name, nothing="known")
@@ -167,7 +170,7 @@ async def test_the_token_is_in_its_file_and_nowhere_else(world: World) -> None:
     assert [mode(each) for each in ours] == [0o600] * 6
     assert world.stop() == 0
     (world.folder / "leak").write_text(token)
-    assert list(written_down(world)) == ["a secret stands in leak"]
+    assert list(written_down(world.folder, [token])) == ["a secret stands in leak"]
     (world.folder / "leak").unlink()
 
 
