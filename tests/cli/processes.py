@@ -154,15 +154,26 @@ class Process:
             self.wait()
 
     def communicate(self, timeout: float = PATIENCE) -> tuple[str, str]:
-        """What is still said, until the end."""
-        said: list[str] = []
-        reading = threading.Thread(target=lambda: said.append(self.stderr.read()))
-        reading.start()
-        with self.stdout, self.stderr:
-            out = self.stdout.read()
-            reading.join(timeout)
+        """What is still said, until the end; TimeoutError if the streams stay open."""
+        said: dict[IO[str], str] = {}
+
+        def read(stream: IO[str]) -> None:
+            said[stream] = stream.read()
+
+        # A thread that hangs must not keep the tests from ending; a stream that it reads cannot be closed.
+        readers = [
+            threading.Thread(target=read, args=[stream], daemon=True) for stream in (self.stdout, self.stderr)
+        ]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(timeout)
+        if len(said) < len(readers):
+            raise TimeoutError(f"the streams of process {self.pid} are open after {timeout:g} s")
+        self.stdout.close()
+        self.stderr.close()
         self.wait(timeout)
-        return out, said[0]
+        return said[self.stdout], said[self.stderr]
 
 
 def done(*arguments: str) -> "subprocess.CompletedProcess[Any]":
