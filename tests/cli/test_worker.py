@@ -164,6 +164,7 @@ def test_a_worker_says_why_it_cannot_serve_metrics(
     [
         (["--leaves", " , "], "--leaves must be names such as claude,bash, got ' , '."),
         ([], "A worker needs something to execute: --leaves claude,bash, or --bodies."),
+        (["--leaves", "bash", "--promote"], "--promote needs --bodies: only bodies have builds."),
         (["--leaves", "bash"], "The engine is missing: --engine temporal://HOST:7233/NAMESPACE"),
         (["--leaves", "bash", "--engine", "temporal://h"], "A worker needs a database: --store postgresql:"),
         (

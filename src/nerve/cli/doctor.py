@@ -250,8 +250,8 @@ def diagnose_session(report: SessionReport, used: Collection[str]) -> Iterator[D
     if (build := report.missing_build) is not None:
         message = f"none of build {build} {missing.removeprefix('none ')}, and it gets all new runs"
         fix = (
-            "Start a worker with that code, or give new runs to another build: "
-            "temporal worker deployment set-current-version"
+            "Start a worker with that code, or give new runs to a newer build (nerve worker --bodies"
+            " --promote) or to an older one (temporal worker deployment set-current-version)"
         )
         yield DoctorFinding(f"body workers{of_session}", "wrong", message, fix)
     else:

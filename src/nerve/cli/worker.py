@@ -36,6 +36,7 @@ def worker_command(
     place: Literal["host", "shared", "fresh"] | None = None,
     host_name: str = "",
     slots: Annotated[int, Parameter(validator=validators.Number(gte=1))] = 20,
+    promote: Flag = False,
     metrics: str = "",
     log_json: Flag = False,
     modules: FileList = (),
@@ -67,6 +68,9 @@ def worker_command(
         The name of this machine in the cluster. Default: its host name.
     slots
         How many steps of each kind run at the same time.
+    promote
+        Give new runs to the build of these bodies, if it never got them. Without it, they stay with the build
+        that gets them.
     metrics
         Serve the metrics of this worker for Prometheus at HOST:PORT, such as 127.0.0.1:9464.
     log_json
@@ -87,6 +91,8 @@ def worker_command(
         raise UsageError(f"--leaves must be names such as claude,bash, got '{leaves}'.")
     if not names and not bodies:
         raise UsageError("A worker needs something to execute: --leaves claude,bash, or --bodies.")
+    if promote and not bodies:
+        raise UsageError("--promote needs --bodies: only bodies have builds.")
     engine = engine or engine_url_of_environment()
     if engine is None:
         raise UsageError(
@@ -106,7 +112,15 @@ def worker_command(
     # To the stream itself: the captured one records what steps print.
     with log_as_json(sys.stderr) if log_json else contextlib.nullcontext(), capture_standard_streams():
         return asyncio.run(
-            execute(options, modules, metrics, has_bodies=bodies, is_json=json, is_quiet=quiet)
+            execute(
+                options,
+                modules,
+                metrics,
+                has_bodies=bodies,
+                is_promoted=promote,
+                is_json=json,
+                is_quiet=quiet,
+            )
         )
 
 
@@ -116,6 +130,7 @@ async def execute(
     metrics: str,
     *,
     has_bodies: bool,
+    is_promoted: bool,
     is_json: bool,
     is_quiet: bool,
 ) -> int:
@@ -146,8 +161,13 @@ async def execute(
                 leaves = open_leaf_worker(session, options, partial(log_failed_leaf, session))
                 queues += await stack.enter_async_context(leaves)
             if has_bodies:
-                has_leaves = bool(options.leaves)
-                worker = open_body_worker(session, options.engine, options.store, has_leaves)
+                worker = open_body_worker(
+                    session,
+                    options.engine,
+                    options.store,
+                    has_leaves=bool(options.leaves),
+                    is_promoted=is_promoted,
+                )
                 queues.append(await stack.enter_async_context(worker))
             if is_json:
                 print(json_text.dumps({"queues": queues}), flush=True)

@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_body_worker(
-    session: Session, engine: TemporalAddress, store: str, has_leaves: bool = False
+    session: Session,
+    engine: TemporalAddress,
+    store: str,
+    *,
+    has_leaves: bool = False,
+    is_promoted: bool = False,
 ) -> AsyncIterator[str]:
     """Execute the bodies of runs inside the block, which gets the name of the queue.
 
     `store` is the URL of a database in PostgreSQL. Runs that are in memory at the end continue on another
-    worker, from their histories. `has_leaves` says that a leaf worker uses the session, too.
+    worker, from their histories. `has_leaves` says that a leaf worker uses the session, too. The build of
+    the worker gets new runs if no other build does, or if it is promoted.
     """
     refuse_encryption(session)
     try:
@@ -41,5 +47,7 @@ async def open_body_worker(
     with closing(PostgresProjection(store, session.name, str(engine))) as projection:
         client = await connect_client(engine, make_data_converter(projection))
         build_id = compute_build_id(session)
-        async with run_body_worker(client, session, MemoryStore, projection, build_id=build_id):
+        async with run_body_worker(
+            client, session, MemoryStore, projection, build_id=build_id, is_promoted=is_promoted
+        ):
             yield body_queue(session.name)

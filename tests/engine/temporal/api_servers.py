@@ -77,10 +77,14 @@ async def open_body_worker(
     register: Register,
     build_id: str | None = None,
     project: Path | None = None,
+    *,
+    is_promoted: bool = False,
 ) -> AsyncIterator[None]:
     async with connect_worker(temporal_url, store_url, register, project) as worker:
         session, client, projection, _ = worker
-        async with run_body_worker(client, session, MemoryStore, projection, build_id=build_id):
+        async with run_body_worker(
+            client, session, MemoryStore, projection, build_id=build_id, is_promoted=is_promoted
+        ):
             yield
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
+from engine.temporal.api_servers import open_body_worker
 from engine.temporal.temporal_runs import DEADLINE_S, TemporalRun
 from engine.temporal.test_killed_workers import PROJECT, open_cluster, read_marks, running_workers
 from nerve import Session, WorkflowContext
+from nerve.engine.temporal.client import connect_client
 from nerve.engine.temporal.inspection import inspect_cluster
 from nerve.engine.temporal.worker_builds import compute_build_id, deployment_name, describe_deployment
 from nerve.project.engine_url import parse_engine_url
 
 if TYPE_CHECKING:
+    import pytest
     from temporalio.client import Client
 
 WAKE_INTERVAL_S = 1.0
@@ -86,12 +91,14 @@ async def test_open_runs_go_over_to_a_new_build(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:
     async with open_cluster(tmp_path, temporal_url, postgresql_url) as runs:
-        with running_workers(tmp_path, temporal_url, postgresql_url, "--bodies --leaves bash") as [old]:
+        with running_workers(tmp_path, temporal_url, postgresql_url, "--bodies --promote --leaves bash") as [
+            old
+        ]:
             first_build = await current_build(runs.client, "default")
             run = await runs.start("steps", 3)
             await run.next_wait()
             (tmp_path / "project.py").write_text(change_engine())
-            with running_workers(tmp_path, temporal_url, postgresql_url, "--bodies --leaves bash"):
+            with running_workers(tmp_path, temporal_url, postgresql_url, "--bodies --promote --leaves bash"):
                 second_build = await current_build(runs.client, "default")
                 assert second_build != first_build
                 await wake_until_continued(run)
@@ -104,6 +111,33 @@ async def test_open_runs_go_over_to_a_new_build(
             old.wait_until_ready()
             assert await current_build(runs.client, "default") == second_build
     assert [len(times) for times in read_marks(tmp_path).values()] == [1, 1, 1]
+
+
+async def test_a_new_build_gets_new_runs_only_when_it_is_promoted(
+    temporal_url: str, postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await connect_client(parse_engine_url(temporal_url))
+
+    @asynccontextmanager
+    async def open_build(build_id: str, is_promoted: bool) -> AsyncIterator[None]:
+        async with open_body_worker(
+            temporal_url, postgresql_url, lambda session: None, build_id, is_promoted=is_promoted
+        ):
+            yield
+
+    async with open_build("one", is_promoted=False):
+        assert await current_build(client, "default") == "one"
+        async with open_build("two", is_promoted=False):
+            assert await current_build(client, "default") == "one"
+        assert [record.getMessage() for record in caplog.records] == [
+            "This worker is of build two. It gets no new runs, because they go to build one:"
+            " start it with --promote."
+        ]
+        async with open_build("two", is_promoted=True):
+            assert await current_build(client, "default") == "two"
+    # A restarted worker of the old build does not take them back.
+    async with open_build("one", is_promoted=True):
+        assert await current_build(client, "default") == "two"
 
 
 async def test_a_build_that_gets_all_new_runs_and_has_no_workers_is_reported(
@@ -135,7 +169,7 @@ async def test_a_build_that_gets_all_new_runs_and_has_no_workers_is_reported(
 async def test_workers_of_two_builds_work_side_by_side(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:
-    options = "--bodies --leaves bash"
+    options = "--bodies --promote --leaves bash"
     old, new = tmp_path / "old", tmp_path / "new"
     for folder in old, new:
         folder.mkdir()

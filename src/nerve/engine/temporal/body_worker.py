@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -34,7 +35,11 @@ from nerve.store.postgres_queues import StoredEntry
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
+NOT_PROMOTED = (
+    "This worker is of build %s. It gets no new runs, because they go to build %s: start it with --promote."
+)
 STICKY_TIMEOUT = timedelta(seconds=2)
 """After this time, another worker gets the tasks of one that has ended."""
 MAX_CACHED_WORKFLOWS = 1000
@@ -107,8 +112,13 @@ async def run_body_worker(
     projection: JournalProjection,
     max_cached_workflows: int = MAX_CACHED_WORKFLOWS,
     build_id: str | None = None,
+    *,
+    is_promoted: bool = False,
 ) -> AsyncIterator[Worker]:
-    """Execute the workflows of a session inside the block; with a build, only those of this build."""
+    """Execute the workflows of a session inside the block; with a build, only those of this build.
+
+    A promoted build gets new runs instead of another one.
+    """
     hosted_sessions[session.name] = HostedSession(session, make_store)
     commands = CommandDelivery(client)
     facts = FactDelivery(commands, ClusterFacts(projection, session.name))
@@ -126,5 +136,7 @@ async def run_body_worker(
     )
     async with worker, commands.running(facts.deliver_left, slots.grant_left):
         if build_id is not None:
-            await promote_build(client, session.name, build_id)
+            current = await promote_build(client, session.name, build_id, replaces=is_promoted)
+            if current != build_id:
+                log.warning(NOT_PROMOTED, build_id, current)
         yield worker

@@ -67,11 +67,11 @@ def deployment_config(session: str, build_id: str) -> WorkerDeploymentConfig:
     return WorkerDeploymentConfig(version, True, VersioningBehavior.PINNED)
 
 
-async def promote_build(client: Client, session: str, build_id: str) -> bool:
-    """Give new runs to a build that Temporal has not seen before; return whether they go to it.
+async def promote_build(client: Client, session: str, build_id: str, *, replaces: bool = False) -> str:
+    """Return the build that gets new runs: this one, if no other gets them.
 
-    A build that it has seen is not promoted again: a worker of an old build that is restarted must not take
-    the runs of a newer one.
+    With `replaces`, this build gets them also instead of another one, but only if it never did before: a
+    worker of an old build that is restarted must not take the runs of a newer one.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PROMOTION_TIMEOUT_S
@@ -80,17 +80,17 @@ async def promote_build(client: Client, session: str, build_id: str) -> bool:
         if deployment is not None:
             info = deployment.worker_deployment_info
             current = info.routing_config.current_deployment_version.build_id
-            if current == build_id:
-                return True
+            if current == build_id or (current and not replaces):
+                return current
             activated = {
                 summary.deployment_version.build_id
                 for summary in info.version_summaries
                 if summary.HasField("first_activation_time")
             }
             if build_id in activated:
-                return False
+                return current
             if await try_to_promote(client, session, build_id, deployment.conflict_token):
-                return True
+                return build_id
         if loop.time() > deadline:
             raise TimeoutError(f"Build {build_id} of {deployment_name(session)} could not be promoted")
         await asyncio.sleep(PROMOTION_RETRY_S)
