@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from contextlib import closing
 from typing import Any
 
 from faults.networked_nerve import use_own_network
 from nerve.cli import execute_command_line
+from nerve.core.nodes.base import Node
+from nerve.core.nodes.context import ExecutionContext
 from nerve.core.result import Result
 from nerve.engine.temporal import leaf_activity
 from nerve.engine.temporal.api_engine import TemporalEngine
+from nerve.store.postgres import PostgresStore
 
-REPEAT_AFTER_S = 1.0
+POLL_S = 0.1
+
+
+def is_completed(run: str, path: str) -> bool:
+    """Return whether the journal of a run has the completion of a step."""
+    with closing(PostgresStore(os.environ["NERVE_STORE"], None)) as store:
+        return any(row.type == "node_completed" and row.path == path for row in store.events(run))
 
 
 def repeat_steps() -> None:
@@ -20,12 +31,13 @@ def repeat_steps() -> None:
     execute = leaf_activity.run_attempt
     repeated: set[asyncio.Task[Any]] = set()
 
-    async def execute_twice(*arguments: Any) -> Result:
+    async def execute_twice(node: Node, context: ExecutionContext, *arguments: Any) -> Result:
         async def repeat() -> None:
-            await asyncio.sleep(REPEAT_AFTER_S)
-            await execute(*arguments)
+            while not await asyncio.to_thread(is_completed, context.run_id, context.path):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+            await execute(node, context, *arguments)
 
-        result = await execute(*arguments)
+        result = await execute(node, context, *arguments)
         task = asyncio.ensure_future(repeat())
         repeated.add(task)
         task.add_done_callback(repeated.discard)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from faults import flows
-from faults.clients import Clients
+from faults.clients import POLL_S, Clients
 from faults.invariants import (
     Disturbance,
     Execution,
@@ -19,6 +21,7 @@ from faults.invariants import (
     find_repeated_effects,
     find_violations,
     is_excused,
+    read_executions,
 )
 from faults.orders import OpenRuns, place_order
 from faults.schedule import Effect, Fault, draw_schedule, play_schedule
@@ -31,7 +34,7 @@ from temporal_server import TemporalServer
 QUICK_SEEDS = 2
 OWNER_SEEDS = 75
 TEMPORAL_SEEDS = 150
-IMPATIENCE_S = 5.0
+STEPS_BEFORE_GATE = "/first", "/left", "/right"
 OPEN_RUNS = 200
 STARTS_WITHIN_S = 30.0
 KILLED_FOR_S = 300.0
@@ -188,12 +191,22 @@ def test_workers_of_temporal(
         check_schedule(world, draw_schedule(seed, world.targets, SECONDS))
 
 
-async def place_order_impatiently(clients: Clients, number: int) -> None:
-    """Wait for the end of a run for a short time only, because its answer is lost."""
-    run = await clients.start("order", number)
-    await clients.look(run, lambda shown: shown["gates"])
-    clients.deadline = time.monotonic() + IMPATIENCE_S
-    await place_order(clients, number)
+async def place_order_until_steps_repeat(clients: Clients, number: int) -> None:
+    """Place an order whose answers are lost, and wait until the leaf workers have repeated its steps."""
+    try:
+        await place_order(clients, number)
+    finally:
+        [run] = clients.acked.starts
+        while min(count_executions(clients.executed, run)) < 2:
+            if time.monotonic() > clients.deadline:
+                raise TimeoutError(f"the steps of run {run} were not repeated")
+            await asyncio.sleep(POLL_S)
+
+
+def count_executions(executed: Path, run: str) -> list[int]:
+    """Return how often each of the steps of an order before its gate has begun."""
+    counts = Counter(each.path for each in read_executions(executed) if each.run == run)
+    return [counts[path] for path in STEPS_BEFORE_GATE]
 
 
 def test_workers_that_repeat_steps_and_servers_that_lose_answers_are_reported(
@@ -201,11 +214,11 @@ def test_workers_that_repeat_steps_and_servers_that_lose_answers_are_reported(
 ) -> None:
     mistakes = {"leaves": "repeat", "server": "lose"}
     with create_temporal_workers(tmp_path, 0, type(temporal_server)(), mistakes) as world:
-        world.orders, world.seconds = [place_order_impatiently], 0.0
+        world.orders, world.seconds = [place_order_until_steps_repeat], 0.0
         violations = "\n".join(play(world, []))
-    [run] = set(world.clients.acked.starts)
-    for step in "first", "left", "right":
-        assert f"step /{step} of {run} ran again in leaves-" in violations
+    [run] = world.clients.acked.starts
+    for path in STEPS_BEFORE_GATE:
+        assert f"step {path} of {run} ran again in leaves-" in violations
     [*_, answer] = world.clients.acked.answers
     assert f"the answer of {answer['gate_id']} is lost" in violations
     assert "of two answers, " in violations
