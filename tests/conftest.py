@@ -3,7 +3,8 @@
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,14 @@ ROOM = 2**30
 
 MAX_SECONDS, MAX_SECONDS_OF_FULL = 180, 7200
 """The time limits of a test, and of its fixtures, for a loaded machine: they end what hangs."""
+SERVERS = {
+    "postgresql_server",
+    "temporal_server",
+    "temporal_cluster",
+    "unreliable_postgresql",
+    "unreliable_temporal",
+}
+"""The fixtures that start a server."""
 STDERR = pytest.StashKey[int]()
 
 
@@ -59,9 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, for `make test-cluster`."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "temporal_server" in fixtures:
+        if {"temporal_server", "unreliable_temporal"}.intersection(fixtures):
             item.add_marker("temporal")
-        if {"postgresql_server", "temporal_server", "temporal_cluster"}.intersection(fixtures):
+        if SERVERS.intersection(fixtures):
             item.add_marker("cluster")
 
 
@@ -90,15 +99,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         )
 
 
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[PostgresqlServer]:
-    """A PostgreSQL server for all tests of this process; a test that stops one starts its own."""
+S = TypeVar("S", PostgresqlServer, TemporalServer)
+
+
+def run_server(create: Callable[[], S]) -> Iterator[S]:
+    """Yield a running server, or skip the test where none can be started."""
     try:
-        server = PostgresqlServer()
+        server = create()
     except ServerMissing as error:
         pytest.skip(str(error))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server for all tests of this process; a test that stops one starts its own."""
+    yield from run_server(PostgresqlServer)
 
 
 @pytest.fixture
@@ -112,12 +129,23 @@ def postgresql_url(postgresql_server: PostgresqlServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def temporal_server() -> Iterator[TemporalServer]:
     """A Temporal server for all tests of this process; a test that stops one starts its own."""
-    try:
-        server = TemporalCluster() if FOLDER_VARIABLE in os.environ else TemporalServer()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    with server:
-        yield server
+    yield from run_server(choose_temporal())
+
+
+@pytest.fixture(scope="session")
+def unreliable_postgresql() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL server for the tests of this process that stop one, and start it again before they end."""
+    yield from run_server(PostgresqlServer)
+
+
+@pytest.fixture(scope="session")
+def unreliable_temporal() -> Iterator[TemporalServer]:
+    """A Temporal server for the tests of this process that stop one, and start it again before they end."""
+    yield from run_server(choose_temporal())
+
+
+def choose_temporal() -> type[TemporalServer]:
+    return TemporalCluster if FOLDER_VARIABLE in os.environ else TemporalServer
 
 
 @pytest.fixture
@@ -151,9 +179,4 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def temporal_cluster() -> Iterator[TemporalCluster]:
     """Temporal as in production, with its history in PostgreSQL, for one test that may stop both."""
-    try:
-        cluster = TemporalCluster()
-    except ServerMissing as error:
-        pytest.skip(str(error))
-    with cluster:
-        yield cluster
+    yield from run_server(TemporalCluster)

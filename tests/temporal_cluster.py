@@ -82,6 +82,10 @@ class TemporalCluster(TemporalServer):
         super().__exit__(kind, error, trace)
         self.postgresql.__exit__(kind, error, trace)
 
+    def keep_running(self) -> None:
+        self.postgresql.keep_running()
+        super().keep_running()
+
     def _choose_port(self) -> int:
         return choose_low_port()
 

@@ -169,6 +169,11 @@ class TemporalServer:
             self._process.wait(START_TIMEOUT_S)
             self._process = None
 
+    def keep_running(self) -> None:
+        """Start the server again if a test has left it stopped."""
+        if self._process is None:
+            self.start()
+
     def kill(self) -> None:
         """End the server without a chance to write anything."""
         self.stop(signal.SIGKILL)

@@ -177,17 +177,17 @@ def list_seeds(count: int) -> list[object]:
 
 @pytest.mark.parametrize("seed", list_seeds(OWNER_SEEDS))
 def test_two_servers_with_one_database(
-    tmp_path: Path, postgresql_server: PostgresqlServer, seed: int
+    tmp_path: Path, unreliable_postgresql: PostgresqlServer, seed: int
 ) -> None:
-    with create_owners(tmp_path, seed) as world:
+    with create_owners(tmp_path, seed, unreliable_postgresql) as world:
         check_schedule(world, draw_schedule(seed, world.targets, SECONDS))
 
 
 @pytest.mark.parametrize("seed", list_seeds(TEMPORAL_SEEDS))
 def test_workers_of_temporal(
-    tmp_path: Path, postgresql_server: PostgresqlServer, temporal_server: TemporalServer, seed: int
+    tmp_path: Path, unreliable_postgresql: PostgresqlServer, unreliable_temporal: TemporalServer, seed: int
 ) -> None:
-    with create_temporal_workers(tmp_path, seed, type(temporal_server)()) as world:
+    with create_temporal_workers(tmp_path, seed, unreliable_postgresql, unreliable_temporal) as world:
         check_schedule(world, draw_schedule(seed, world.targets, SECONDS))
 
 
@@ -210,10 +210,12 @@ def count_executions(executed: Path, run: str) -> list[int]:
 
 
 def test_workers_that_repeat_steps_and_servers_that_lose_answers_are_reported(
-    tmp_path: Path, postgresql_server: PostgresqlServer, temporal_server: TemporalServer
+    tmp_path: Path, unreliable_postgresql: PostgresqlServer, unreliable_temporal: TemporalServer
 ) -> None:
     mistakes = {"leaves": "repeat", "server": "lose"}
-    with create_temporal_workers(tmp_path, 0, type(temporal_server)(), mistakes) as world:
+    servers = unreliable_postgresql, unreliable_temporal
+    with create_temporal_workers(tmp_path, 0, *servers, mistakes) as world:
+        world.programs = world.programs[::2]  # one of each kind
         world.orders, world.seconds = [place_order_until_steps_repeat], 0.0
         violations = "\n".join(play(world, []))
     [run] = world.clients.acked.starts
@@ -226,9 +228,9 @@ def test_workers_that_repeat_steps_and_servers_that_lose_answers_are_reported(
 
 @pytest.mark.full
 def test_200_open_runs_while_one_of_four_workers_is_killed_every_five_seconds(
-    tmp_path: Path, postgresql_server: PostgresqlServer, temporal_server: TemporalServer
+    tmp_path: Path, unreliable_postgresql: PostgresqlServer, unreliable_temporal: TemporalServer
 ) -> None:
-    with create_temporal_workers(tmp_path, 0, type(temporal_server)()) as world:
+    with create_temporal_workers(tmp_path, 0, unreliable_postgresql, unreliable_temporal) as world:
         names = [name for name in world.targets if name.startswith(("bodies", "leaves"))]
         assert len(names) == 4
         runs = OpenRuns(OPEN_RUNS, KILLED_FOR_S, seed=0)

@@ -111,10 +111,10 @@ def replace_port(url: str, port: int) -> str:
 
 
 @contextmanager
-def create_owners(folder: Path, seed: int) -> Iterator[World]:
+def create_owners(folder: Path, seed: int, database: PostgresqlServer) -> Iterator[World]:
     """Two servers with one database: one owns the session, the other one waits to take over."""
     with ExitStack() as stack:
-        database = stack.enter_context(PostgresqlServer())
+        stack.callback(database.keep_running)
         world = World(folder, database.create_database(), seed)
         world.targets["database"] = faults_of_server(database)
         names = "alpha", "beta"
@@ -127,7 +127,11 @@ def create_owners(folder: Path, seed: int) -> Iterator[World]:
 
 @contextmanager
 def create_temporal_workers(
-    folder: Path, seed: int, server: TemporalServer, mistakes: Mapping[str, str] | None = None
+    folder: Path,
+    seed: int,
+    database: PostgresqlServer,
+    server: TemporalServer,
+    mistakes: Mapping[str, str] | None = None,
 ) -> Iterator[World]:
     """Two workers for bodies, two for leaves, two API servers, Temporal, and a database for the journals.
 
@@ -135,8 +139,8 @@ def create_temporal_workers(
     one that programs make, by the first word of their name; see `broken_nerve`.
     """
     with ExitStack() as stack:
-        database = stack.enter_context(PostgresqlServer())
-        stack.enter_context(server)
+        for each in database, server:
+            stack.callback(each.keep_running)
         world = World(folder, database.create_database(), seed)
         world.targets |= {"database": faults_of_server(database), "temporal": faults_of_server(server)}
         if isinstance(server, TemporalCluster):
