@@ -31,7 +31,7 @@ from nerve.store.postgres import PostgresStore
 from postgresql_server import PostgresqlServer
 from temporal_server import TemporalServer
 
-QUICK_SEEDS = 2
+QUICK_SEEDS = 1
 OWNER_SEEDS = 75
 TEMPORAL_SEEDS = 150
 STEPS_BEFORE_GATE = "/first", "/left", "/right"

@@ -198,7 +198,9 @@ with closing(open_store(sys.argv[1])) as store:
 """
 
 
-@pytest.mark.parametrize("left", [1, 3, 12, 20, 28])
+@pytest.mark.parametrize(
+    "left", [3, 20, *(pytest.param(left, marks=pytest.mark.full) for left in (1, 12, 28))]
+)
 async def test_a_rotation_that_is_killed_loses_nothing_and_continues(used: StorePlace, left: int) -> None:
     before = contents(used, BOTH)
     arguments = [sys.executable, "-c", KILLED, used.address, str(left)]

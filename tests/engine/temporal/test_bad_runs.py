@@ -98,6 +98,7 @@ async def test_a_body_that_blocks_delays_only_its_own_run(
             assert "Potential deadlock" in (tmp_path / "worker.log").read_text()
 
 
+@pytest.mark.full
 async def test_a_body_that_ends_its_worker_delays_only_its_own_run(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from temporalio.api.workflowservice.v1 import SetWorkerDeploymentCurrentVersionRequest
 
 from engine.temporal.api_servers import open_body_worker
@@ -21,7 +22,6 @@ from nerve.engine.temporal.worker_builds import compute_build_id, deployment_nam
 from nerve.project.engine_url import parse_engine_url
 
 if TYPE_CHECKING:
-    import pytest
     from temporalio.client import Client
 
 WAKE_INTERVAL_S = 1.0
@@ -166,6 +166,7 @@ async def test_a_build_that_gets_all_new_runs_and_has_no_workers_is_reported(
             await wait_for_report("without-workers")
 
 
+@pytest.mark.full
 async def test_workers_of_two_builds_work_side_by_side(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -175,6 +175,7 @@ async def test_a_gate_shows_the_changes_on_the_host(temporal_url: str, projects:
     assert left(projects) == [(host, run.run_id, "run")]
 
 
+@pytest.mark.full
 async def test_a_called_workflow_works_in_the_workspace_of_its_caller(
     temporal_url: str, projects: dict[str, Path]
 ) -> None:
@@ -197,6 +198,7 @@ async def test_a_workspace_without_work_is_removed_when_its_run_has_failed(
     assert left(projects) == []
 
 
+@pytest.mark.full
 async def test_a_workspace_stays_the_same_when_its_run_continues_in_a_new_history(
     temporal_url: str, projects: dict[str, Path]
 ) -> None:
@@ -256,6 +258,7 @@ async def test_the_worktree_of_a_fresh_run_without_work_is_removed(
     assert [git(project, "branch", "--list", "nerve/*") for project in projects.values()] == ["", ""]
 
 
+@pytest.mark.full
 async def test_a_workspace_of_its_own_takes_the_place_of_a_fresh_worktree(
     temporal_url: str, projects: dict[str, Path]
 ) -> None:
@@ -265,6 +268,7 @@ async def test_a_workspace_of_its_own_takes_the_place_of_a_fresh_worktree(
     assert [(owner, name) for _, owner, name in left(projects)] == [(run.run_id, "run")]
 
 
+@pytest.mark.full
 async def test_a_chain_of_fresh_runs_works_in_one_worktree(
     temporal_url: str, projects: dict[str, Path]
 ) -> None:
@@ -285,6 +289,7 @@ async def test_a_worker_with_fresh_worktrees_refuses_a_run_without_one(
     assert [read_files(project) for project in projects.values()] == [{"slug.py": FIVE}] * 2
 
 
+@pytest.mark.full
 async def test_forks_and_retries_have_the_files_before_their_step(
     temporal_url: str, postgresql_url: str, tmp_path: Path
 ) -> None:
