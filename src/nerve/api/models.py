@@ -1007,6 +1007,8 @@ class HealthResponse(ApiResponse):
     runs: dict[str, int] = {}
     held: dict[str, str] = {}
     """Why runs are held, for the newest of them; `runs` counts all."""
+    engine: str | None = None
+    """Why no run continues at the moment, such as a cluster that does not answer."""
     loss: str | None = None
     """Acknowledged data that the store has lost since the previous process."""
     waits: float = 0.0

@@ -371,12 +371,13 @@ async def health(session: Session, request: models.EmptyRequest) -> models.Healt
         )
     }
     held_runs |= engine.unreadable_runs
-    is_degraded = bool(held_runs or engine.store.loss)
+    is_degraded = bool(held_runs or engine.store.loss or engine.problem)
     return models.HealthResponse(
         session=session.name,
         store=type(engine.store).__name__,
         runs=engine.store.count_runs(session.name),
         held=held_runs,
+        engine=engine.problem,
         loss=engine.store.loss,
         version=__version__,
         **live_health(session, is_degraded),

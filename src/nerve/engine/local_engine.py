@@ -790,6 +790,11 @@ class LocalEngine:
                     log.warning("run %s stays held: %s", run.run_id, error)
 
     @property
+    def problem(self) -> str | None:
+        """Why no run continues at the moment; None if runs do."""
+        return None
+
+    @property
     def skipped_runs(self) -> list[SkippedRun]:
         """Open runs that the last `recover()` could not resume."""
         return self._recovery.skipped_runs

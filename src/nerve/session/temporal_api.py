@@ -95,7 +95,7 @@ async def use_temporal_engine(
         store = await asyncio.to_thread(ProjectedStore, store_url, projection, stuck)
         place = find_recorded_place(session)
         session.use_engine(
-            TemporalEngine(store, session, session.name, SYSTEM_CLOCK, client, projection, place)
+            TemporalEngine(store, session, session.name, SYSTEM_CLOCK, client, projection, place, stuck)
         )
         session.provider_slots.shared = ClusterSlots(slots)
         watching = asyncio.create_task(stuck.watch())

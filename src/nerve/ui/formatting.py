@@ -111,6 +111,7 @@ def status_lines(health: HealthResponse, usage: UsageResponse) -> list[str]:
     counts = ", ".join(f"{number} {state}" for state, number in sorted(health.runs.items()))
     return [
         *([f"store: {health.loss}"] if health.loss else ()),
+        *([f"engine: {health.engine}"] if health.engine else ()),
         f"runs: {counts or 'none'}",
         f"today: {format_usage_today(usage)}",
         *(f"held: {run_id}: {reason}" for run_id, reason in health.held.items()),

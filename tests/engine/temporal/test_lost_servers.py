@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ import pytest
 from engine.temporal.api_servers import open_server, open_workers, wait_for_end, wait_for_gate, wait_for_run
 from nerve import FunctionNode, Session, WorkflowContext
 from nerve.api import Api, ApiError
+from nerve.api.models import HealthResponse, UsageResponse
+from nerve.engine.temporal import stuck_runs
+from nerve.ui.formatting import status_lines
 from postgresql_server import PostgresqlServer
 from temporal_cluster import TemporalCluster
 from temporal_server import TemporalServer
@@ -36,8 +39,8 @@ def register(session: Session) -> None:
 
 
 @pytest.fixture
-async def server(temporal_server: TemporalServer) -> AsyncIterator[TemporalServer]:
-    """A server that the test kills."""
+def server(temporal_server: TemporalServer) -> Iterator[TemporalServer]:
+    """A server that the test kills: it ends with the thread that has started it again."""
     with type(temporal_server)() as server:
         yield server
 
@@ -80,9 +83,10 @@ async def check_kills(
             assert (await wait_for_end(api, run.run_id)).result == [42, *map(str, range(KILLS))]
 
 
-async def test_commands_and_starts_say_that_temporal_does_not_answer(
-    server: TemporalServer, postgresql_url: str, tmp_path: Path
+async def test_commands_starts_and_the_health_say_that_temporal_does_not_answer(
+    server: TemporalServer, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stuck_runs, "REFRESH_S", 0.1)
     url = server.url(server.create_namespace())
     async with open_server(url, postgresql_url, tmp_path, register) as api:
         async with open_workers(url, postgresql_url, register):
@@ -98,6 +102,19 @@ async def test_commands_and_starts_say_that_temporal_does_not_answer(
             assert error.message.startswith("Temporal does not answer (")
             assert f"so {what} '" in error.message
             assert error.fix == "Check it with nerve doctor, then repeat."
+        health = await wait_for_health(api, "degraded")
+        assert health.engine is not None
+        assert health.engine.startswith("Temporal does not answer (")
+        assert f"engine: {health.engine}" in status_lines(health, UsageResponse())
+        await asyncio.to_thread(server.start)
+        assert (await wait_for_health(api, "ok")).engine is None
+
+
+async def wait_for_health(api: Api, status: str) -> HealthResponse:
+    async with asyncio.timeout(60):
+        while (health := await api.health()).status != status:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return health
 
 
 async def answer(api: Api, run_id: str, gate_id: str, value: str) -> None:

@@ -66,6 +66,7 @@ from nerve.store.postgres_projection import PostgresProjection
 if TYPE_CHECKING:
     from nerve.dataspace import Change
     from nerve.engine.durable_dataspace import ChangeReplyFactory
+    from nerve.engine.temporal.stuck_runs import StuckRuns
     from nerve.store.postgres_facts import FactWatch
 
 POLL_S, MAX_POLL_S = 0.02, 0.5
@@ -106,10 +107,15 @@ class TemporalEngine(LocalEngine):
         client: Client,
         projection: PostgresProjection,
         place: str | None = None,
+        stuck_runs: StuckRuns | None = None,
     ) -> None:
-        """`place` is the place of the runs that are started, if it is recorded with them."""
+        """`place` is the place of the runs that are started, if it is recorded with them.
+
+        `stuck_runs` are looked up again and again, and notice that Temporal does not answer.
+        """
         super().__init__(store, names, session_name, clock, ApiHost())
         self._client, self._projection, self._place = client, projection, place
+        self._stuck_runs = stuck_runs
         self._delivery = FactDelivery(CommandDelivery(client), ClusterFacts(projection, session_name))
         self._waiting_commands = asyncio.Semaphore(MAX_WAITING_COMMANDS)
         self.operations = replace(
@@ -126,6 +132,10 @@ class TemporalEngine(LocalEngine):
             steer=self._steer,
             resolve_doubt=self._resolve_doubt,
         )
+
+    @property
+    def problem(self) -> str | None:
+        return None if self._stuck_runs is None else self._stuck_runs.problem
 
     # -- starting ------------------------------------------------------------------------------------
 

@@ -76,6 +76,8 @@ class StuckRuns:
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
         self._messages: Mapping[str, str] = {}
+        self.problem: str | None = None
+        """Why the runs are not known, if Temporal did not answer the last time."""
 
     @property
     def runs(self) -> list[str]:
@@ -87,7 +89,9 @@ class StuckRuns:
             found = await find_stuck_runs(self._client, self._session)
         except RPCError as error:
             log.info("stuck runs are not known: %s", error)
+            self.problem = f"Temporal does not answer ({error})"
         else:
+            self.problem = None
             self._messages = {stuck.run: stuck.message for stuck in found}
 
     async def watch(self) -> None:
