@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nerve.lazy_dataclass import dataclass
@@ -145,22 +145,30 @@ def project_of_file(path: Path) -> tuple[Path, Path]:
     return folder, folder.parent if folder.name in PROJECT_FOLDER_NAMES else folder
 
 
-def prompt_folders(folder: Path, project: Path) -> Iterator[tuple[Path, Path]]:
+def prompt_folders(
+    folder: Path, project: Path, configured: Sequence[str] = ()
+) -> Iterator[tuple[Path, Path]]:
     """Yield pairs of a root and a prompt folder; the files of the folder must be inside the root.
 
-    The folders beside the workflow come first, then the other folders of the project.
+    The folders beside the workflow come first, then the configured ones and the others of the project.
     """
     own = project if is_inside_root(project, folder) else folder
     yield from ((own, folder / kind) for kind in PROMPT_FOLDER_NAMES)
+    yield from ((project, project / name) for name in configured)
     others = [project / name for name in PROJECT_FOLDER_NAMES if project / name != folder]
     yield from ((project, other / kind) for other in others for kind in PROMPT_FOLDER_NAMES)
 
 
-def find_prompt(folder: Path, name: str, project: Path | None = None) -> PromptFile | None:
-    """Return the prompt with a name, or None; raises `FileRefused` or `OSError` if it cannot be read."""
+def find_prompt(
+    folder: Path, name: str, project: Path | None = None, configured: Sequence[str] = ()
+) -> PromptFile | None:
+    """Return the prompt with a name, or None; raises `FileRefused` or `OSError` if it cannot be read.
+
+    `configured` names further folders of the project.
+    """
     check_file_name(name)
     project = project_of_file(folder / "workflows" / "_")[1] if project is None else project
-    for root, top in prompt_folders(folder, project):
+    for root, top in prompt_folders(folder, project, configured):
         for directory in subfolders(root, top):
             try:
                 text = read_named_file(root, directory, name, ".md")
@@ -181,10 +189,10 @@ def find_skill_prompt(project: Path, name: str) -> PromptFile | None:
     return None
 
 
-def prompt_names(folder: Path, project: Path) -> list[str]:
+def prompt_names(folder: Path, project: Path, configured: Sequence[str] = ()) -> list[str]:
     """Return the names of all prompts that a workflow can use."""
     names: set[str] = set()
-    for root, top in prompt_folders(folder, project):
+    for root, top in prompt_folders(folder, project, configured):
         for directory in subfolders(root, top):
             names.update(path.stem for path in list_project_files(root, directory, (".md",), []))
     for name in PROJECT_FOLDER_NAMES:

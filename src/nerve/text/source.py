@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -212,6 +212,10 @@ class Dialect(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def prompt_folders(self) -> Sequence[str]:
+        """Further folders with prompts that the project configures; known after `prepare`."""
 
     def prepare(self, document: Document, project: Path) -> list[Problem]:
         """Read what the document needs from the project, and return the problems."""

@@ -80,7 +80,8 @@ def extract_workflows(clone: str, folder: Path, all_versions: bool) -> Iterator[
         project = folder / commit[:12]
         if not project.exists():
             project.mkdir()
-            archive = git(clone, "archive", commit, ".archon")
+            top = git(clone, "ls-tree", "--name-only", commit).decode().splitlines()
+            archive = git(clone, "archive", commit, *({".archon", ".claude"} & {*top}))
             subprocess.run(["tar", "x", "-C", project], input=archive, check=True)
         yield kind, project / path
 

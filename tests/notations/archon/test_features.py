@@ -40,6 +40,30 @@ async def test_an_output_is_inserted_into_prompts_conditions_and_commands(tmp_pa
     assert outcome.state == "completed"
 
 
+async def test_the_configuration_names_a_further_folder_with_commands(tmp_path: Path) -> None:
+    path = put_workflow(tmp_path, "nodes:\n  - {id: one, command: plan}\n  - {id: two, command: tell}\n")
+    for file, text in (
+        (".archon/config.yaml", "commands: {folder: prompts/library}"),
+        (".archon/commands/tell.md", "Tell it."),
+        ("prompts/library/plan.md", "Plan it."),
+        ("prompts/library/tell.md", "not used"),
+        (".claude/commands/other/plan.md", "not used"),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert (await run_workflow(path, ["planned", "told"])).prompts == ["Plan it.", "Tell it."]
+
+
+@pytest.mark.parametrize("folder", ["../outside", "/etc", "''", "5"])
+def test_a_folder_of_commands_outside_the_project_is_not_read(tmp_path: Path, folder: str) -> None:
+    project = tmp_path / "project"
+    path = put_workflow(project, "nodes:\n  - {id: one, command: plan}\n")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/plan.md").write_text("Plan it.")
+    (project / ".archon/config.yaml").write_text(f"commands: {{folder: {folder}}}")
+    assert errors_of(path) == ["Step prompt not found: plan.md"]
+
+
 @pytest.mark.parametrize(
     ("script", "printed"),
     [

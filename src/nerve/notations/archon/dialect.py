@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ class ArchonDialect:
     def __init__(self, source: LocatedMap, file: str) -> None:
         self.source, self.file = source, file
         self.reader = ArchonReader(file)
+
+    @property
+    def prompt_folders(self) -> Sequence[str]:
+        """The folder with further commands that the configuration names, if it is in the project."""
+        folder = self.reader.setting("commands", "folder")
+        if not isinstance(folder, str) or not folder.strip() or Path(folder).is_absolute():
+            return ()
+        return () if ".." in Path(folder).parts else (folder.strip(),)
 
     def prepare(self, document: Document, project: Path) -> list[Problem]:
         """Read the document again with the configuration and the workflows of the project."""

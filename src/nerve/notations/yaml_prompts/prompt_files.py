@@ -92,6 +92,7 @@ class PromptLoader:
         self, document: Document, folder: Path, project: Path, stored_texts: Mapping[str, str]
     ) -> None:
         self.document, self.folder, self.project, self.stored_texts = document, folder, project, stored_texts
+        self.configured = () if document.dialect is None else document.dialect.prompt_folders
         self.problems: list[Problem] = []
         self.prompts_by_name: dict[str, PromptFile | None] = {}
         inputs = document.data.get("inputs")
@@ -105,7 +106,7 @@ class PromptLoader:
         try:
             stored = self.stored_texts.get(name)
             prompt = (
-                find_prompt(self.folder, name, self.project)
+                find_prompt(self.folder, name, self.project, self.configured)
                 if stored is None
                 else PromptFile.of(name, Path(f"{name}.md"), stored)
             )
@@ -145,7 +146,7 @@ class PromptLoader:
         message = f"Step prompt not found: {name}.md"
         if name.endswith(".md"):
             return message, f"Omit '.md': {name.removesuffix('.md')}."
-        close = did_you_mean_hint(name, prompt_names(self.folder, self.project))
+        close = did_you_mean_hint(name, prompt_names(self.folder, self.project, self.configured))
         kind = "steps" if self.document.dialect is None else "commands"
         return message + close, f"Create {self.folder / kind / name}.md."
 
