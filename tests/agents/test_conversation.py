@@ -718,3 +718,63 @@ async def test_the_line_of_a_step_names_the_provider_that_has_answered():
     lines = [line for event in run.events if (line := format_event(event))]
     assert any("✓ from the other (scripted instead of agent, " in line for line in lines)
     assert any(line.endswith(": Too many requests") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("on_idle", "written", "expected"),
+    [
+        ("finish", [AssistantText("half"), AssistantText(" an answer", partial=True)], (True, "half\n\n an answer")),
+        ("finish", [], (True, "")),
+        ("finish_with_text", [AssistantText("half")], (True, "half")),
+        ("finish_with_text", [], (False, "TimeoutError")),
+        ("fail", [AssistantText("half")], (False, "TimeoutError")),
+    ],
+)
+async def test_what_a_silent_agent_has_written_can_be_its_answer(on_idle, written, expected):
+    is_closed = False
+
+    async def fall_silent(prompt, resume, options):
+        nonlocal is_closed
+        try:
+            for chunk in written:
+                yield chunk
+            await asyncio.Event().wait()
+        finally:
+            is_closed = True
+
+    session = Session()
+    AgentNode("dev", session, Agent(fall_silent), idle_timeout=0.2)
+
+    @session.workflow
+    async def body(ctx):
+        try:
+            return [True, (await ctx.run("dev", {"prompt": "Do it", "on_idle": on_idle})).output]
+        except TimeoutError as error:
+            return [False, type(error).__name__]
+
+    run = await session.start("body")
+    assert tuple(await within(run.wait())) == expected
+    assert is_closed
+
+
+@pytest.mark.parametrize("ending", ["cancel", "timeout"])
+async def test_only_silence_ends_a_turn_early(ending):
+    async def fall_silent(prompt, resume, options):
+        yield AssistantText("half")
+        await asyncio.Event().wait()
+
+    timeouts = {"timeout": 0.2, "idle_timeout": 60} if ending == "timeout" else {"idle_timeout": 60}
+    session = Session()
+    AgentNode("dev", session, Agent(fall_silent), **timeouts)
+
+    @session.workflow
+    async def body(ctx):
+        return await ctx.run("dev", {"prompt": "Do it", "on_idle": "finish"})
+
+    run = await session.start("body")
+    if ending == "cancel":
+        await until(lambda: any(event.event_type == "output_chunk" for event in run.events))
+        await run.cancel()
+    with pytest.raises((Exception, asyncio.CancelledError)):
+        await within(run.wait())
+    assert run.state.value == ("cancelled" if ending == "cancel" else "failed")

@@ -13,7 +13,7 @@ from nerve.project.agent_settings import STEP_SETTING_KEYS, AgentSettings
 
 NO_SETTINGS = AgentSettings()
 
-TEXT_KEYS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback")
+TEXT_KEYS = ("prompt", "resume", "model", "cwd", "artifacts", "fallback", "on_idle")
 TYPED_KEYS: Mapping[str, type | UnionType] = {
     "schema": dict | None,
     "tools": list | None,
@@ -40,6 +40,8 @@ class AgentRequest:
     max_turns: int | None = None
     fallback: str | None = None
     """The provider to query while the first one is rate limited."""
+    on_idle: str | None = None
+    """What happens when the idle timeout expires: `fail`, `finish` or `finish_with_text`."""
     settings: AgentSettings = NO_SETTINGS
     """The settings of the step, without its model."""
     explicit: bool = False

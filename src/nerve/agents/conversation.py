@@ -297,6 +297,8 @@ class AgentConversation:
         try:
             done = await turn_output.consume(self.provider.query(prompt, request.cwd, resume, options))
         except asyncio.CancelledError:
+            if self.finishes_silent_turn(turn_output):
+                return turn_output.finish_silent_turn(state.thread or "")
             model = getattr(turn_output.usage, "model", None) or options.model
             self.context.emit(WorkflowEventType.USAGE, UNKNOWN_USAGE | ({"model": model} if model else {}))
             raise
@@ -309,6 +311,17 @@ class AgentConversation:
             self.context.emit(WorkflowEventType.USAGE, turn_usage)
         state.usage = add_usage(usage_before, turn_usage or UNKNOWN_USAGE)
         return done
+
+    def finishes_silent_turn(self, turn_output: TurnOutput) -> bool:
+        """Return whether the turn ends because the agent is silent, with what it has written as its answer."""
+        request, leaf = self.request, self.context.leaf_runtime
+        if request.on_idle in (None, "fail") or request.schema or not leaf.is_silent(self.context.path):
+            return False
+        turn_output.keep_unfinished_text()
+        if request.on_idle == "finish_with_text" and not turn_output.output.strip():
+            return False
+        self.emit_log(f"{self.provider.name} is silent: what it has written is its answer")
+        return True
 
     def query_options(self, slot: ProviderSlot) -> QueryOptions:
         state, leaf = self.state, self.context.leaf_runtime

@@ -244,6 +244,11 @@ class TurnOutput:
             return f"It had written: …{' '.join(text.split())[-MAX_LAST_WORDS_CHARS:]}"
         return "It had written its last message." if self.messages else "It had not written anything."
 
+    def finish_silent_turn(self, thread: str) -> TurnFinished:
+        """End the turn of an agent that was stopped because it was silent; its usage is unknown."""
+        self.done = TurnFinished(self.thread or thread)
+        return self.done
+
     def append_message(self, content: str) -> None:
         room = max(0, MAX_OUTPUT_CHARS - self.output_chars)
         dropped = max(0, len(content) - room)

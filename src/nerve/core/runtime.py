@@ -184,5 +184,8 @@ class LeafServices(Protocol):
     async def end_turn(self, used: Mapping[str, Any]) -> None:
         """Release the reserved turn; `used` is the usage of the step including it."""
 
+    def is_silent(self, path: str) -> bool:
+        """Return whether the idle timeout of the step has expired, and nothing else ends it."""
+
     def timers_paused(self, path: str) -> AbstractContextManager[None]:
         """Pause the timeouts of the step while it waits for a person, a budget, or a rate limit."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from nerve.core.agent_threads import AgentThreads
-from nerve.core.nodes.attempt import AttemptTimer, pause_timers, reset_idle_timers, timers_around
+from nerve.core.nodes.attempt import AttemptTimer, is_silent_at, pause_timers, reset_idle_timers, timers_around
 from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeHome, RuntimeOrigin
 from nerve.core.runtime import GateWait, NodeCall
 from nerve.core.workflow.run import RunState
@@ -183,6 +183,9 @@ class LeafRuntime(InMemoryRuntime):
 
     async def end_turn(self, used: Mapping[str, Any]) -> None:
         self._environment.budget.end_turn(self.path, used)
+
+    def is_silent(self, path: str) -> bool:
+        return is_silent_at(self._timers, path)
 
     @contextmanager
     def timers_paused(self, path: str) -> Iterator[None]:

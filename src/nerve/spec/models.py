@@ -216,6 +216,11 @@ class PromptSpec(AgentNodeBase):
     `steps.<id>.attributes.signal` is whether the answer has it in a tag, on its own line or at the end. The
     tag is removed from the output.
     """
+    on_idle: Literal["fail", "finish", "finish_with_text"] | None = None
+    """What `idle_timeout` means: the step fails, or what the agent has written so far is its answer.
+
+    With `finish_with_text`, it fails if the agent has not written anything; with a schema, it always fails.
+    """
     detach: bool = False
     """Continue without the answer; a wait for the tag, or the end of the state, joins it."""
 

@@ -108,6 +108,7 @@ def build_agent_request(spec: models.PromptSpec, view: ScopeView, text: str, pro
         "tools": spec.tools,
         "max_turns": spec.max_turns,
         "fallback": spec.fallback,
+        "on_idle": spec.on_idle,
         **fill_settings_of(spec, view),
     }
     return {key: value for key, value in request_fields.items() if value is not None}

@@ -37,6 +37,11 @@ class AttemptTimer:
         self._remaining_seconds: float | None = None
         self._pause_count = 0
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether only the idle timeout has expired."""
+        return self._idle_timeout.is_expired and not self._total_timeout.is_expired
+
     def reset_idle(self) -> None:
         if self._idle_seconds is not None and not self._pause_count:
             self._idle_timeout.restart(self._idle_seconds)
@@ -66,6 +71,12 @@ def timers_around(timers: Mapping[str, AttemptTimer], inner_path: str) -> list[A
 def is_same_or_below(path: str, ancestor: str) -> bool:
     """Return whether a path is `ancestor` or below it."""
     return f"{path}/".startswith(f"{ancestor}/")
+
+
+def is_silent_at(timers: Mapping[str, AttemptTimer], path: str) -> bool:
+    """Return whether the idle timeout of the attempt at a path has expired, and nothing else ends it."""
+    task, timer = asyncio.current_task(), timers.get(path)
+    return timer is not None and timer.is_silent and task is not None and task.cancelling() <= 1
 
 
 @contextmanager

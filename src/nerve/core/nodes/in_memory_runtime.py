@@ -20,6 +20,7 @@ from nerve.core.nodes.attempt import (
     AttemptTimer,
     InterruptedSteps,
     pause_timers,
+    is_silent_at,
     reset_idle_timers,
     run_attempt,
     timers_around,
@@ -112,6 +113,9 @@ class InMemoryRuntime:
 
     async def end_turn(self, used: Mapping[str, Any]) -> None:
         pass
+
+    def is_silent(self, path: str) -> bool:
+        return is_silent_at(self._timers, path)
 
     def timers_paused(self, path: str) -> AbstractContextManager[None]:
         return pause_timers(timers_around(self._timers, path))

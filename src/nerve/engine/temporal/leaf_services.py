@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.events import WorkflowEventType
 from nerve.core.limits import RunUsage
-from nerve.core.nodes.attempt import AttemptTimer, pause_timers, reset_idle_timers, timers_around
+from nerve.core.nodes.attempt import AttemptTimer, is_silent_at, pause_timers, reset_idle_timers, timers_around
 from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeOrigin, current_home
 from nerve.core.runtime import GateWait
 from nerve.core.steering import SteeringQueue
@@ -107,6 +107,9 @@ class WorkerLeafRuntime(InMemoryRuntime):
     def threads(self) -> AgentThreads:
         last = {(agent, provider): thread for agent, provider, thread in self._leaf.threads}
         return AgentThreads(last=last, totals={name: dict(each) for name, each in self._leaf.totals.items()})
+
+    def is_silent(self, path: str) -> bool:
+        return is_silent_at(self._timers, path)
 
     def set_timer(self, timer: AttemptTimer) -> None:
         self._timers[self._leaf.path] = timer

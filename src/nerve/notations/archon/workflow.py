@@ -49,6 +49,11 @@ SCRIPT_SECONDS = 120
 """Archon ends a script after two minutes."""
 IDLE_SECONDS = 1800
 """Archon ends an agent that says nothing for half an hour."""
+RETRY_SECONDS, DEFAULT_AGENT_RETRIES = 3, 2
+CRASHES = ("AgentEnded",)
+"""The failures of agents that Archon always takes for transient."""
+TRANSIENT_SCRIPT_ERRORS = ("ExitCode",)
+"""Archon does not try a script again that has timed out, unless `retry.on_error` is `all`."""
 WORKFLOW_KEYS = frozenset(
     {
         "name",
@@ -466,6 +471,11 @@ class ArchonReader(Diagnostics):
             self.add(item.position_of_value("context"), message, "Write fresh or shared.")
         thread = self.layers.thread(item)
         node.set_at("thread", thread, item.position_of_value("context"))
+        if "output_format" in item:
+            self.put_retry(item, node, CRASHES, DEFAULT_AGENT_RETRIES)
+        else:
+            node["on_idle"] = "finish_with_text"
+            self.put_retry(item, node, (*CRASHES, "TimeoutError"), DEFAULT_AGENT_RETRIES)
 
     def put_prompt(self, item: LocatedMap, node: LocatedMap, source: LocatedMap, scope: TextScope) -> None:
         """Set the fields of a prompt; `source` has its text or its command."""
@@ -541,7 +551,6 @@ class ArchonReader(Diagnostics):
         if (budget := item.get("maxBudgetUsd")) is not None:
             node.set_from("limits", LocatedMap({"cost": budget}), item, "maxBudgetUsd")
         node["idle_timeout"] = self.read_seconds(item, "idle_timeout", IDLE_SECONDS)
-        self.put_retry(item, node)
 
     def put_world(self, item: LocatedMap, node: LocatedMap) -> None:
         """Set the effort, skills, hooks, MCP servers and system prompt of an agent step."""
@@ -598,18 +607,29 @@ class ArchonReader(Diagnostics):
             return default
         return value / 1000
 
-    def put_retry(self, item: LocatedMap, node: LocatedMap) -> None:
+    def put_retry(
+        self, item: LocatedMap, node: LocatedMap, transient: tuple[str, ...], default_retries: int = 0
+    ) -> None:
+        """Set how often a step is tried again, and after which errors; `transient` are those of Archon."""
         retry = item.get("retry")
         if retry is None:
-            return
+            retry = LocatedMap({"max_attempts": default_retries}, item.position)
         if not isinstance(retry, LocatedMap) or not isinstance(retry.get("max_attempts"), int):
             self.add(
                 item.position_of_value("retry"), "'retry' must have max_attempts", "Write max_attempts: 2."
             )
             return
-        delay = self.read_seconds(retry, "delay_ms", 3)
-        policy = {"attempts": retry["max_attempts"] + 1, "delay": delay, "factor": 2.0}
-        node.set_from("retry", LocatedMap(policy, retry.position), item, "retry")
+        on_error = retry.get("on_error", "transient")
+        if on_error not in ("transient", "all"):
+            message = f"'retry.on_error' must be transient or all, got {on_error!r}"
+            self.add(retry.position_of_value("on_error"), message, "Change it.")
+        if retry["max_attempts"] < 1:
+            return
+        delay = self.read_seconds(retry, "delay_ms", RETRY_SECONDS)
+        policy = LocatedMap({"attempts": retry["max_attempts"] + 1, "delay": delay, "factor": 2.0}, retry.position)
+        if on_error == "transient":
+            policy["on"] = LocatedList(transient, retry.position)
+        node.set_at("retry", policy, item.position_of_value("retry"))
 
     def read_bash(self, item: LocatedMap, node: LocatedMap) -> None:
         script = item["bash"]
@@ -633,7 +653,7 @@ class ArchonReader(Diagnostics):
     def put_script_settings(self, item: LocatedMap, node: LocatedMap) -> None:
         node["input"] = ""
         node["timeout"] = self.read_seconds(item, "timeout", SCRIPT_SECONDS)
-        self.put_retry(item, node)
+        self.put_retry(item, node, TRANSIENT_SCRIPT_ERRORS)
 
     def read_script(self, item: LocatedMap, node: LocatedMap) -> None:
         """Read a script of TypeScript or Python: its source, or the name of a file in .archon/scripts."""
@@ -758,6 +778,8 @@ class ArchonReader(Diagnostics):
         )
         turn = LocatedMap({"id": turn_id, "thread": thread}, position)
         self.put_prompt(item, turn, loop, texts)
+        if "output_format" not in item:
+            turn["on_idle"] = "finish"
         channels: list[str] = []
         steps = LocatedList([turn], position)
         if isinstance(field_name := loop.get("until_field"), str):
@@ -769,7 +791,8 @@ class ArchonReader(Diagnostics):
             kept = member("outputs", f"{id}-previous")
             kept_texts = texts if interactive else texts.with_variables(LOOP_PREV_OUTPUT=kept)
             steps.insert(0, self.previous_step(id, previous, position))
-            steps.append_at(self.check_step(check_id, script, kept_texts, position), position)
+            for check in self.check_steps(check_id, script, kept_texts, position):
+                steps.append_at(check, position)
             channels.append(f"{member('steps', check_id)}.success")
         if not channels:
             self.add(position, "The loop has no end", "Add until, until_bash or until_field.")
@@ -853,7 +876,8 @@ class ArchonReader(Diagnostics):
             variables = script_scope.with_variables(LOOP_PREV_OUTPUT=kept)
             last_text = member("outputs", f"{id}-output")
             all_steps.insert(0, self.previous_step(id, f"iteration > 0 ? {last_text} : ''", position))
-            all_steps.append_at(self.check_step(f"{id}-check", script, variables, position), position)
+            for check in self.check_steps(f"{id}-check", script, variables, position):
+                all_steps.append_at(check, position)
             channels.append(f"{member('steps', f'{id}-check')}.success")
         if not channels:
             self.add(position, "The loop has no end", "Add until or until_bash.")
@@ -879,14 +903,20 @@ class ArchonReader(Diagnostics):
         step = {"kind": "transform", "id": f"{id}-previous", "expression": expression}
         return LocatedMap(step, position)
 
-    def check_step(self, id: str, script: str, scope: TextScope, position: Position | None) -> LocatedMap:
-        """Return the step of an `until_bash`: its failure means that the loop continues."""
+    def check_steps(
+        self, id: str, script: str, scope: TextScope, position: Position | None
+    ) -> list[LocatedMap]:
+        """Return the steps of an `until_bash`: its failure continues the loop, its timeout fails it."""
         translated = ScriptTranslator(script, scope).translate()
         step = {"kind": "bash", "id": id, "command": translated.command, "input": "", "on_error": "skip"}
         node = LocatedMap({**step, "timeout": SCRIPT_SECONDS}, position)
         self.put_environment(node, translated.env, position)
         self.note_unsafe_script(id, translated, position)
-        return node
+        message = f"'until_bash' has timed out after {SCRIPT_SECONDS} seconds"
+        fail = {"kind": "bash", "command": f"echo {shlex.quote(message)} >&2; exit 1", "input": ""}
+        timed_out = f"{member('steps', id)}.attributes.error_type === 'TimeoutError'"
+        branch = {"kind": "branch", "condition": timed_out, "then": LocatedMap(fail, position)}
+        return [node, LocatedMap(branch, position)]
 
     def note_unsafe_script(self, id: str, script: TranslatedScript, position: Position | None) -> None:
         if script.warning:
