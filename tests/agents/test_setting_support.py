@@ -39,6 +39,7 @@ SETTINGS = {
     "mcp": {"docs": {"command": "docs-server", "args": ["--quick"], "env": {"DOCS_KEY": "key"}}},
     "skills": ["greet"],
     "hooks": {"PreToolUse": [{"matcher": "Bash", "command": "./check.sh", "timeout": 3}]},
+    "subagents": {"short": {"description": "Sums up.", "prompt": "Be brief.", "tools": ["Read"]}},
     "instructions": False,
 }
 HEARD = {name: value for name, value in SETTINGS.items() if name != "permissions"}
@@ -63,6 +64,7 @@ NOTATIONS = {
 (workflow flow
   (roles (dev :agent-kind scripted :permissions {:mode "read" :deny ["Bash"]} :system "You are brief."
            :effort "low" :env {:COLOUR "red"} :skills ["greet"] :instructions false
+           :subagents {:short {:description "Sums up." :prompt "Be brief." :tools ["Read"]}}
            :mcp {:docs {:command "docs-server" :args ["--quick"] :env {:DOCS_KEY "key"}}}
            :hooks {:PreToolUse [{:matcher "Bash" :command "./check.sh" :timeout 3}]}))
   (state work (send-prompt :agent dev :template "Go." :tag t) (await (transcript-response :request-id t))))
@@ -131,6 +133,14 @@ async def test_an_agent_node_has_the_same_settings():
         ("mcp", {"x": {"command": "y", "args": ["${KEY}"]}}, "would be visible in the process list"),
         ("hooks", {"Stop": [{}]}, "has a wrong hook of Stop: it needs either command or response"),
         ("hooks", {"Stop": [{"command": "x", "timeout": 0}]}, "timeout must be a positive number"),
+        ("subagents", {"a b": {}}, "must name agents with letters, digits, '_' and '-', got 'a b'"),
+        ("subagents", {"x": {"prompt": "p"}}, "has a wrong 'x': description must be a non-empty string"),
+        ("subagents", {"x": {"descripton": "d"}}, "unknown key 'descripton'. Did you mean 'description'?"),
+        (
+            "subagents",
+            {"x": {"description": "d", "prompt": "p", "max_turns": 0}},
+            "max_turns must be an integer of at least 1, got 0",
+        ),
         ("permissions", {"mode": "edit"}, "it must be ask, edits, all or read, got 'edit'"),
         ("permissions", {"mode": "all", "otherwise": "ask"}, "has both mode and otherwise"),
     ],
@@ -153,6 +163,7 @@ REFUSED = [
     (ClaudeProvider(), {"hooks": {"PreTool": [{"command": "x"}]}}, "has no hook 'PreTool'. Did you mean"),
     (CodexProvider(), {"effort": "max"}, "Provider 'codex' cannot honour effort 'max'"),
     (CodexProvider(), {"hooks": {"Notification": [{"command": "x"}]}}, "'codex' has no hook 'Notification'"),
+    (CodexProvider(), {"subagents": SETTINGS["subagents"]}, "Provider 'codex' cannot use subagents"),
     (CodexProvider(), {"model": "large"}, "Provider 'codex' has no model for the alias 'large'"),
     (AcpProvider(["agent"]), {"skills": True}, "Provider 'acp' leaves skills to its agent"),
     (AcpProvider(["agent"]), {"instructions": False}, "Provider 'acp' leaves instructions to its agent"),
@@ -177,7 +188,7 @@ def test_a_setting_that_a_provider_cannot_honour_is_refused_by_name(provider, se
     ("provider", "settings"),
     [
         (ClaudeProvider(), {**SETTINGS, "skills": True, "model": "small"}),
-        (CodexProvider(), {**SETTINGS, "skills": True}),
+        (CodexProvider(), {**SETTINGS, "skills": True, "subagents": None}),
         (AcpProvider(["agent"]), {"mcp": SETTINGS["mcp"], "permissions": {"mode": "edits"}, "effort": "low"}),
         (LlmProvider(), {"effort": "low", "system": "x", "env": {"A": "1"}, "instructions": False}),
         (CommandProvider(["cat"]), {"system": "x", "env": {"A": "1"}, "skills": False}),

@@ -113,6 +113,25 @@ async def test_skills_are_listed_unless_switched_off(provider: Provider, stub: A
         await ask(provider, work, "[[say hello]]", skills=["sings"])
 
 
+@needs_program
+async def test_claude_code_gives_tasks_to_the_subagents_of_a_step(work: Path) -> None:
+    task = {"description": "count", "prompt": "Count three", "subagent_type": "counter"}
+    agent = {"description": "Counts.", "prompt": "Count the herons.", "tools": ["Bash"], "max_turns": 3}
+    with AnthropicStub() as stub:
+        chunks = await ask(
+            claude_provider(stub),
+            work,
+            f"[[call Agent {json.dumps(task)}]]",
+            subagents={"counter": agent},
+            **Judged({"allow": ["Agent", "Bash(echo *)"], "otherwise": "deny"}).options,
+        )
+    own, *inner = [heard.body for heard in stub.heard if "tools" in heard.body]
+    assert "counter: Counts." in json.dumps(own)
+    [asked, *_] = [body for body in inner if "Count the herons." in json.dumps(body["system"])]
+    assert [tool["name"] for tool in asked["tools"]] == ["Bash"]
+    assert "heard: Count three" in text(chunks)  # the answer of the subagent is the result of the tool
+
+
 async def test_a_hook_of_the_step_runs_and_those_of_the_project_do_not(
     provider: Provider, stub: Any, work: Path
 ) -> None:

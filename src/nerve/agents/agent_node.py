@@ -63,6 +63,7 @@ class AgentNode(Node):
         mcp: Mapping[str, Mapping[str, Any]] | Sequence[str] | None = None,
         skills: bool | Sequence[str] | None = None,
         hooks: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+        subagents: Mapping[str, Mapping[str, Any]] | None = None,
         instructions: bool | None = None,
         workspace: Literal["shared"] | None = None,
         **policy: Any,
@@ -89,6 +90,7 @@ class AgentNode(Node):
             "mcp": mcp,
             "skills": skills,
             "hooks": hooks,
+            "subagents": subagents,
             "instructions": instructions,
         }
         self.settings = AgentSettings.of(settings)

@@ -201,6 +201,8 @@ class QueryOptions:
     """Whether the agent uses the skills of the project, or which; None means all."""
     hooks: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """By event, hooks with `command`, `matcher` and `timeout`."""
+    subagents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Agents that the agent can give tasks to, by name, with the keys of `SUBAGENT_KEYS`."""
     instructions: bool | None = None
     """Whether the agent reads the instruction files of the project; None means yes."""
 
@@ -257,6 +259,8 @@ class Capabilities:
     """Whether it can use MCP servers."""
     skills: bool = False
     """Whether it can use the skills of a project."""
+    subagents: bool = False
+    """Whether the agent can give tasks to agents that a step defines."""
     effort: tuple[str, ...] = ()
     """The values of `QueryOptions.effort`."""
     hooks: tuple[str, ...] = ()

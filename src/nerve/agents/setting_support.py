@@ -221,6 +221,7 @@ def prepare_options(
         mcp=servers or {},
         skills=filled.skills,
         hooks={event: tuple(map(command_hook, hooks)) for event, hooks in (filled.hooks or {}).items()},
+        subagents=filled.subagents or {},
         instructions=filled.instructions,
         permissions=permissions.with_mode_rules(
             capabilities.edit_tools, capabilities.read_tools, folder or os.getcwd()
@@ -282,6 +283,8 @@ def find_setting_problems(
         yield SettingProblem("effort", message, suggest_values(levels))
     if settings.mcp and not capabilities.mcp:
         yield SettingProblem("mcp", f"{who} cannot use MCP servers", "Remove 'mcp'.")
+    if settings.subagents and not capabilities.subagents:
+        yield SettingProblem("subagents", f"{who} cannot use subagents", "Remove 'subagents'.")
     if capabilities.reads_on_its_own:
         for key in ("skills", "instructions"):
             if getattr(settings, key) is not None:

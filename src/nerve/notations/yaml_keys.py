@@ -8,7 +8,7 @@ NODE_KEYS = (
 AGENT_KEYS = (
     *("provider", "model", "agent", "role", "thread", "args", "output_schema", "permissions"),
     *("tools", "max_turns", "fallback", "limits", "cwd"),
-    *("system", "effort", "env", "mcp", "skills", "hooks", "instructions"),
+    *("system", "effort", "env", "mcp", "skills", "hooks", "subagents", "instructions"),
 )
 STEP_KEYS = ("step", "clearContext", "id", *NODE_KEYS, *AGENT_KEYS)
 BASH_KEYS = ("env", "cwd", "input")

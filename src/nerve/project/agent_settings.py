@@ -20,6 +20,7 @@ SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 RESERVED_SERVER_NAME = "nerve"
 """The MCP server with the tools of Nerve."""
 SERVER_KEYS = ("type", "command", "args", "env", "url", "headers")
+SUBAGENT_KEYS = ("description", "prompt", "model", "tools", "denied_tools", "max_turns")
 HOOK_KEYS = ("matcher", "command", "response", "timeout")
 MODEL_ALIASES = ("small", "large")
 """The aliases of models that every project has; a project adds its own."""
@@ -46,6 +47,8 @@ class AgentSettings:
     """Whether the agent may use the skills of the project, or which."""
     hooks: Mapping[str, tuple[Mapping[str, Any], ...]] | None = None
     """Commands that the agent's program runs at an event, by event."""
+    subagents: Mapping[str, Mapping[str, Any]] | None = None
+    """Agents that the agent can give tasks to, by name, each with `description` and `prompt`."""
     instructions: bool | None = None
     """Whether the agent reads the instruction files of the project, such as CLAUDE.md and AGENTS.md."""
 
@@ -74,7 +77,7 @@ class AgentSettings:
     @property
     def needs_support(self) -> bool:
         """Whether it has a setting that some providers cannot honour, apart from the model."""
-        names = ("effort", "mcp", "skills", "hooks", "instructions")
+        names = ("effort", "mcp", "skills", "hooks", "subagents", "instructions")
         has_mode = self.permissions is not None and self.permissions.get("mode") is not None
         return has_mode or any(getattr(self, name) is not None for name in names)
 
@@ -257,6 +260,31 @@ def parse_hook(event: str, hook: Any) -> dict[str, Any]:
     return dict(hook)
 
 
+def parse_subagents(value: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"must be a mapping of names to agents, got {value!r}")
+    return {name: parse_subagent(name, agent) for name, agent in value.items()}
+
+
+def parse_subagent(name: Any, agent: Any) -> dict[str, Any]:
+    """Return a checked agent that another agent can give tasks to."""
+    if not isinstance(name, str) or not SERVER_NAME.fullmatch(name):
+        raise ValueError(f"must name agents with letters, digits, '_' and '-', got {name!r}")
+    check_keys(agent, SUBAGENT_KEYS, f"must describe '{name}' by a mapping with description and prompt")
+    what = f"has a wrong '{name}':"
+    for key in ("description", "prompt", "model"):
+        text = agent.get(key)
+        if (text is not None or key != "model") and not (isinstance(text, str) and text.strip()):
+            raise ValueError(f"{what} {key} must be a non-empty string, got {text!r}")
+    for key in ("tools", "denied_tools"):
+        if agent.get(key) is not None and not is_text_list(agent[key]):
+            raise ValueError(f"{what} {key} must be a list of tools, got {agent[key]!r}")
+    turns = agent.get("max_turns")
+    if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
+        raise ValueError(f"{what} max_turns must be an integer of at least 1, got {turns!r}")
+    return {key: given for key, given in agent.items() if given is not None}
+
+
 def check_keys(value: Any, known: Iterable[str], expected: str) -> None:
     """Raise ValueError for a value that is not a mapping with known keys."""
     if not isinstance(value, Mapping):
@@ -283,6 +311,7 @@ SETTING_PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "mcp": parse_servers,
     "skills": parse_skills,
     "hooks": parse_hooks,
+    "subagents": parse_subagents,
     "instructions": parse_flag,
 }
 STEP_SETTING_KEYS = tuple(key for key in SETTING_PARSERS if key != "model")

@@ -43,6 +43,7 @@ from nerve.spec.inline_nodes import (
 )
 from nerve.spec.prompt_nodes import fill_prompt, fill_settings_of, prepare_prompt
 from nerve.spec.scope import ConversationScopes, Scope, ScopeView
+from nerve.spec.signals import result_with_signal
 from nerve.spec.template_values import (
     evaluate_expression,
     fill_templates,
@@ -321,8 +322,9 @@ class NodeBuilder:
     # -- computed values ------------------------------------------------------------------------
 
     def transform(self, spec: models.TransformSpec, name: str) -> PrepareCall:
+        find_signal = None if spec.signal is None else partial(result_with_signal, signal=spec.signal)
         return lambda view: PreparedCall(
-            ComputeNode(name, lambda _: evaluate_expression(spec.expression, view))
+            ComputeNode(name, lambda _: evaluate_expression(spec.expression, view)), map_result=find_signal
         )
 
     def emit(self, spec: models.EmitSpec, name: str) -> PrepareCall:

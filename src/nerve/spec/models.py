@@ -90,6 +90,21 @@ class HookSpec(SpecModel):
     timeout: Seconds | None = None
 
 
+class SubagentSpec(SpecModel):
+    """An agent that the agent of a step can give tasks to."""
+
+    description: Text
+    """When to give it a task."""
+    prompt: Text
+    """Its system prompt."""
+    model: str | None = None
+    """By default that of the agent which gives it a task."""
+    tools: list[Name] | None = None
+    """The tools that it has; by default all."""
+    denied_tools: list[Name] | None = None
+    max_turns: Count | None = None
+
+
 class StepLimitsSpec(SpecModel):
     """The budget of a step over all attempts; when it is spent, the run is held until it is raised."""
 
@@ -165,6 +180,8 @@ class AgentNodeBase(NodeBase):
     """Whether the agent may use the skills of the project, or which; by default all."""
     hooks: dict[Name, list[HookSpec]] | None = None
     """Hooks of the agent's program by event."""
+    subagents: dict[Name, SubagentSpec] | None = None
+    """Agents that the agent can give tasks to, by name."""
     instructions: bool | None = None
     """Whether the agent reads the instruction files of the project; by default it does."""
 
@@ -445,6 +462,8 @@ class TransformSpec(NodeBase):
 
     kind: Literal["transform"]
     expression: Expr
+    signal: Pattern | None = None
+    """A word that a text can have, as in a prompt."""
 
 
 class EmitSpec(NodeBase):

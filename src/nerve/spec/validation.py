@@ -185,6 +185,7 @@ MODEL_BY_KEY: dict[str | int, type[models.SpecModel]] = {
     "permissions": models.PermissionsSpec,
     "mcp": models.McpServerSpec,
     "hooks": models.HookSpec,
+    "subagents": models.SubagentSpec,
 }
 """The model of an object without a kind, by the key that contains it."""
 

@@ -224,6 +224,68 @@ async def test_a_group_of_nodes_repeats_and_reads_its_previous_iteration(tmp_pat
     assert outcome.state == "completed"
 
 
+async def test_a_group_ends_by_the_text_of_any_last_node(tmp_path: Path) -> None:
+    path = put_workflow(
+        tmp_path,
+        """nodes:
+  - id: build
+    loop_group:
+      until: CLEAN
+      until_bash: echo x >> checks && [ $(wc -l < checks) -ge 9 ]
+      max_iterations: 5
+      nodes:
+        - {id: count, bash: 'echo x >> count; [ $(wc -l < count) -lt 3 ] || echo "<promise>CLEAN</promise> 3"'}
+        - {id: other, bash: 'true'}
+  - {id: end, bash: echo got $build.output, depends_on: [build]}
+""",
+    )
+    outcome = await run_workflow(path)
+    assert (outcome.error, outcome.text_of("end")) == ("", "got 3")
+    # A script is not asked when the signal has ended the loop.
+    assert (tmp_path / "checks").read_text() == "x\nx\n"
+
+
+async def test_a_loop_that_its_signal_ends_does_not_ask_its_script(tmp_path: Path) -> None:
+    path = put_workflow(
+        tmp_path,
+        "nodes:\n  - id: work\n    loop: {prompt: Go, until: DONE, until_bash: echo x >> checks; false,"
+        " max_iterations: 3}\n",
+    )
+    outcome = await run_workflow(path, ["not yet", "<promise>DONE</promise>"])
+    assert (outcome.error, (tmp_path / "checks").read_text()) == ("", "x\n")
+
+
+async def test_agents_inside_a_step_are_its_subagents(tmp_path: Path) -> None:
+    path = put_workflow(
+        tmp_path,
+        "nodes:\n  - id: ask\n    prompt: Go\n    allowed_tools: [Task]\n    agents:\n"
+        "      brief-gen: {description: Sums up., prompt: Be brief., model: haiku, tools: [Read],"
+        " disallowedTools: [Bash], maxTurns: 3}\n",
+    )
+    outcome = await run_workflow(path, ["done"])
+    assert outcome.calls[0].options["subagents"] == {
+        "brief-gen": {
+            "description": "Sums up.",
+            "prompt": "Be brief.",
+            "model": "haiku",
+            "tools": ["Read"],
+            "denied_tools": ["Bash"],
+            "max_turns": 3,
+        }
+    }
+
+
+def test_agents_inside_a_step_of_codex_have_no_effect_as_in_archon(tmp_path: Path) -> None:
+    path = put_workflow(
+        tmp_path, "nodes:\n  - {id: a, prompt: x, provider: codex, agents: {a: {description: x, prompt: y}}}\n"
+    )
+    assert errors_of(path) == []
+    assert "'agents' has no effect with provider codex, as in Archon" in [
+        problem.message for problem in problems_of(path)
+    ]
+    assert "subagents" not in nodes_of(read(path).data)[0]
+
+
 async def test_a_script_reads_the_previous_iteration_of_its_group(tmp_path: Path) -> None:
     path = put_workflow(
         tmp_path,
@@ -526,7 +588,14 @@ def test_the_world_of_an_agent_is_that_of_its_step(tmp_path: Path) -> None:
             "prompt: 'See $c.output', depends_on: [b]",
             "'$c.output' is read by 'a', which does not depend on 'c'",
         ),
-        ("prompt: x, agents: {helper: {description: x, prompt: y}}", "'agents':"),
+        (
+            "prompt: x, provider: opencode, agents: {helper: {description: x, prompt: y}}",
+            "'agents' of a step of OpenCode",
+        ),
+        ("prompt: x, agents: {Helper: {description: x, prompt: y}}", "'Helper' must be lowercase letters"),
+        ("prompt: x, agents: {a: {description: x, prompt: y, skills: [z]}}", "'agents.a.skills'"),
+        ("prompt: x, agents: [a]", "'agents' must be a mapping"),
+        ("prompt: x, agents: {a: {prompt: y}}", "description"),
         ("prompt: x, context: {resume: b}", "'context.resume'"),
         ("approval: {message: x, decisions: [{id: ship}]}", "'approval.decisions'"),
         ("prompt: x, persist_session: true", "'persist_session':"),

@@ -81,6 +81,7 @@ class ClaudeProvider:
         host_tools=True,
         mcp=True,
         skills=True,
+        subagents=True,
         effort=("low", "medium", "high", "xhigh", "max"),
         hooks=HOOK_EVENTS,
         instructions=INSTRUCTION_FILES,
@@ -153,6 +154,8 @@ class ClaudeProvider:
                 if system := self._system_prompt(options, folder):
                     # No snapshot: a later turn may use another system prompt than the first one.
                     request |= {"appendSystemPrompt": system, "systemPromptSnapshot": False}
+                if options.subagents:
+                    request["agents"] = {name: define_subagent(one) for name, one in options.subagents.items()}
                 if options.schema is not None:
                     request["jsonSchema"] = dict(options.schema)
                 await ClaudeTurn(process, reader, options, tools, emit_unless_missing).run(prompt, request)
@@ -238,6 +241,12 @@ def write_settings_files(folder: Path, options: QueryOptions, tools: McpToolServ
     for name, content in settings.items():
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return [f"--{name}={folder / name}.json" for name in settings]
+
+
+def define_subagent(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a subagent in the form of Claude Code."""
+    names = {"denied_tools": "disallowedTools", "max_turns": "maxTurns"}
+    return {names.get(key, key): value for key, value in agent.items()}
 
 
 def nest_hooks(hooks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ INTERRUPT_TIMEOUT_S = 1.0
 MAX_STDERR_CHARS = 2_000
 """Characters of stderr that a crash message includes."""
 
+OTHER_NAMES = {"Agent": ("Task",)}
+"""Earlier names of tools, which agent files and permissions still use."""
 PRE_TOOL_USE_HOOK = {"matcher": None, "hookCallbackIds": ["nerve"], "onFailure": "block"}
 """A hook before every tool call, including those of sub-agents; if it fails, the call is blocked."""
 HOOKS_UNSUPPORTED = (
@@ -124,7 +126,7 @@ class ClaudeTurn:
         if self._tools.owns_tool(tool) or tool == ANSWER_TOOL:
             return {}
         cwd = self._cwd_by_call[str(call.get("tool_use_id"))] = str(call.get("cwd") or "")
-        permission = PermissionRequest(tool, tool_input, cwd=cwd)
+        permission = PermissionRequest(tool, tool_input, cwd=cwd, names=OTHER_NAMES.get(tool, ()))
         verdict = self._options.find_rule(permission).verdict
         if verdict not in ("ask", "deny"):
             return {}
@@ -146,6 +148,7 @@ class ClaudeTurn:
             tool_input,
             str(stated_reason or request.get("description") or ""),
             self._cwd_by_call.get(str(request.get("tool_use_id")), ""),
+            OTHER_NAMES.get(tool, ()),
             is_editable=True,
         )
         decision = await self._options.decide(permission)

@@ -99,10 +99,9 @@ AGENT_KEYS = frozenset(
         "idle_timeout",
         "retry",
     }
-    | {"maxBudgetUsd", "with", "mcp", "skills", "hooks", "effort", "systemPrompt"}
+    | {"maxBudgetUsd", "with", "mcp", "skills", "hooks", "effort", "systemPrompt", "agents"}
 )
 REFUSED_NODE_KEYS = {
-    "agents": "Agents inside a step are not supported; write agent files in .archon/agents",
     "thinking": "The thinking of a step is not supported",
     "fallbackModel": "A second model is not supported; use a fallback provider",
     "settingSources": "The setting sources of a step are not supported yet",
@@ -125,6 +124,8 @@ fi
 echo "$branch"
 """
 
+SUBAGENT_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+
 NodeReader = Callable[["ArchonReader", LocatedMap, LocatedMap], None]
 
 
@@ -141,8 +142,8 @@ class ArchonReader(Diagnostics):
         super().__init__(file, MAX_VALUES)
         self.find_source, self.read_json, self.config = find_source, read_json, config
         """How to read files of the project, and its configuration; None before it is known."""
-        self.effort = ""
-        """The effort of the steps that set none."""
+        self.provider, self.effort = DEFAULT_PROVIDER, ""
+        """The provider and the effort of the steps that set none."""
         self.block_by_id: dict[str, IncludedBlock] = {}
         self.outputs: dict[str, NodeOutput] = {}
         self.layers = LayeredNodes([])
@@ -168,6 +169,7 @@ class ArchonReader(Diagnostics):
         data.copy_from(source, "name", "description", "provider")
         data.setdefault("provider", DEFAULT_PROVIDER)
         self.put_model(source, data)
+        self.provider = str(data["provider"])
         effort = source.get("effort") or source.get("modelReasoningEffort")
         self.effort = effort if isinstance(effort, str) else ""
         if source.get("inputs") is not None:
@@ -557,6 +559,7 @@ class ArchonReader(Diagnostics):
         node.copy_from(item, "effort", "skills", "hooks")
         if self.effort and "effort" not in node:
             node["effort"] = self.effort
+        self.put_subagents(item, node)
         if isinstance(text := item.get("systemPrompt"), str):
             node.set_from("system", translate_template(text, self.scope_of(item)), item, "systemPrompt")
         if "mcp" not in item or self.read_json is None:
@@ -569,6 +572,40 @@ class ArchonReader(Diagnostics):
         except ValueError as error:
             message = f"The MCP servers of '{item['mcp']}' cannot be read: {error}"
             self.add(item.position_of_value("mcp"), message, "Fix the file.")
+
+    def put_subagents(self, item: LocatedMap, node: LocatedMap) -> None:
+        """Set the agents that the agent of a step can give tasks to."""
+        agents, position = item.get("agents"), item.position_of_value("agents")
+        if agents is None:
+            return
+        provider = node.get("provider", self.provider)
+        if provider in ("codex", "pi"):
+            message = f"'agents' has no effect with provider {provider}, as in Archon"
+            self.add_note(item.key_positions.get("agents"), message, severity="warning")
+            return
+        if provider == "opencode":
+            message = "'agents' of a step of OpenCode are not supported: Archon asks each of them the prompt"
+            self.add(item.key_positions.get("agents"), message, "Write a step for each of them.")
+            return
+        if not isinstance(agents, LocatedMap) or not agents:
+            self.add(position, "'agents' must be a mapping of names to agents", "Write 'name:' below it.")
+            return
+        subagents = LocatedMap((), position)
+        for name, agent in agents.items():
+            if not SUBAGENT_NAME.fullmatch(name):
+                message = f"'agents': '{name}' must be lowercase letters, digits and single hyphens"
+                self.add(agents.key_positions.get(name), message, "Rename it.")
+            elif not isinstance(agent, LocatedMap):
+                self.add(agents.position_of_value(name), f"'agents.{name}' must be a mapping", "Write its prompt.")
+            elif "skills" in agent:
+                message = f"'agents.{name}.skills': skills of an agent inside a step are not supported"
+                self.add(agent.key_positions.get("skills"), message, "Remove it.")
+            else:
+                subagent = LocatedMap((), agents.position_of_value(name))
+                subagent.copy_from(agent, "description", "prompt", "model", "tools")
+                subagent.copy_from(agent, denied_tools="disallowedTools", max_turns="maxTurns")
+                subagents.set_from(name, subagent, agents, name)
+        node.set_from("subagents", subagents, item, "agents")
 
     def put_model(self, source: LocatedMap, target: LocatedMap) -> None:
         """Set the model; an alias of the configuration is a model, and may be of another provider."""
@@ -791,9 +828,9 @@ class ArchonReader(Diagnostics):
             kept = member("outputs", f"{id}-previous")
             kept_texts = texts if interactive else texts.with_variables(LOOP_PREV_OUTPUT=kept)
             steps.insert(0, self.previous_step(id, previous, position))
-            for check in self.check_steps(check_id, script, kept_texts, position):
+            for check in self.check_steps(check_id, script, kept_texts, position, channels):
                 steps.append_at(check, position)
-            channels.append(f"{member('steps', check_id)}.success")
+            channels.append(has_passed(check_id))
         if not channels:
             self.add(position, "The loop has no end", "Add until, until_bash or until_field.")
             channels = ["true"]
@@ -862,41 +899,44 @@ class ArchonReader(Diagnostics):
         sinks = self.layers.sinks
         self.layers, self.outer_ids, self.previous = outer_layers, outer_ids, outer_previous
         body = LocatedMap({"kind": "graph", "id": f"{id}-nodes", "steps": steps}, position)
-        channels, all_steps = [], LocatedList([body], position)
-        if isinstance(signal := group.get("until"), str) and signal.strip():
-            last = next(step for step in steps if step.get("id") == sinks[0])
-            if len(sinks) != 1 or last.get("kind") != "prompt":
-                message = "The 'until' of a loop_group needs one last node, which asks an agent"
-                self.add(group.position_of_value("until"), message, "Use until_bash.")
-            else:
-                last.set_from("signal", signal, group, "until")
-                channels.append(f"{member('steps', sinks[0])}?.attributes?.signal")
-        if isinstance(script := group.get("until_bash"), str) and script.strip():
-            kept = member("outputs", f"{id}-previous")
-            variables = script_scope.with_variables(LOOP_PREV_OUTPUT=kept)
-            last_text = member("outputs", f"{id}-output")
-            all_steps.insert(0, self.previous_step(id, f"iteration > 0 ? {last_text} : ''", position))
-            for check in self.check_steps(f"{id}-check", script, variables, position):
-                all_steps.append_at(check, position)
-            channels.append(f"{member('steps', f'{id}-check')}.success")
-        if not channels:
-            self.add(position, "The loop has no end", "Add until or until_bash.")
-            channels = ["true"]
+        all_steps = LocatedList([body], position)
         if previous.kept:
             keep = {"kind": "transform", "id": previous.step_id, "expression": previous.expression()}
             all_steps.insert(0, LocatedMap(keep, position))
-        texts = ", ".join(member("outputs", sink) for sink in sinks)
-        output = {
-            "kind": "transform",
-            "id": f"{id}-output",
-            "expression": f"[{texts}].find(text => text.trim() !== '') ?? ''",
-        }
-        all_steps.append_at(LocatedMap(output, position), position)
-        maximum = self.read_maximum(group)
+        until = self.put_group_end(id, group, all_steps, sinks, script_scope)
         loop_body = LocatedMap({"kind": "sequence", "steps": all_steps}, position)
         node.update(
-            {"kind": "loop", "until": " || ".join(channels), "max_iterations": maximum, "body": loop_body}
+            {"kind": "loop", "until": until, "max_iterations": self.read_maximum(group), "body": loop_body}
         )
+
+    def put_group_end(
+        self, id: str, group: LocatedMap, steps: LocatedList, sinks: list[str], scope: TextScope
+    ) -> str:
+        """Add the steps after an iteration of a group, and return when the loop ends.
+
+        The output is that of the first last node that has one; a script runs only if it has no signal.
+        """
+        position, channels = group.position, []
+        texts = ", ".join(member("outputs", sink) for sink in sinks)
+        expression = f"[{texts}].find(text => text.trim() !== '') ?? ''"
+        output = LocatedMap({"kind": "transform", "id": f"{id}-output", "expression": expression}, position)
+        steps.append_at(output, position)
+        has_signal = f"{member('steps', f'{id}-output')}.attributes.signal"
+        if isinstance(signal := group.get("until"), str) and signal.strip():
+            output.set_from("signal", signal, group, "until")
+            channels.append(has_signal)
+        if isinstance(script := group.get("until_bash"), str) and script.strip():
+            last_text = member("outputs", f"{id}-output")
+            steps.insert(0, self.previous_step(id, f"iteration > 0 ? {last_text} : ''", position))
+            variables = scope.with_variables(LOOP_PREV_OUTPUT=member("outputs", f"{id}-previous"))
+            checks = self.check_steps(f"{id}-check", script, variables, position, channels)
+            result = {"kind": "transform", "expression": f"results[{quote(f'{id}-output')}]"}
+            for step in (*checks, LocatedMap(result, position)):
+                steps.append_at(step, position)
+            channels.append(has_passed(f"{id}-check"))
+        if not channels:
+            self.add(position, "The loop has no end", "Add until or until_bash.")
+        return " || ".join(channels) or "true"
 
     def previous_step(self, id: str, expression: str, position: Position | None) -> LocatedMap:
         """Return the step that keeps the output of the previous iteration for the script after this one."""
@@ -904,9 +944,12 @@ class ArchonReader(Diagnostics):
         return LocatedMap(step, position)
 
     def check_steps(
-        self, id: str, script: str, scope: TextScope, position: Position | None
+        self, id: str, script: str, scope: TextScope, position: Position | None, others: list[str]
     ) -> list[LocatedMap]:
-        """Return the steps of an `until_bash`: its failure continues the loop, its timeout fails it."""
+        """Return the steps of an `until_bash`: its failure continues the loop, its timeout fails it.
+
+        They are skipped if one of the `others` has ended the loop.
+        """
         translated = ScriptTranslator(script, scope).translate()
         step = {"kind": "bash", "id": id, "command": translated.command, "input": "", "on_error": "skip"}
         node = LocatedMap({**step, "timeout": SCRIPT_SECONDS}, position)
@@ -916,7 +959,10 @@ class ArchonReader(Diagnostics):
         fail = {"kind": "bash", "command": f"echo {shlex.quote(message)} >&2; exit 1", "input": ""}
         timed_out = f"{member('steps', id)}.attributes.error_type === 'TimeoutError'"
         branch = {"kind": "branch", "condition": timed_out, "then": LocatedMap(fail, position)}
-        return [node, LocatedMap(branch, position)]
+        steps = [node, LocatedMap(branch, position)]
+        for step in steps if others else ():
+            step["when"] = f"!({' || '.join(others)})"
+        return steps
 
     def note_unsafe_script(self, id: str, script: TranslatedScript, position: Position | None) -> None:
         if script.warning:
@@ -1111,6 +1157,12 @@ KNOWN_NODE_KEYS = frozenset(
     {*BASE_KEYS, *REFUSED_NODE_KEYS, *ACTIONS, "include"}.union(*(keys for _, keys in ACTIONS.values()))
 )
 KNOWN_WORKFLOW_KEYS = WORKFLOW_KEYS | REFUSED_WORKFLOW_KEYS.keys()
+
+
+def has_passed(check_id: str) -> str:
+    """Return the expression of whether a check of this iteration has run and has passed."""
+    step = member("steps", check_id)
+    return f"({step}.status === 'completed' && {step}.success)"
 
 
 def asks_for_worktree(source: LocatedMap) -> bool:
