@@ -1,5 +1,7 @@
 """Nodes: everything that can be executed."""
 
+from functools import partial
+
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.bash import BashNode
 from nerve.core.nodes.context import ExecutionContext
@@ -24,6 +26,7 @@ from nerve.core.nodes.graph import Graph
 from nerve.core.nodes.mock import MockNode
 from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
+from nerve.upstream_names import find_upstream_name
 
 __all__ = [
     "BashNode",
@@ -51,3 +54,5 @@ __all__ = [
     "WhileState",
     "WorkspaceNode",
 ]
+
+__getattr__ = partial(find_upstream_name, __name__)

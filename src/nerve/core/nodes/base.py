@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -12,6 +12,7 @@ from nerve.core.limits import Limits
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.queues import Queue
 from nerve.core.result import Result
+from nerve.upstream_names import find_upstream_name
 
 if TYPE_CHECKING:
     from nerve.codec import Codec
@@ -198,8 +199,4 @@ def node_role(node: Node) -> Role:
     return role
 
 
-def __getattr__(name: str) -> Any:
-    """Return `FunctionNode`, which scripts for the design of Nerve import from here."""
-    if name == "FunctionNode":
-        return import_module("nerve.core.nodes.function").FunctionNode
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = partial(find_upstream_name, __name__)
