@@ -214,20 +214,46 @@ class TestClaudeAgentAcp(ProviderContract):
         return AcpProvider([program], env)
 
 
-@pytest.mark.skipif(OPENCODE is None, reason="OpenCode is not installed: npm install opencode-ai")
+needs_opencode = pytest.mark.skipif(
+    OPENCODE is None, reason="OpenCode is not installed: npm install opencode-ai"
+)
+
+
+def opencode_provider(stub: AnthropicStub, home: Path) -> AcpProvider:
+    stub.tool = "bash"
+    server = {"baseURL": f"{stub.url}/v1", "apiKey": "sk-ant-only-for-a-stub"}
+    config = {
+        "provider": {"anthropic": {"options": server, "models": {"stub": {}}}},
+        "model": "anthropic/stub",
+        "autoupdate": False,
+        "permission": {"bash": "allow"},
+    }
+    env = {"HOME": str(home), "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
+    env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+    return AcpProvider([str(OPENCODE), "acp"], env)
+
+
+@needs_opencode
+async def test_opencode_reads_the_files_that_its_capabilities_name(tmp_path: Path) -> None:
+    skills = ".nerve", ".archon", ".claude", ".agents", ".opencode"
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        (tmp_path / name).write_text(f"Obey the crane of {name}.\n")
+    for folder in skills:
+        path = tmp_path / folder / f"skills/skill-of-{folder[1:]}/SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {path.parent.name}\ndescription: Sing like {folder}.\n---\nSing.\n")
+    with AnthropicStub() as stub:
+        provider = opencode_provider(stub, tmp_path)
+        _ = [chunk async for chunk in provider.query("[[say hi]]", str(tmp_path), None, QueryOptions())]
+        read = {name for name in ("AGENTS.md", "CLAUDE.md") if f"crane of {name}" in stub.bodies}
+        listed = {folder for folder in skills if f"Sing like {folder}." in stub.bodies}
+    assert (read, listed) == ({"AGENTS.md"}, {".claude", ".agents", ".opencode"})
+
+
+@needs_opencode
 async def test_the_commands_of_opencode_are_in_the_journal(tmp_path: Path) -> None:
     with AnthropicStub() as stub:
-        stub.tool = "bash"
-        server = {"baseURL": f"{stub.url}/v1", "apiKey": "sk-ant-only-for-a-stub"}
-        config = {
-            "provider": {"anthropic": {"options": server, "models": {"stub": {}}}},
-            "model": "anthropic/stub",
-            "autoupdate": False,
-            "permission": {"bash": "allow"},
-        }
-        env = {"HOME": str(tmp_path), "OPENCODE_CONFIG_CONTENT": json.dumps(config)}
-        env |= {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-        provider = AcpProvider([str(OPENCODE), "acp"], env)
+        provider = opencode_provider(stub, tmp_path)
         turn = provider.query("[[run echo one]]", str(tmp_path), None, QueryOptions())
         chunks = [chunk async for chunk in turn]
     [call] = [chunk for chunk in chunks if isinstance(chunk, ToolCall)]

@@ -364,6 +364,23 @@ async def test_a_run_reports_once_what_its_agents_read(settings, told, read_proj
     assert logs == told
 
 
+async def test_a_run_reports_what_an_agent_can_read_that_chooses_itself(read_project):
+    class Choosing(Agent):
+        capabilities = Capabilities(reads_on_its_own=True)
+
+    session = Session(project=read_project)
+    AgentNode("dev", session, Choosing(says), cwd=str(read_project))
+
+    @session.workflow
+    async def flow(ctx: WorkflowContext) -> None:
+        await ctx.run("dev", "one")
+
+    run = await session.start("flow")
+    await within(run.wait())
+    logs = [event.data["message"] for event in await run.history() if event.event_type == "log"]
+    assert logs == ["agent reads what it chooses of CLAUDE.md and the skills greet, sing"]
+
+
 async def test_an_unknown_skill_fails_the_check_with_the_known_ones(read_project):
     session = Session(providers={"scripted": Reading(says)}, project=read_project)
     session.load(workflow(skills=["sings"]), "json")
@@ -378,9 +395,18 @@ def test_nerve_doctor_shows_what_agents_read(do, project):
     (project / ".agents/skills/greet/SKILL.md").write_text("---\ndescription: How to greet\n---\n")
     (project / ".agents/skills/broken").mkdir()
     (project / ".agents/skills/broken/SKILL.md").write_text("no front matter")
+    providers = {
+        "opencode": {"kind": "acp", "command": ["opencode", "acp"]},
+        "llm": {"model": "openai:x"},
+        "own": {"kind": "command", "argv": ["cat"]},
+    }
+    (project / ".nerve/config.json").write_text(json.dumps({"providers": providers}))
     out = do("doctor").out
-    assert "agents of claude: read CLAUDE.md and the skill greet" in out
-    assert "agents of codex: read the skill greet" in out
+    assert "agent claude: reads CLAUDE.md and the skill greet" in out
+    assert "agent codex: reads the skill greet" in out
+    assert "agent opencode: reads what it chooses of CLAUDE.md and the skill greet" in out
+    assert "agent llm: reads none of CLAUDE.md and the skill greet" in out
+    assert "agent own: reads none of CLAUDE.md and the skill greet" in out
 
 
 # -- permission modes ------------------------------------------------------------------------------------

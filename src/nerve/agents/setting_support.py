@@ -23,12 +23,16 @@ from nerve.project.agent_settings import (
     fill_references,
     join_alternatives,
 )
-from nerve.project.skills import find_instructions, select_skills
+from nerve.project.skills import Skill, find_instructions, select_skills
 
 if TYPE_CHECKING:
     from nerve.project.config import Config
 
 NO_CAPABILITIES = Capabilities()
+INSTRUCTION_FILES = (
+    *("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "AGENTS.override.md", "GEMINI.md"),
+)
+"""The files with instructions that agents read, each some of them."""
 NO_OPTIONS = QueryOptions()
 
 
@@ -241,10 +245,26 @@ def split_message(text: str) -> tuple[str, str]:
 
 
 def describe_context(capabilities: Capabilities, folder: Path, options: QueryOptions = NO_OPTIONS) -> str:
-    """Return the instruction files and skills of a project that an agent reads; an empty string for none."""
+    """Return the instruction files and skills of a project that an agent reads; an empty string for none.
+
+    An agent that reads them in its own way may read any of them.
+    """
+    if capabilities.reads_on_its_own:
+        found = list_context(find_instructions(folder, INSTRUCTION_FILES), select_skills(folder, None))
+        return found and f"what it chooses of {found}"
     reads_files = options.instructions is not False
     files = find_instructions(folder, capabilities.instructions) if reads_files else []
-    skills = select_skills(folder, options.skills) if capabilities.skills else []
+    return list_context(files, select_skills(folder, options.skills) if capabilities.skills else [])
+
+
+def describe_unread(capabilities: Capabilities, folder: Path) -> str:
+    """Return the instruction files and skills of a project if an agent reads none; else an empty string."""
+    if capabilities.instructions or capabilities.skills or capabilities.reads_on_its_own:
+        return ""
+    return list_context(find_instructions(folder, INSTRUCTION_FILES), select_skills(folder, None))
+
+
+def list_context(files: Sequence[str], skills: Sequence[Skill]) -> str:
     names = ", ".join(skill.name for skill in skills)
     noun = "the skill" if len(skills) == 1 else "the skills"
     return " and ".join(filter(None, [", ".join(files), f"{noun} {names}" if names else ""]))

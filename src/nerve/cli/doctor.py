@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FindingState = Literal["ok", "missing", "wrong"]
 STATE_SYMBOLS = {"ok": "✓", "missing": "○", "wrong": "✗"}
 CONTEXT_PROVIDERS = ("claude", "codex")
-"""The providers whose agents read instruction files and skills of a project, as far as Nerve knows."""
+"""The providers that need no configuration and read instruction files and skills of a project."""
 DEFAULT_SESSION = "default"
 """The session of a project."""
 API_KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
@@ -148,13 +148,15 @@ def diagnose_agents(config: Config) -> Iterator[DoctorFinding]:
 
 def diagnose_agent_context(config: Config) -> Iterator[DoctorFinding]:
     """Yield what agents read in the folder of the project: instruction files and skills."""
-    from nerve.agents.setting_support import describe_context
+    from nerve.agents.setting_support import describe_context, describe_unread
 
-    for name in CONTEXT_PROVIDERS:
-        with suppress(NerveError):  # reported with the provider
+    for name in dict.fromkeys((*CONTEXT_PROVIDERS, *config.providers)):
+        with suppress(NerveError, ValueError):  # reported with the provider
             provider = registry.create_provider(name, config.providers.get(name))
             if found := describe_context(provider.capabilities, Path()):
-                yield DoctorFinding(f"agents of {name}", "ok", f"read {found}")
+                yield DoctorFinding(f"agent {name}", "ok", f"reads {found}")
+            elif unread := describe_unread(provider.capabilities, Path()):
+                yield DoctorFinding(f"agent {name}", "ok", f"reads none of {unread}")
 
 
 def diagnose_router(config: Config, agents: DiscoveredAgents) -> DoctorFinding:

@@ -539,7 +539,7 @@ def test_times_are_milliseconds_and_have_the_defaults_of_archon(tmp_path: Path) 
     )
     a, b, c, d = nodes_of(read(path).data)
     assert (a["timeout"], b["timeout"], c["idle_timeout"], d["idle_timeout"]) == (90, 120, 600, 1800)
-    assert c["retry"] == {"attempts": 3, "delay": 5, "factor": 2}
+    assert c["retry"] == {"attempts": 3, "delay": 5, "factor": 2, "on": ["AgentEnded", "TimeoutError"]}
 
 
 def test_tools_budgets_and_models_are_settings_of_the_step(tmp_path: Path) -> None:
@@ -592,10 +592,10 @@ def test_the_world_of_an_agent_is_that_of_its_step(tmp_path: Path) -> None:
             "prompt: x, provider: opencode, agents: {helper: {description: x, prompt: y}}",
             "'agents' of a step of OpenCode",
         ),
-        ("prompt: x, agents: {Helper: {description: x, prompt: y}}", "'Helper' must be lowercase letters"),
+        ("prompt: x, agents: {Helper: {description: x, prompt: y}}", "'agents': 'Helper' must be lowercase letters"),
         ("prompt: x, agents: {a: {description: x, prompt: y, skills: [z]}}", "'agents.a.skills'"),
         ("prompt: x, agents: [a]", "'agents' must be a mapping"),
-        ("prompt: x, agents: {a: {prompt: y}}", "description"),
+        ("prompt: x, agents: {a: {prompt: y}}", "'description' is missing"),
         ("prompt: x, context: {resume: b}", "'context.resume'"),
         ("approval: {message: x, decisions: [{id: ship}]}", "'approval.decisions'"),
         ("prompt: x, persist_session: true", "'persist_session':"),
