@@ -12,7 +12,7 @@ from nerve.core.events import RUN_END_EVENTS, STEP_END_EVENTS, WorkflowEvent, Wo
 from nerve.core.step_names import step_name
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.diffs import is_diff, tool_input_diff
-from nerve.ui.event_lines import format_event, format_user_event, is_user_event
+from nerve.ui.event_lines import format_event, format_user_event, is_user_event, last_nonempty_line
 from nerve.ui.failure_text import failure_line
 from nerve.ui.tool_lines import format_tool_call
 
@@ -93,6 +93,12 @@ class Block:
     def is_result(self) -> bool:
         """Whether `::last` and `::name` can refer to it; the output of a command is not a result."""
         return self.kind in ("run", "text") and not self.name.startswith("/")
+
+    @property
+    def growing_line(self) -> str:
+        """The last line of the message that an agent is writing; empty if none is."""
+        texts = (part.text for part in reversed(self.parts) if part.kind == "text" and not part.done)
+        return next((line for text in texts if (line := last_nonempty_line(text))), "")
 
     def apply_event(self, prefix: str, event: WorkflowEvent) -> None:
         """Apply the next event of the run, or of a child run at `prefix`."""

@@ -47,6 +47,8 @@ PROMPT_STYLE = Style.from_dict(
 )
 REFRESH_INTERVAL_S = 0.5
 """Seconds between refreshes of the elapsed time."""
+MAX_TEXT_CHARS = 40
+"""Maximum characters of the message that an agent is writing, in the status bar."""
 MAX_QUEUED_CHARS = 24
 """Maximum characters of a queued text that are shown."""
 
@@ -118,6 +120,10 @@ class LineEditor:
         self._never_connected = self._never_connected and not self.state.is_connected
         if (card := self.state.focused_run) is not None and not card.has_ended:
             parts.append(("", f" {describe_focused_run(card)} "))
+            block = self.state.block_of_run(card.run_id)
+            if block is not None and (line := sanitize_text(block.growing_line)):
+                end = line if len(line) <= MAX_TEXT_CHARS else f"…{line[1 - MAX_TEXT_CHARS :]}"
+                parts.append(("", f" {end} "))
         active_count = sum(card.is_active for card in self.state.runs.values())
         parts.append(("", f" {active_count} running " if active_count else " no active runs "))
         if self.state.gates:

@@ -39,6 +39,8 @@ class PrintedRun:
 
     line_count: int = 0
     part_numbers: set[int] = field(default_factory=set)
+    opened_parts: set[int] = field(default_factory=set)
+    """The calls of tools whose first line is printed, and their output is not."""
     printed_chars: dict[int, int] = field(default_factory=dict)
     """Printed characters of parts that still grow, by part number."""
     is_over: bool = False
@@ -241,13 +243,25 @@ class ConversationPrinter:
                 pass
             elif part.kind == "log":
                 yield from render_log_lines(part, printed, n, block)
+            elif part.kind == "tool" and not part.done and not block.done:
+                if n not in printed.opened_parts:
+                    printed.opened_parts.add(n)
+                    yield self._render_header(part, "")
             elif part.done or block.done:
-                yield from self._render_part(part)
+                yield from self._render_part(part, is_opened=n in printed.opened_parts)
                 printed.last_text = part.text if part.kind == "text" else printed.last_text
             if part.done or block.done:
                 printed.part_numbers.add(n)
 
-    def _render_part(self, part: BlockPart) -> Iterator[RenderableType]:
+    def _render_header(self, part: BlockPart, more: str) -> Text:
+        """Render the first line of a call of a tool, or of a thought."""
+        first = sanitize_text(part.text.strip()).partition("\n")[0]
+        symbol = "⚙" if part.kind == "tool" else "✻"
+        line = f"[{sanitize_text(part.name)}] {symbol} {first}{more}"
+        return Text(line, "dim", no_wrap=True, overflow="ellipsis")
+
+    def _render_part(self, part: BlockPart, *, is_opened: bool = False) -> Iterator[RenderableType]:
+        """Render a part; the first line of one that is opened is printed."""
         name, text = sanitize_text(part.name), part.text.strip()
         first, _, rest = sanitize_text(text).partition("\n")
         match part.kind:
@@ -261,9 +275,8 @@ class ConversationPrinter:
                 yield self._indent_renderable(render_plain_diff(text))
             case "tool" | "thought":
                 more = f" … +{rest.count(chr(10)) + 1} lines" if rest and not self.shows_details else ""
-                symbol = "⚙" if part.kind == "tool" else "✻"
-                header = Text(f"[{name}] {symbol} {first}{more}", "dim", no_wrap=True, overflow="ellipsis")
-                yield header
+                if not is_opened or more:
+                    yield self._render_header(part, more)
                 if rest and self.shows_details:
                     yield self._indent_renderable(Text(rest, "dim"))
             case "traceback":
