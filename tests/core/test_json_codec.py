@@ -74,6 +74,8 @@ def test_colliding_keys_are_rejected(value: dict[Any, Any], canonical: bool) -> 
         return
     with pytest.raises(NotJson, match=r"an object with two keys that both become '.*' at "):
         encode_json([[value]], canonical)
+    with pytest.raises(NotJson, match=r"an object with two keys that both become"):
+        encode_json({"first": [value], "last": {"objects": [{}, {}]}}, canonical)
 
 
 def test_a_too_large_value_is_named_with_its_size_and_location() -> None:

@@ -49,7 +49,7 @@ def figures(usage: RunUsage) -> tuple[float, ...]:
 def are_figures_recorded(session: Session) -> bool:
     """Whether the budgets in memory have the figures that the journals give."""
     engine = session.engine
-    recorded = SessionBudgets(engine.store, session.name, lambda: None, resume_nothing)
+    recorded = SessionBudgets(engine.store, session.name, None, resume_nothing)
     today = engine.usage_today()
     return figures(engine.budgets.update_day().usage) == figures(today) and all(
         figures(engine.budgets.budget_of_run(run_id).usage) == figures(recorded.budget_of_run(run_id).usage)

@@ -101,7 +101,7 @@ def encode_json(
         raise NotJson(
             f"a value with more than {max_depth} levels of nesting cannot be encoded as JSON; flatten it"
         )
-    if objects and not canonical and has_colliding_keys(value):
+    if objects and not canonical and has_colliding_keys(value, objects):
         raise NotJson(explain_unserializable(value, "two keys of an object become equal"))
     size = len(text) if text.isascii() else _utf8_size(text, value)
     if size > max_bytes:
@@ -248,7 +248,7 @@ def _encode_with_text_keys(value: Any, max_depth: int | None) -> str:
         text = "".join(_encode_sorted(json.loads("".join(_encode_plain(value, 0))), 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotJson(explain_unserializable(value, error)) from None
-    if max_depth is not None and has_colliding_keys(value):
+    if max_depth is not None and has_colliding_keys(value, text.count("{")):
         raise NotJson(explain_unserializable(value, "two keys of an object become equal"))
     return text
 

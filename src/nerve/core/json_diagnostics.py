@@ -35,14 +35,20 @@ def truncate_error_text(error: str) -> str:
     )
 
 
-def has_colliding_keys(value: Any) -> bool:
-    """Return whether two keys of an object in a value become equal as JSON, such as 1 and "1"."""
+def has_colliding_keys(value: Any, objects: int) -> bool:
+    """Return whether two keys of an object in a value become equal as JSON, such as 1 and "1".
+
+    The value contains at most this number of objects.
+    """
     parts: list[Any] = [value] if isinstance(value, CONTAINER_TYPES) else []
     while parts:
         part = parts.pop()
         if isinstance(part, dict):
             if not _STR_ONLY.issuperset(map(type, part)) and find_colliding_key(part) is not None:
                 return True
+            objects -= 1
+            if not objects:
+                return False
             part = part.values()
         if not _SCALAR_TYPES.issuperset(map(type, part)):
             parts += [item for item in part if isinstance(item, CONTAINER_TYPES)]

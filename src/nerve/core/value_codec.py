@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.json_schema import find_unknown_key, inline_references
+from nerve.core.result import IMMUTABLE_TYPES
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import describe_value, require_mapping
 from nerve.errors import InvalidValue, NotJson
@@ -36,6 +37,9 @@ class ValueCodec:
         self.annotation = type(None) if annotation is None else annotation
         self._name = name
         self._is_untyped = self.annotation in UNTYPED
+        is_plain = isinstance(self.annotation, type) and self.annotation in PLAIN_TYPES
+        self._plain_type = self.annotation if is_plain else None
+        """The type whose values are stored as they are."""
 
     def encode(self, value: Any) -> Any:
         """Return a value as JSON data; TypeError if it is not of the annotated type."""
@@ -53,8 +57,11 @@ class ValueCodec:
 
     def encode_json(self, value: Any) -> Any:
         """Return a value as JSON data, as `encode` does; TypeError also if an untyped value is not JSON."""
+        kind = type(value)
+        if kind is self._plain_type and kind in IMMUTABLE_TYPES:
+            return value  # as most arguments are
         encoded = self.encode(value)
-        if encoded is value and not isinstance(value, str | int | float | None):
+        if encoded is value and kind not in IMMUTABLE_TYPES:
             try:
                 encode_json(value)
             except NotJson as error:
@@ -63,9 +70,7 @@ class ValueCodec:
 
     def _is_plain(self, value: Any) -> bool:
         """Return whether a value is stored as it is, which needs no pydantic."""
-        if self._is_untyped:
-            return True
-        return type(value) is self.annotation and self.annotation in PLAIN_TYPES
+        return self._is_untyped or type(value) is self._plain_type
 
     def _encoding_error(self, error: Exception) -> Exception:
         """Return the TypeError for a value that cannot be encoded; errors of the user's code stay."""
@@ -260,7 +265,9 @@ class FunctionSignature:
         codecs = self.codecs
         if self._has_plain_names and len(args) <= self._positions:
             # `bind` takes longer than the rest of a call; it is needed only to explain a mistake.
-            arguments = {**dict(zip(self._names, args, strict=False)), **kwargs}
+            arguments = dict(zip(self._names, args, strict=False))
+            if kwargs:
+                arguments |= kwargs
             is_complete = len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys()
             if is_complete and arguments.keys() <= codecs.keys():
                 return {name: codecs[name].encode_json(value) for name, value in arguments.items()}

@@ -513,7 +513,7 @@ class CallRunner:
         journal, dispatcher = self._journal, self._dispatcher
         # Outcomes of control nodes need no sync: replay computes them again from their inner calls.
         seq = journal.append(settled, path, journal.settle_key(path), urgent=not is_control)
-        if not is_control and dispatcher.can_deliver_inline:
+        if not is_control and dispatcher.can_deliver_inline():
             return stored_result
         future = dispatcher.create_future()
         dispatcher.enqueue(seq, future, stored_result)

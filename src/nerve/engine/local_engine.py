@@ -145,7 +145,7 @@ class LocalEngine:
         self.budgets = SessionBudgets(
             store,
             session_name,
-            lambda: getattr(session, "budget", None) if host.counts_days else None,
+            getattr(session, "budget", None) if host.counts_days else None,
             self.resume_runs_held_for_day,
             clock,
         )

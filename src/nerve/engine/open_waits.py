@@ -44,7 +44,7 @@ from nerve.journal.events import (
 )
 from nerve.journal.gate_info import gate_info
 from nerve.journal.paths import is_below_leaf
-from nerve.journal.replay import RecordedCall, RecordInvalidated, compared_wait_data
+from nerve.journal.replay import RecordedCall, RecordInvalidated
 from nerve.lazy_dataclass import dataclass
 
 
@@ -584,8 +584,21 @@ class OpenWaits:
 
 
 def comparable_wait(wait: Wait) -> dict[str, Any]:
-    """Return the part of a wait that must be the same on replay."""
-    return compared_wait_data(wait_opened(wait, "", None, "").to_data())
+    """Return the part of a wait that must be the same on replay, as `compared_wait_data` does of its event."""
+    if isinstance(wait, GateWait):
+        compared = {"prompt": wait.prompt, "options": wait.options}
+        if not wait.typed:
+            compared["choices"] = wait.choices
+            if wait.form is not None:
+                compared["form"] = dict(wait.form)
+        return compared
+    if isinstance(wait, TimerWait):
+        return {"seconds": wait.seconds}
+    if isinstance(wait, MessageWait):
+        return {"channel": wait.channel}
+    if wait.patterns is None:
+        return {"label": wait.label, "key": wait.key}
+    return {"patterns": {name: list(pattern) for name, pattern in wait.patterns.items()}}
 
 
 def signal_received(request: SignalWaiting, fact_match: Mapping[str, Any]) -> SignalReceived:

@@ -86,7 +86,6 @@ class ResultDispatcher:
         self._recorded_outcomes: dict[int, tuple[asyncio.Future[Any], DeliveredOutcome]] = {}
         self._quiescence_monitor = quiescence_monitor_of(self._loop)
 
-    @property
     def can_deliver_inline(self) -> bool:
         """Whether a new outcome can be returned to the only task of the body without queueing it."""
         return self.is_sequential and not self._queue and self.replay is None and not self.is_paused

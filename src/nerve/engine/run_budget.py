@@ -36,12 +36,14 @@ class SessionBudgets:
         self,
         store: Store,
         session_name: str,
-        daily_limits: Callable[[], Limits | None],
+        daily_limits: Limits | None,
         resume_held_runs: Callable[[], Coroutine[Any, Any, None]],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store, self._session_name, self._clock = store, session_name, clock
-        self.daily_limits, self._resume_held_runs = daily_limits, resume_held_runs
+        self._resume_held_runs = resume_held_runs
+        self.daily_limits = daily_limits
+        """What all runs together may spend per day."""
         self.day = Budget(UNLIMITED, "Daily session budget", "session.budget = …")
         self._day_ends_at = 0.0
         self._runs: dict[str, Budget] = {}
@@ -184,7 +186,7 @@ class SessionBudgets:
 
     def update_day(self) -> Budget:
         """Return the daily budget; a new day begins at midnight, local time."""
-        limits = self.daily_limits()
+        limits = self.daily_limits
         self.day.limits = limits or UNLIMITED
         if limits is not None and self._is_day_over:
             begins, self._day_ends_at = day_bounds(self._clock.time())
@@ -211,6 +213,11 @@ class SessionBudgets:
             self.on_daily_budget_raised()
         else:
             self.watch_for_midnight()
+
+    def change_daily_limits(self, limits: Limits | None) -> None:
+        """Use other daily limits, and resume the runs that wait for the daily budget."""
+        self.daily_limits = limits
+        self.on_daily_budget_raised()
 
     def on_daily_budget_raised(self) -> None:
         """Resume runs that wait for the daily budget, if an event loop is running."""
@@ -255,7 +262,7 @@ class RunBudget:
         """Whether any limit applies, so that other runs skip the checks."""
         limits, budgets = self._state.limits, self._budgets
         # Limits are immutable, and read before every step. Only runs around this one can get others unseen.
-        if self._unlimited is limits and budgets.daily_limits() is None:
+        if self._unlimited is limits and budgets.daily_limits is None:
             return False
         day, parent = budgets.update_day(), self._budget.parent
         if limits.has_counted_limits or day.limits.has_budgets:

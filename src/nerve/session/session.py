@@ -561,7 +561,7 @@ class Session:
         self._budget = None if budget is None else Limits.of(budget)
         self._has_own_budget = True
         if self._engine is not None:
-            self._engine.budgets.on_daily_budget_raised()
+            self._engine.budgets.change_daily_limits(self._budget)
 
     async def close(self) -> None:
         """Park the open runs and close the store."""

@@ -6,8 +6,6 @@ data of a step is stored without the phrases that all steps share.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from nerve.store.port import EMPTIABLE_TYPE
@@ -60,35 +58,32 @@ TEMPLATES = {
 """The phrases around the three values in the data of frequent events, as in the view `journal`: fixed for
 ever."""
 MARKS = tuple(TEMPLATES)
-
-
-def _compile_template(mark: str) -> tuple[str, Callable[[str], re.Match[str] | None]]:
-    """Return the mark of a template, and what finds the values in data that fits.
-
-    The last value is any JSON. The others have no quotes, so that data fits in one way, or not at all.
-    """
-    start, second, third, end = map(re.escape, TEMPLATES[mark])
-    pattern = f'{start}([^"]*){second}([^"]*){third}(.*){end}'
-    return mark, re.compile(pattern, re.DOTALL).fullmatch
-
-
+MARKS_BY_TYPE = {"node_completed": STEP_END, "node_started": STEP_START}
 TEMPLATES_BY_TYPE = {
-    "node_completed": _compile_template(STEP_END),
-    "node_started": _compile_template(STEP_START),
+    type: (mark, *TEMPLATES[mark], slice(len(TEMPLATES[mark][0]), -len(TEMPLATES[mark][-1])))
+    for type, mark in MARKS_BY_TYPE.items()
 }
+"""The mark and the phrases for a type, and the place between the first and the last phrase."""
 
 
 def abbreviate_data(type: str, data: str) -> str:
-    """Return data without the phrases of the template for its type, or unchanged if it does not fit."""
+    """Return data without the phrases of the template for its type, or unchanged if it does not fit.
+
+    The last value is any JSON. The others have no quotes, so that data fits in one way, or not at all.
+    """
     template = TEMPLATES_BY_TYPE.get(type)
     if template is None:
         return data
-    mark, match_data = template
-    values = match_data(data)
-    # In data that another program wrote, a value may have the separators.
-    if values is None or FIRST_SEPARATOR in data or SECOND_SEPARATOR in data:
+    mark, start, second_phrase, third_phrase, end, middle = template
+    if not (data.startswith(start) and data.endswith(end)):
         return data
-    first, second, last = values.groups()
+    first, _, others = data[middle].partition(second_phrase)
+    second, found, last = others.partition(third_phrase)
+    if not found or '"' in first or '"' in second:
+        return data
+    # In data that another program wrote, a value may have the separators.
+    if FIRST_SEPARATOR in data or SECOND_SEPARATOR in data:
+        return data
     return f"{mark}{first}{FIRST_SEPARATOR}{second}{SECOND_SEPARATOR}{last}"
 
 

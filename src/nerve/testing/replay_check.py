@@ -275,7 +275,7 @@ def make_services(engine: LocalEngine, session: Session) -> ExecutorServices:
         store=store,
         clock=VirtualClock(skip=False),
         committer=GroupCommitter(store),
-        budgets=SessionBudgets(store, session.name, lambda: None, do_nothing),
+        budgets=SessionBudgets(store, session.name, None, do_nothing),
         queues=SessionQueues(
             MemoryStore(),
             session.name,

@@ -30,12 +30,15 @@ def search(gates: list[GateInfo], name: str, prefix: str) -> list[str]:
     changes,
     st.one_of(ids, paths, st.sampled_from(["a", "b", "ab", "abab", "a/b", "child/a", "/child/a/b", "a[2]"])),
     st.sampled_from(["", "/child"]),
+    st.booleans(),
 )
 def test_a_name_finds_the_same_gates_as_a_search(
-    changes: list[GateInfo | str], name: str, prefix: str
+    changes: list[GateInfo | str], name: str, prefix: str, is_searched_early: bool
 ) -> None:
     gates, expected = OpenGates(), dict[str, GateInfo]()
     for change in changes:
+        if is_searched_early:
+            list(gates.find_matches(name, prefix))
         if isinstance(change, str):
             assert gates.pop(change, None) is expected.pop(change, None)
         else:

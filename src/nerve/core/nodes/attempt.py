@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nerve.core.clock import SYSTEM_CLOCK, Clock, ClockTimeout
-from nerve.core.nodes.base import Node
+from nerve.core.nodes.base import Node, node_role
 from nerve.core.policy import Policy
 from nerve.core.result import IMMUTABLE_TYPES, Result, deep_copy_json
 from nerve.errors import Suspended
@@ -102,8 +102,11 @@ async def run_attempt(
 ) -> Result:
     """Return the result of the node, also of a failure. `on_timer` receives its timer, if it has timeouts.
 
-    A node that fails after its timeout has expired times out, whatever it raises while cleaning up.
+    A leaf gets a copy of the input, because a later attempt needs the original. A node that fails after its
+    timeout has expired times out, whatever it raises while cleaning up.
     """
+    if type(context.input) not in IMMUTABLE_TYPES and node_role(node) == "leaf":
+        context = with_copied_input(context)
     if policy.timeout is None and policy.idle_timeout is None:
         return await execute_safely(node, context)
     outer, inner = ClockTimeout(clock, policy.timeout), ClockTimeout(clock, policy.idle_timeout)
@@ -124,9 +127,8 @@ CURRENT_WORKFLOW: ContextVar[Any] = ContextVar("CURRENT_WORKFLOW", default=None)
 
 
 async def execute_safely(node: Node, context: ExecutionContext) -> Result:
+    """Return the result of the node, which may change its input; an exception is a failed result."""
     is_leaf = getattr(node, "role", "leaf") == "leaf"
-    if is_leaf and type(context.input) not in IMMUTABLE_TYPES:
-        context = with_copied_input(context)
     # A leaf has effects of its own: a step that it calls is just a function there.
     token = CURRENT_WORKFLOW.set(None) if is_leaf else None
     try:

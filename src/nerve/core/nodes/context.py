@@ -6,8 +6,9 @@ import copy
 import os
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -81,6 +82,9 @@ class ExecutionContext:
     def _get_origin_id(self) -> str:
         self._origin_id = self._origin_id or self.run_id or random_uuid()
         return self._origin_id
+
+    def __copy__(self) -> ExecutionContext:
+        return ExecutionContext(*read_fields(self))
 
     def with_input(self, input: Any) -> ExecutionContext:
         """Return a copy of this context with another input."""
@@ -258,6 +262,10 @@ class ExecutionContext:
     def new_id(self) -> str:
         """Return a UUID string, the same on replay."""
         return self.runtime.new_id(self.next_internal_path("id"))
+
+
+read_fields = attrgetter(*(each.name for each in fields(ExecutionContext)))
+"""Read all values of a context, in the order in which `__init__` takes them."""
 
 
 def is_inside(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> bool:

@@ -115,14 +115,8 @@ class WorkflowContext:
         A failed node returns a Result with `success` false. Raises TimeoutError on a timeout, NodeFailed
         when the node raised, and Rejected when a person rejected a gate in it.
         """
-        if kwargs and (unknown := [name for name in kwargs if name not in RUN_OPTIONS]):
-            raise TypeError(
-                f"Unknown option '{unknown[0]}' of ctx.run{did_you_mean_hint(unknown[0], RUN_OPTIONS)}"
-            )
-        if "run_id" in kwargs:
-            require_name("a run", kwargs["run_id"])
-        if kwargs.get("event_sink") is not None:
-            validate_sink(kwargs["event_sink"])
+        if kwargs:
+            check_run_options(kwargs)
         policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits, queue)
         return await_result(self._make_call(self._find_node(node_id), node_id, input, policy, kwargs))
 
@@ -546,6 +540,18 @@ class WorkflowContext:
         return self._run
 
 
+def check_run_options(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that `ctx.run` does not have, and ValueError for a wrong value."""
+    if unknown := [name for name in options if name not in RUN_OPTIONS]:
+        raise TypeError(
+            f"Unknown option '{unknown[0]}' of ctx.run{did_you_mean_hint(unknown[0], RUN_OPTIONS)}"
+        )
+    if "run_id" in options:
+        require_name("a run", options["run_id"])
+    if options.get("event_sink") is not None:
+        validate_sink(options["event_sink"])
+
+
 def name_required_error(verb: str, kind: str, value: Any) -> ValueError:
     """Return the error for an argument that is not a name, with the call to use for a node or workflow."""
     name, role = getattr(value, "id", None), getattr(value, "role", "leaf")
@@ -572,6 +578,13 @@ async def await_result(call: NodeCall) -> Result:
     """Return the result of a call of a workflow function; raise timeouts, exceptions and rejections."""
     result = await start_call(call)
     result.node = call.path
+    if result.settlement != "completed" or not result.get("success"):
+        raise_failure(call, result)
+    return result
+
+
+def raise_failure(call: NodeCall, result: Result) -> None:
+    """Raise what the result of a call stands for; a failure that the node reports itself is a value."""
     if is_rejected(result):
         assert call.context is not None
         raise Rejected(call.context.run_id, result.error)
@@ -579,7 +592,6 @@ async def await_result(call: NodeCall) -> Result:
         raise TimeoutError(f"node '{call.node_id}' {result.error}")
     if result.settlement == "error":
         raise NodeFailed(call.path, result.error_type, result.error) from result.cause
-    return result
 
 
 async def await_step_value(call: NodeCall) -> Any:
