@@ -23,8 +23,8 @@ PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
 MAX_OF_RUN = 4650
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
-MAX_OF_STEP = 1900
-MAX_OF_GATE = 5950
+MAX_OF_STEP = 1850
+MAX_OF_GATE = 4650
 """Instructions of a gate that is answered at once, in addition to those of its run."""
 
 

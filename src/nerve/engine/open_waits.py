@@ -43,6 +43,7 @@ from nerve.journal.events import (
     outcome_of,
 )
 from nerve.journal.gate_info import gate_info
+from nerve.journal.index import is_guard
 from nerve.journal.paths import is_below_leaf
 from nerve.journal.replay import RecordedCall, RecordInvalidated
 from nerve.lazy_dataclass import dataclass
@@ -98,14 +99,8 @@ class OpenWait:
     """The timer of the next reminder or escalation of a gate."""
     gate: GateInfo | None = None
     """The gate as users see it, if it is one."""
-
-    @property
-    def is_blocking(self) -> bool:
-        """Whether the run counts as waiting because of this wait."""
-        match self.wait:
-            case TimerWait(guard=True) | MessageWait(background=True):
-                return False
-        return True
+    is_blocking: bool = True
+    """Whether the run counts as waiting because of this wait."""
 
     @property
     def is_background(self) -> bool:
@@ -216,7 +211,7 @@ class OpenWaits:
             # The recorded deadline stays: a restart must not grant the wait more time.
             assert isinstance(recorded.request.event, WaitEvent)
             event = recorded.request.event
-        open_wait = OpenWait(wait, self._dispatcher.create_future())
+        open_wait = OpenWait(wait, self._dispatcher.create_future(), is_blocking=not is_guard(event))
         if wait.path in self._history.early_outcomes:
             self._deliver_early_outcome(wait.path, open_wait)
             return open_wait
@@ -584,9 +579,9 @@ class OpenWaits:
 
 
 def comparable_wait(wait: Wait) -> dict[str, Any]:
-    """Return the part of a wait that must be the same on replay, as `compared_wait_data` does of its event."""
+    """Return the part of a wait that must be the same on replay: `compared_wait_data` of its event."""
     if isinstance(wait, GateWait):
-        compared = {"prompt": wait.prompt, "options": wait.options}
+        compared: dict[str, Any] = {"prompt": wait.prompt, "options": wait.options}
         if not wait.typed:
             compared["choices"] = wait.choices
             if wait.form is not None:
