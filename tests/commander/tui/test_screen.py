@@ -255,6 +255,26 @@ async def test_a_small_screen_shows_runs_in_one_line_and_the_list_on_a_key() -> 
         assert "Earlier" not in screen.text
 
 
+async def test_the_conversation_keeps_the_focus_when_it_replaces_the_run_list() -> None:
+    async with shown(working(), SMALL) as screen:
+        screen.app.action_runs()
+        screen.app.action_blocks()
+        screen.app.screen._refresh_layout()  # a frame may come before the events of the focus
+        await screen.settle()
+        assert screen.app.stream.has_focus
+        assert "Earlier" not in screen.text
+
+
+async def test_the_run_list_stays_open_when_the_prompt_had_the_focus_for_a_moment() -> None:
+    async with shown(working(), SMALL) as screen:
+        await screen.press("f4")
+        screen.app.action_cancel()
+        screen.app.action_runs()
+        await screen.settle()
+        assert screen.app.runs.has_focus
+        assert "Earlier" in screen.text
+
+
 @pytest.mark.parametrize("size", [(20, 6), (40, 10), (60, 16), (89, 17), (90, 18), (300, 90)])
 async def test_any_screen_size_works(size: tuple[int, int]) -> None:
     state = working()

@@ -135,7 +135,7 @@ class CommanderApp(CommanderLayout):
     # -- runs --------------------------------------------------------------------------------------------
 
     def action_runs(self) -> None:
-        if self.screen.has_class("-runs") or self.runs.has_focus:
+        if self.screen.has_class("-runs") or self.screen.focused is self.runs:
             self.screen.set_focus(self.prompt)
             return
         if self.screen.has_class("-narrow"):
@@ -176,9 +176,10 @@ class CommanderApp(CommanderLayout):
     # -- blocks ------------------------------------------------------------------------------------------
 
     def action_blocks(self) -> None:
-        if self.stream.has_focus:
+        if self.screen.focused is self.stream:
             self.screen.set_focus(self.prompt)
         else:
+            self.screen.remove_class("-runs")  # now: a hidden conversation cannot keep the focus
             self.screen.set_focus(self.stream)
 
     @on(ConversationView.Refer)

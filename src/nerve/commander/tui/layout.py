@@ -363,7 +363,7 @@ class CommanderLayout(App[str]):
         id = event.widget.id or ""
         default_scope = "gate" if self.gate_card.has_focus_within else "prompt"
         self.status.scope = id if id in ("stream", "runs") else default_scope
-        if id != "runs":
+        if self.screen.focused is not self.runs:  # the event may be older than the last change
             self.screen.remove_class("-runs")
         self.status.redraw()
 
