@@ -126,8 +126,8 @@ def test_it_ends_cleanly_and_prints_only_protocol(how: signal.Signals | None, pr
     assert process.returncode == {None: 0, signal.SIGINT: 130}.get(how, -signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("protocol", "exit_code"), [("mcp", 130), ("acp", 0)])
-def test_at_a_terminal_it_says_what_it_waits_for(protocol: str, exit_code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["mcp", "acp"])
+def test_at_a_terminal_it_says_what_it_waits_for(protocol: str, tmp_path: Path) -> None:
     terminal = pexpect.spawn(sys.executable, ["-m", "nerve", protocol], cwd=str(tmp_path), timeout=60)
     terminal.expect_exact(f"Waiting for {protocol.upper()} messages on standard input.")
     terminal.expect_exact("Ctrl-C ends the command.")
@@ -136,8 +136,35 @@ def test_at_a_terminal_it_says_what_it_waits_for(protocol: str, exit_code: int, 
         terminal.sendintr()
         with contextlib.suppress(pexpect.TIMEOUT):
             terminal.expect(pexpect.EOF, timeout=1)
-    # The ACP library ends its connection at the interrupt, as at the end of input.
-    assert terminal.exitstatus == exit_code
+    assert terminal.exitstatus == 130
+
+
+INTERRUPTED_START = """
+import signal, sys
+from nerve.cli import main
+
+set_handler = signal.signal
+
+
+def set_handler_and_interrupt(number, handler):
+    before = set_handler(number, handler)
+    if "_on_sigint" in repr(handler):  # asyncio.run handles Ctrl-C from here on
+        signal.raise_signal(signal.SIGINT)
+    return before
+
+
+signal.signal = set_handler_and_interrupt
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("protocol", ["mcp", "acp"])
+def test_an_interrupt_as_the_event_loop_starts_ends_it_like_a_later_one(
+    protocol: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_START, protocol]
+    ended = subprocess.run(command, cwd=tmp_path, input="", capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_wrong_options_are_refused(tmp_path: Path) -> None:

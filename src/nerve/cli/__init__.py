@@ -80,7 +80,17 @@ def execute_command_line(arguments: list[str]) -> int:
             print(dump_safe_json({"error": failure.to_dict()}))
         print(sanitize_text(failure.terminal_text), file=sys.stderr)
         return failure.exit_code
+    except BaseException as error:
+        if is_early_cancellation(error):
+            return INTERRUPTED
+        raise
     return returned if isinstance(returned, int) else COMPLETED
+
+
+def is_early_cancellation(error: BaseException) -> bool:
+    """Whether Ctrl-C came as `asyncio.run` began, which forgets then that it has cancelled its task."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(error, asyncio.CancelledError)
 
 
 def read_command(arguments: list[str]) -> Callable[[], Any]:

@@ -52,6 +52,10 @@ def acp_command(*, server: str | None = None, modules: FileList = ()) -> int:
     async def serve() -> None:
         try:
             await acp.run_agent(cast("acp.Agent", ProjectAcpAgent(open_project)))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # The library ends at Ctrl-C as at the end of input.
+                raise asyncio.CancelledError
         finally:
             for client in clients.values():
                 await client.close()
