@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
@@ -80,6 +80,10 @@ class ServerApp:
         self.closing = asyncio.Event()
         """Set when the server stops, so that streams end and do not block the shutdown."""
         streams = SseEndpoints(api, self.closing, heartbeat)
+
+        def find_client(request: Request) -> Client:
+            return Client(api.as_caller(caller_of_request(request.scope)))
+
         self.site = Site(
             ServerPort(
                 find_caller,
@@ -92,14 +96,15 @@ class ServerApp:
             )
         )
         add_all_pages(self.site)
-        routes = [
+        routes: list[BaseRoute] = [
             *build_routes(api, auth, streams),
             *build_webhook_routes(api),
             *build_legacy_routes(api),
-            Route(MCP_PATH, McpEndpoint(api, self.closing), methods=["POST"]),
+            Route(MCP_PATH, McpEndpoint(find_client, self.closing), methods=["POST"]),
+            WebSocketRoute(WEBSOCKET_PATH, WebSocketEndpoint(api, auth).handle),
             *self.site.routes,
         ]
-        self._router = build_router(routes, WebSocketEndpoint(api, auth), self._respond_to_error)
+        self._router = build_router(routes, self._respond_to_error)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -170,7 +175,7 @@ def find_caller(request: Request) -> Caller | None:
     return None if request.scope["nerve.caller"] is None else caller_of_request(request.scope)
 
 
-def build_router(routes: list[Route], sockets: WebSocketEndpoint, respond: RespondToError) -> ASGIApp:
+def build_router(routes: list[BaseRoute], respond: RespondToError) -> ASGIApp:
     """Return the routes, with `respond` for their errors."""
 
     async def handle_api_error(request: Request, error: Exception) -> Response:
@@ -189,7 +194,7 @@ def build_router(routes: list[Route], sockets: WebSocketEndpoint, respond: Respo
         return respond(request, ApiError("internal", f"Internal server error ({type(error).__name__})"))
 
     inner = Starlette(
-        routes=[*routes, WebSocketRoute(WEBSOCKET_PATH, sockets.handle)],
+        routes=routes,
         exception_handlers={
             ApiError: handle_api_error,
             HTTPException: handle_http_error,

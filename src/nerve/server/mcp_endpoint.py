@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from nerve.api import Api, ApiError
+from nerve.api import ApiError
 from nerve.client import Client
-from nerve.server.auth import caller_of_request
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,13 +20,21 @@ INSTALL_FIX = "Install it where the server runs: pip install '.[mcp]' in the clo
 
 
 class McpEndpoint:
-    """An ASGI application without sessions: each request acts for the caller of its token.
+    """An ASGI application without sessions: `find_client` returns the API for the sender of a request.
 
     The library is imported with the first request, in a thread: it takes half a second.
     """
 
-    def __init__(self, api: Api, closing: asyncio.Event) -> None:
-        self._api, self._closing = api, closing
+    def __init__(
+        self,
+        find_client: Callable[[Request], Client],
+        closing: asyncio.Event,
+        *,
+        allow_answers: bool = False,
+        workflow_tools: bool = False,
+    ) -> None:
+        self._find_client, self._closing = find_client, closing
+        self._allow_answers, self._workflow_tools = allow_answers, workflow_tools
         self._starting: asyncio.Task[ASGIApp] | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -46,7 +54,11 @@ class McpEndpoint:
 
         from nerve.mcp.server import ProjectMcpServer
 
-        server = ProjectMcpServer(self._find_client).create_server()
+        server = ProjectMcpServer(
+            self._find_client_of_call,
+            allow_answers=self._allow_answers,
+            workflow_tools=self._workflow_tools,
+        ).create_server()
         manager = StreamableHTTPSessionManager(server, stateless=True)
         ready = asyncio.Event()
 
@@ -59,8 +71,7 @@ class McpEndpoint:
         await ready.wait()
         return manager.asgi_app
 
-    def _find_client(self, context: Any) -> Client:
-        """Return a client that acts for the sender of a request."""
+    def _find_client_of_call(self, context: Any) -> Client:
         request = context.request
         assert isinstance(request, Request)
-        return Client(self._api.as_caller(caller_of_request(request.scope)))
+        return self._find_client(request)

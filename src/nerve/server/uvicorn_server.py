@@ -8,17 +8,17 @@ import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from nerve.server.app import ServerApp
 from nerve.server.request_body import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
     from websockets.frames import Frame
 
 UNIX_SHARE = 16
@@ -216,10 +216,20 @@ class LimitedWebSocketProtocol(WebSocketsSansIOProtocol):
 # -- the server ----------------------------------------------------------------------------------------
 
 
+class ServedApp(Protocol):
+    """An ASGI application with a limit of connections."""
+
+    max_connections: int
+    closing: asyncio.Event
+    """Set when the server stops, so that streams end and do not block the shutdown."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
 class GracefulServer(uvicorn.Server):
     """A uvicorn server that stops by an event and leaves signal handling to the caller."""
 
-    def __init__(self, app: ServerApp) -> None:
+    def __init__(self, app: ServedApp) -> None:
         self.app = app
         self.ready_event, self.stop_event = asyncio.Event(), asyncio.Event()
         super().__init__(
@@ -269,7 +279,7 @@ class GracefulServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def run_server(app: ServerApp, sockets: list[socket.socket]) -> AsyncIterator[GracefulServer]:
+async def run_server(app: ServedApp, sockets: list[socket.socket]) -> AsyncIterator[GracefulServer]:
     """Serve while the context is open; then stop accepting and let running requests finish."""
     server = GracefulServer(app)
     serve_task = asyncio.create_task(server.serve(sockets))
