@@ -15,6 +15,7 @@ import pytest
 
 from nerve import Session
 from nerve.api import Api
+from nerve.client import Client
 from nerve.core.workflow.context import WorkflowContext
 from nerve.server.app import make_app
 from nerve.server.auth import Auth
@@ -92,6 +93,19 @@ async def test_a_delivery_that_is_repeated_starts_one_run(tmp_path: Path) -> Non
         assert len({response.json()["run_id"] for response in responses}) == 1
         assert (await send(client, {"n": 1}, delivery="other")).status_code == 202
         assert len(runs_of(session)) == 2
+
+
+async def test_a_delivery_that_is_repeated_after_its_run_was_deleted_starts_none(tmp_path: Path) -> None:
+    async with webhook_server(tmp_path) as (session, client):
+        started = await send(client, {"n": 1}, delivery="old")
+        await session.get_workflow_run(started.json()["run_id"]).wait()
+        deleted = await Client(Api(session)).delete(run=started.json()["run_id"])
+        assert (deleted.runs, runs_of(session)) == (1, [])
+        repeated = await send(client, {"n": 1}, delivery="old")
+        reason = "the run of this delivery was deleted"
+        assert (repeated.status_code, repeated.json()) == (200, {"started": False, "reason": reason})
+        assert runs_of(session) == []
+        assert (await send(client, {"n": 1}, delivery="new")).status_code == 202
 
 
 @pytest.mark.parametrize("scheme", ["github", "gitlab", "slack", "stripe", "standard", "generic"])

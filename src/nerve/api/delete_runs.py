@@ -14,10 +14,13 @@ from nerve.api import models
 from nerve.api.artifacts import RUN_ID_PATTERN
 from nerve.api.errors import ApiError
 from nerve.api.lookup import find_run_row
+from nerve.api.pending_reply import append_to_store
+from nerve.core.triggers import is_delivery_key
 from nerve.engine import retention
 from nerve.engine.run_chain import iterate_chain
 from nerve.journal.index import JournalIndex
 from nerve.project.paths import PROJECT_FOLDER_NAMES
+from nerve.store.port import Append, ReplyRow
 
 if TYPE_CHECKING:
     from nerve.session import Session
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400.0
 WORKSPACES = ".nerve/workspaces"
+MAX_KEPT_AT_ONCE = 500
+"""How many start keys are written in one commit."""
 MAX_LISTED_RUNS = 100
 """How many runs the reply lists."""
 
@@ -93,6 +98,7 @@ async def delete_rows(
     """Delete runs with their files, or report them; empty the output before a time of those that stay."""
     files = find_run_files(session.project, [row.run for row in rows])
     if not dry_run:
+        await keep_delivery_keys(session, rows)
         await session.engine.delete_executions(rows)
 
     def remove_files(runs: Iterable[str]) -> None:
@@ -121,6 +127,18 @@ async def delete_rows(
     return models.DeleteRunsResponse(
         dry_run=dry_run, files=sum(map(len, files.values())), oldest=oldest, **deletion._asdict()
     )
+
+
+async def keep_delivery_keys(session: Session, rows: Sequence[RunRow]) -> None:
+    """Keep the start keys of deliveries among the replies, because their senders may repeat them."""
+    now = session.engine.clock.time()
+    kept = [
+        ReplyRow(session.name, row.key, now, f"delete {row.run}", row.run)
+        for row in rows
+        if row.key is not None and is_delivery_key(row.key)
+    ]
+    for start in range(0, len(kept), MAX_KEPT_AT_ONCE):
+        await append_to_store(session, Append("", 0, (), replies=kept[start : start + MAX_KEPT_AT_ONCE]))
 
 
 def find_run_files(project: Path, runs: Iterable[str]) -> dict[str, list[Path]]:

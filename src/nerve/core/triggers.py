@@ -47,6 +47,8 @@ DEFAULT_CATCH_UP_S = 3600.0
 DEFAULT_DEBOUNCE_S = 1.0
 DEFAULT_MAX_BYTES = 1 << 20
 MAX_BODY_BYTES = 16 << 20
+START_PREFIX, DELIVERY_PREFIX = "trigger:", "delivery:"
+"""How the start keys of triggers begin, and in them the occurrences that are deliveries."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -137,7 +139,13 @@ class Trigger:
 
     def start_key(self, occurrence: str) -> str:
         """Return the idempotency key of the start for an occurrence."""
-        return f"trigger:{self.name}:{occurrence}"
+        return f"{START_PREFIX}{self.name}:{occurrence}"
+
+
+def is_delivery_key(key: str | None) -> bool:
+    """Whether a start key is that of a delivery, which its sender can repeat at any time."""
+    _, _, occurrence = (key or "").removeprefix(START_PREFIX).partition(":")
+    return key is not None and key.startswith(START_PREFIX) and occurrence.startswith(DELIVERY_PREFIX)
 
 
 def check_trigger_name(name: Any) -> str:

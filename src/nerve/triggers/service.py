@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from nerve.core.suggest import did_you_mean_hint
-from nerve.core.triggers import Trigger, check_trigger_name, make_trigger
+from nerve.core.triggers import DELIVERY_PREFIX, Trigger, check_trigger_name, is_delivery_key, make_trigger
 from nerve.core.workflow.run import WorkflowRun
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.errors import NerveError, StoreError
@@ -74,6 +74,8 @@ class TriggerService:
         self.states = TriggerStates(self.engine.store, session.name, lambda: self.engine.committer)
         self.is_running = False
         """Whether this process starts runs for triggers."""
+        self.on_run_ended: Callable[[str], None] = ignore_run
+        """Tells the triggers that run of a run that has ended; the engine of this process does, too."""
         self.changed = asyncio.Event()
         """Set when definitions or states have changed."""
         self.problems: list[Problem] = []
@@ -257,6 +259,8 @@ class TriggerService:
     async def start_run(
         self, trigger: Trigger, arguments: StartArguments, via: str | None = None
     ) -> WorkflowRun:
+        if is_delivery_key(arguments.key) and self._was_deleted(arguments.key):
+            raise NotWanted("the run of this delivery was deleted")
         workflow = self.session.find_startable(trigger.workflow)
         if workflow is None:
             hint = did_you_mean_hint(trigger.workflow, self.session.workflows)
@@ -279,6 +283,11 @@ class TriggerService:
         except (ValueError, TypeError, NerveError) as error:
             raise NotStarted(f"the start was refused: {error}") from error
 
+    def _was_deleted(self, key: str) -> bool:
+        """Whether the run of a delivery was deleted, whose key is kept among the replies."""
+        store, name = self.engine.store, self.session.name
+        return store.run_by_key(name, key) is None and store.stored_reply(name, key) is not None
+
     def _format_time(self, trigger: Trigger, at: float | None) -> str:
         zone = trigger.schedule.times.zone if trigger.schedule is not None else UTC
         moment = self.engine.clock.time() if at is None else at
@@ -298,7 +307,7 @@ class TriggerService:
         `delivery` is the id that the sender of the event gives it.
         """
         # A key of a caller must not be that of an occurrence.
-        occurrence = f"fire:{key or uuid4().hex}" if delivery is None else f"delivery:{delivery}"
+        occurrence = f"fire:{key or uuid4().hex}" if delivery is None else f"{DELIVERY_PREFIX}{delivery}"
         return await self.start(self.find(name), occurrence, event or {}, via=via)
 
     def refuse(self, name: str, reason: str) -> None:
@@ -405,6 +414,10 @@ class TriggerService:
         """Keep commands from changing the state of a trigger in a block that decides."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             yield
+
+
+def ignore_run(run_id: str) -> None:
+    """Do nothing about a run that has ended."""
 
 
 class UnknownTrigger(NerveError, ValueError):
