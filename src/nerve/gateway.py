@@ -1,4 +1,4 @@
-"""Gateways between APIs of models of upstream Nerve, which are not here: importing the module says what to use."""
+"""Gateways between APIs of models of upstream Nerve: importing it says what to use here."""
 
 from nerve.upstream_names import refuse_module
 

@@ -1,4 +1,4 @@
-"""Transports of the server of upstream Nerve, which are not here: importing the module says what to use."""
+"""Transports of the server of upstream Nerve: importing it says what to use here."""
 
 from nerve.upstream_names import refuse_module
 

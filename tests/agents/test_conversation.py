@@ -723,7 +723,11 @@ async def test_the_line_of_a_step_names_the_provider_that_has_answered():
 @pytest.mark.parametrize(
     ("on_idle", "written", "expected"),
     [
-        ("finish", [AssistantText("half"), AssistantText(" an answer", partial=True)], (True, "half\n\n an answer")),
+        (
+            "finish",
+            [AssistantText("half"), AssistantText(" an answer", partial=True)],
+            (True, "half\n\n an answer"),
+        ),
         ("finish", [], (True, "")),
         ("finish_with_text", [AssistantText("half")], (True, "half")),
         ("finish_with_text", [], (False, "TimeoutError")),

@@ -313,7 +313,7 @@ class AgentConversation:
         return done
 
     def finishes_silent_turn(self, turn_output: TurnOutput) -> bool:
-        """Return whether the turn ends because the agent is silent, with what it has written as its answer."""
+        """Return whether a silent agent has ended its turn, with what it has written as its answer."""
         request, leaf = self.request, self.context.leaf_runtime
         if request.on_idle in (None, "fail") or request.schema or not leaf.is_silent(self.context.path):
             return False

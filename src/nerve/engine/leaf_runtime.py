@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from nerve.core.agent_threads import AgentThreads
-from nerve.core.nodes.attempt import AttemptTimer, is_silent_at, pause_timers, reset_idle_timers, timers_around
+from nerve.core.nodes.attempt import (
+    AttemptTimer,
+    is_silent_at,
+    pause_timers,
+    reset_idle_timers,
+    timers_around,
+)
 from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeHome, RuntimeOrigin
 from nerve.core.runtime import GateWait, NodeCall
 from nerve.core.workflow.run import RunState

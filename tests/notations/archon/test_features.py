@@ -234,7 +234,8 @@ async def test_a_group_ends_by_the_text_of_any_last_node(tmp_path: Path) -> None
       until_bash: echo x >> checks && [ $(wc -l < checks) -ge 9 ]
       max_iterations: 5
       nodes:
-        - {id: count, bash: 'echo x >> count; [ $(wc -l < count) -lt 3 ] || echo "<promise>CLEAN</promise> 3"'}
+        - id: count
+          bash: echo x >> count; [ $(wc -l < count) -lt 3 ] || echo '<promise>CLEAN</promise> 3'
         - {id: other, bash: 'true'}
   - {id: end, bash: echo got $build.output, depends_on: [build]}
 """,
@@ -277,7 +278,8 @@ async def test_agents_inside_a_step_are_its_subagents(tmp_path: Path) -> None:
 
 def test_agents_inside_a_step_of_codex_have_no_effect_as_in_archon(tmp_path: Path) -> None:
     path = put_workflow(
-        tmp_path, "nodes:\n  - {id: a, prompt: x, provider: codex, agents: {a: {description: x, prompt: y}}}\n"
+        tmp_path,
+        "nodes:\n  - {id: a, prompt: x, provider: codex, agents: {a: {description: x, prompt: y}}}\n",
     )
     assert errors_of(path) == []
     assert "'agents' has no effect with provider codex, as in Archon" in [
@@ -592,7 +594,10 @@ def test_the_world_of_an_agent_is_that_of_its_step(tmp_path: Path) -> None:
             "prompt: x, provider: opencode, agents: {helper: {description: x, prompt: y}}",
             "'agents' of a step of OpenCode",
         ),
-        ("prompt: x, agents: {Helper: {description: x, prompt: y}}", "'agents': 'Helper' must be lowercase letters"),
+        (
+            "prompt: x, agents: {Helper: {description: x, prompt: y}}",
+            "'agents': 'Helper' must be lowercase letters",
+        ),
         ("prompt: x, agents: {a: {description: x, prompt: y, skills: [z]}}", "'agents.a.skills'"),
         ("prompt: x, agents: [a]", "'agents' must be a mapping"),
         ("prompt: x, agents: {a: {prompt: y}}", "'description' is missing"),

@@ -6,7 +6,9 @@ state of each node, the text of its output, and the prompts that its agent recei
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -43,7 +45,7 @@ class Scene(NamedTuple):
     state: str
     """How the run ended."""
     states: dict[str, str]
-    texts: dict[str, str] = {}
+    texts: Mapping[str, str] = MappingProxyType({})
     turns: tuple[Any, ...] = ()
     prompts: tuple[str, ...] = ()
 
@@ -285,8 +287,6 @@ def test_the_defaults_of_archon_are_those_of_its_executor(tmp_path: Path) -> Non
         ("prompt: x, retry: {max_attempts: 1, on_error: never}", "'retry.on_error' must be transient or all"),
     ],
 )
-def test_a_time_that_the_loader_of_archon_refuses_is_refused(
-    tmp_path: Path, node: str, message: str
-) -> None:
+def test_a_time_that_the_loader_of_archon_refuses_is_refused(tmp_path: Path, node: str, message: str) -> None:
     [found] = errors_of(put_workflow(tmp_path, f"nodes:\n  - {{id: a, {node}}}\n"))
     assert message in found

@@ -155,7 +155,9 @@ class ClaudeProvider:
                     # No snapshot: a later turn may use another system prompt than the first one.
                     request |= {"appendSystemPrompt": system, "systemPromptSnapshot": False}
                 if options.subagents:
-                    request["agents"] = {name: define_subagent(one) for name, one in options.subagents.items()}
+                    request["agents"] = {
+                        name: define_subagent(one) for name, one in options.subagents.items()
+                    }
                 if options.schema is not None:
                     request["jsonSchema"] = dict(options.schema)
                 await ClaudeTurn(process, reader, options, tools, emit_unless_missing).run(prompt, request)

@@ -19,8 +19,8 @@ from nerve.core.gates import gate_id, gate_waiting_data
 from nerve.core.nodes.attempt import (
     AttemptTimer,
     InterruptedSteps,
-    pause_timers,
     is_silent_at,
+    pause_timers,
     reset_idle_timers,
     run_attempt,
     timers_around,

@@ -1,4 +1,4 @@
-"""Models as nodes of upstream Nerve, which are not here: importing the module says what to use."""
+"""Models as nodes of upstream Nerve: importing it says what to use here."""
 
 from nerve.upstream_names import refuse_module
 

@@ -15,7 +15,13 @@ from temporalio.service import RPCError
 from nerve.core.agent_threads import AgentThreads
 from nerve.core.events import WorkflowEventType
 from nerve.core.limits import RunUsage
-from nerve.core.nodes.attempt import AttemptTimer, is_silent_at, pause_timers, reset_idle_timers, timers_around
+from nerve.core.nodes.attempt import (
+    AttemptTimer,
+    is_silent_at,
+    pause_timers,
+    reset_idle_timers,
+    timers_around,
+)
 from nerve.core.nodes.in_memory_runtime import InMemoryRuntime, RuntimeOrigin, current_home
 from nerve.core.runtime import GateWait
 from nerve.core.steering import SteeringQueue

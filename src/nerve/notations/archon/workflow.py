@@ -596,7 +596,9 @@ class ArchonReader(Diagnostics):
                 message = f"'agents': '{name}' must be lowercase letters, digits and single hyphens"
                 self.add(agents.key_positions.get(name), message, "Rename it.")
             elif not isinstance(agent, LocatedMap):
-                self.add(agents.position_of_value(name), f"'agents.{name}' must be a mapping", "Write its prompt.")
+                self.add(
+                    agents.position_of_value(name), f"'agents.{name}' must be a mapping", "Write its prompt."
+                )
             elif "skills" in agent:
                 message = f"'agents.{name}.skills': skills of an agent inside a step are not supported"
                 self.add(agent.key_positions.get("skills"), message, "Remove it.")
@@ -663,7 +665,9 @@ class ArchonReader(Diagnostics):
         if retry["max_attempts"] < 1:
             return
         delay = self.read_seconds(retry, "delay_ms", RETRY_SECONDS)
-        policy = LocatedMap({"attempts": retry["max_attempts"] + 1, "delay": delay, "factor": 2.0}, retry.position)
+        policy = LocatedMap(
+            {"attempts": retry["max_attempts"] + 1, "delay": delay, "factor": 2.0}, retry.position
+        )
         if on_error == "transient":
             policy["on"] = LocatedList(transient, retry.position)
         node.set_at("retry", policy, item.position_of_value("retry"))
