@@ -1,7 +1,10 @@
 """The server: the API over HTTP, server-sent events, WebSockets and a Unix socket."""
 
-from functools import partial
+from typing import Any
 
-from nerve.upstream_names import find_upstream_name
 
-__getattr__ = partial(find_upstream_name, __name__)
+def __getattr__(name: str) -> Any:
+    """Return what a name of upstream Nerve is here, or raise an error that says what to use."""
+    from nerve.upstream_names import find_upstream_name
+
+    return find_upstream_name(__name__, name)

@@ -1,6 +1,6 @@
 """Nodes: everything that can be executed."""
 
-from functools import partial
+from typing import Any
 
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.bash import BashNode
@@ -26,7 +26,6 @@ from nerve.core.nodes.graph import Graph
 from nerve.core.nodes.mock import MockNode
 from nerve.core.policy import Policy, Retry
 from nerve.core.result import Result
-from nerve.upstream_names import find_upstream_name
 
 __all__ = [
     "BashNode",
@@ -55,4 +54,9 @@ __all__ = [
     "WorkspaceNode",
 ]
 
-__getattr__ = partial(find_upstream_name, __name__)
+
+def __getattr__(name: str) -> Any:
+    """Return what a name of upstream Nerve is here, or raise an error that says what to use."""
+    from nerve.upstream_names import find_upstream_name
+
+    return find_upstream_name(__name__, name)

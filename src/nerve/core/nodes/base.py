@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -12,7 +11,6 @@ from nerve.core.limits import Limits
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.queues import Queue
 from nerve.core.result import Result
-from nerve.upstream_names import find_upstream_name
 
 if TYPE_CHECKING:
     from nerve.codec import Codec
@@ -199,4 +197,8 @@ def node_role(node: Node) -> Role:
     return role
 
 
-__getattr__ = partial(find_upstream_name, __name__)
+def __getattr__(name: str) -> Any:
+    """Return what a name of upstream Nerve is here, or raise an error that says what to use."""
+    from nerve.upstream_names import find_upstream_name
+
+    return find_upstream_name(__name__, name)
