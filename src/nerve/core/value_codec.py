@@ -92,7 +92,7 @@ class ValueCodec:
 
     def decode(self, data: Any) -> Any:
         """Return the value of JSON data; InvalidValue if the data is not of the annotated type."""
-        if self._is_plain(data):
+        if type(data) is self._plain_type or self._is_untyped:
             return data
         try:
             text = encode_json([data], max_depth=None)
@@ -268,8 +268,9 @@ class FunctionSignature:
             arguments = dict(zip(self._names, args, strict=False))
             if kwargs:
                 arguments |= kwargs
-            is_complete = len(arguments) == len(args) + len(kwargs) and self._required <= arguments.keys()
-            if is_complete and arguments.keys() <= codecs.keys():
+            has_all = self._required <= arguments.keys()
+            is_unique = len(arguments) == len(args) + len(kwargs)
+            if has_all and is_unique and (not kwargs or arguments.keys() <= codecs.keys()):
                 return {name: codecs[name].encode_json(value) for name, value in arguments.items()}
         try:
             bound = self._signature.bind(*args, **kwargs)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from nerve.core.gates import gate_id
-from nerve.core.json_codec import decode_json, encode_json, short_sha256
+from nerve.core.json_codec import decode_json, encode_json, is_scalar_json, short_sha256
 from nerve.core.result import deep_copy_json
 from nerve.core.runtime import GateWait, MessageWait, SignalWait, TimerWait, Wait
 from nerve.core.workflow.run import WorkflowRun
@@ -650,7 +650,7 @@ def signal_waiting(wait: SignalWait, deadline: float | None = None, request_hash
 
 def gate_answered(gate: GateInfo, answer: GateAnswer) -> GateAnswered:
     """Return the event that answers a gate, with the answer as it will be read back."""
-    value = decode_json(encode_json(answer.value))
+    value = answer.value if is_scalar_json(answer.value) else decode_json(encode_json(answer.value))
     answered = GateAnswered(gate.gate_id, gate.node_id or None, value, value, answer.by, key=answer.key)
     if not answer.about:
         return answered

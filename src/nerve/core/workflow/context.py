@@ -597,13 +597,15 @@ def raise_failure(call: NodeCall, result: Result) -> None:
 async def await_step_value(call: NodeCall) -> Any:
     """Return the typed value of a step; None if its policy skips a failure."""
     result = await await_result(call)
-    if was_skipped(result):
-        return None
-    if not result.success:
-        raise NodeFailed(call.path, result.error_type, result.error) from result.cause
+    # The result of a step has attributes only if its policy has replaced a failure.
+    if not result.get("success") or result.get("attributes") or result.settlement != "completed":
+        if was_skipped(result):
+            return None
+        if not result.success:
+            raise NodeFailed(call.path, result.error_type, result.error) from result.cause
     node: Any = call.node
     try:
-        return node.signature.result.decode(result.output)
+        return node.signature.result.decode(result.get("output"))
     except InvalidValue as error:
         # The step has encoded a value of its type, so the type is another now.
         raise InvalidRecord(call.path, str(error)) from None
