@@ -49,6 +49,7 @@ def make_replayer() -> Replayer:
         workflows=[RunWorkflow],
         data_converter=make_data_converter(MemoryProjection()),
         workflow_runner=UnsandboxedWorkflowRunner(),
+        debug_mode=True,  # a task may take longer than two seconds where other programs use the processor
     )
 
 
