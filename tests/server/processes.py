@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,10 @@ def register(session):
         for number in range(3):
             await ctx.run("count", number)
         return await ctx.gate("Continue?")
+
+    @session.workflow
+    async def echo(ctx, value):
+        return value
 
     @session.workflow
     async def agree(ctx):
@@ -75,7 +79,8 @@ def register(session):
 class ServerProcess:
     """`nerve serve` in a folder of its own, as on another machine.
 
-    `program` is the arguments of Python that execute the command line, of this or of another version.
+    `program` is the arguments of Python that execute the command line, of this or of another version; `files`
+    are texts by their names in the folder.
     """
 
     def __init__(
@@ -85,12 +90,16 @@ class ServerProcess:
         engine: str | None = None,
         program: Sequence[str] = ("-m", "nerve"),
         config: dict[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir()
+        for name, text in (files or {}).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
         (folder / "work.py").write_text(WORKFLOW)
         if config is not None:
-            (folder / ".nerve").mkdir()
+            (folder / ".nerve").mkdir(exist_ok=True)
             (folder / ".nerve/config.json").write_text(json.dumps(config))
         arguments = [*program, "serve", "--port", "0", "--json", "--with", "work.py"]
         self.log = folder / "log"

@@ -77,7 +77,7 @@ async def open_cluster(
 
 def make_server(temporal_url: str, store_url: str, project: Path) -> SharedSession:
     engine = parse_engine_url(temporal_url)
-    return SharedSession(store_url, project, execute_operation, register, engine=engine, sends_telemetry=True)
+    return SharedSession(store_url, project, execute_operation, register, engine=engine, is_server=True)
 
 
 async def until(is_met: Callable[[], object]) -> None:

@@ -30,6 +30,7 @@ from nerve.store.postgres import PostgresStore
 from nerve.store.postgres_commands import ChangeListener, PostgresCommands, SentCommand
 
 if TYPE_CHECKING:
+    from nerve.api.cluster_leader import ClusterLeader
     from nerve.api.event_hub import EventFrame
     from nerve.api.models import EventResponse
     from nerve.project.engine_url import TemporalAddress
@@ -53,13 +54,8 @@ OWNER_QUERIES = frozenset({"query", "queues"})
 """Queries that only the process can answer that executes the runs."""
 MEMORY_QUERIES = frozenset({"agents", "queues", "query", "workflows", "workflow"})
 """Queries that the owner answers from memory."""
-TRIGGER_COMMANDS = frozenset(
-    {
-        *("define_trigger", "remove_trigger", "pause_trigger", "resume_trigger"),
-        *("fire_trigger", "backfill_trigger"),
-    }
-)
-"""Commands that only the local engine executes."""
+LEADER_COMMANDS = frozenset({"define_trigger", "remove_trigger", "pause_trigger", "resume_trigger"})
+"""Commands that the server executes that starts the runs of the triggers."""
 DEFINING_COMMANDS = frozenset({"define", "assert_fact"})
 """Commands that define workflows by facts."""
 DEFINITION_QUERIES = frozenset({"workflows", "workflow"})
@@ -86,21 +82,22 @@ class SharedSession:
         prepare: PrepareSession | None = None,
         name: str = "default",
         engine: TemporalAddress | None = None,
-        sends_telemetry: bool = False,
+        is_server: bool = False,
     ) -> None:
         """`execute` executes an operation on a session, `prepare` registers Python code in each session.
 
-        With an `engine`, a Temporal cluster executes the runs, and no process owns the session. Of the
-        processes with `sends_telemetry`, one sends the telemetry of such a session.
+        With an `engine`, a Temporal cluster executes the runs, and no process owns the session. Of its
+        servers, one sends the telemetry, and one starts the runs of triggers and sends notifications.
         """
         self.url, self.project, self.name = url, project, name
         self.execute, self._prepare, self._engine = execute, prepare, engine
-        self._sends_telemetry = sends_telemetry
+        self._is_server = is_server
         self._store: PostgresStore | None = None
         self._reads = ReadingThread(self._open_reader, self._interrupt_reads)
         self._reader: Session | None = None
         self._stored_hub: StoredEventHub | None = None
         self._telemetry: StreamTelemetry | None = None
+        self._leader: ClusterLeader | None = None
         self.hub = SharedEventHub(self._reads, lambda: self._stored_hub)
         self.commands = PostgresCommands(url, name)
         self._listener = ChangeListener(url, name)
@@ -157,7 +154,10 @@ class SharedSession:
             assert stream is not None
             self._stored_hub = StoredEventHub(session, stream)
             try:
-                async with self._open_telemetry(session, stream, self._stored_hub):
+                async with (
+                    self._open_telemetry(session, stream, self._stored_hub),
+                    self._open_leader(session, stream),
+                ):
                     yield session
             finally:
                 await self._stored_hub.close()
@@ -167,23 +167,47 @@ class SharedSession:
         self, session: Session, stream: EventStream, hub: StoredEventHub
     ) -> AsyncIterator[None]:
         """Send the telemetry of runs that no process owns, if it is switched on and no other server does."""
-        is_sender = self._engine is not None and self._sends_telemetry
+        is_sender = self._engine is not None and self._is_server
         settings = session.read_telemetry_settings() if is_sender else None
         if settings is None:
             yield
             return
-        from nerve.session.temporal_api import open_telemetry_leases
+        from nerve.session.temporal_api import open_leases
         from nerve.telemetry.stream_telemetry import StreamTelemetry
 
         def get_metrics() -> SessionMetrics:
             hub.count_events(session.metrics)
             return session.metrics
 
-        with open_telemetry_leases(self.url, self.name) as leases:
+        with open_leases(self.url, self.name) as leases:
             self._telemetry = StreamTelemetry(
                 session.engine, self.name, settings, get_metrics, stream, leases
             )
             async with self._telemetry.sending():
+                yield
+
+    @contextlib.asynccontextmanager
+    async def _open_leader(self, session: Session, stream: EventStream) -> AsyncIterator[None]:
+        """Start runs for triggers and send notifications, if no process owns the runs or does so already."""
+        if self._engine is None or not self._is_server:
+            yield
+            return
+        from nerve.api.cluster_leader import ClusterLeader
+        from nerve.session.temporal_api import open_leases
+
+        @contextlib.asynccontextmanager
+        async def execute_commands() -> AsyncIterator[None]:
+            commands = PostgresCommands(self.url, self.name)
+            try:
+                epoch = await commands.epoch()
+            finally:
+                await commands.close()
+            async with execute_sent_commands(self.url, session, epoch, self.execute):
+                yield
+
+        with open_leases(self.url, self.name) as leases:
+            self._leader = ClusterLeader(session, stream, leases, execute_commands)
+            async with self._leader.leading():
                 yield
 
     @contextlib.asynccontextmanager
@@ -209,6 +233,8 @@ class SharedSession:
             self._reads.call_soon(self._stored_hub.wake)
         if self._telemetry is not None:
             self._reads.call_soon(self._telemetry.wake)
+        if self._leader is not None:
+            self._reads.call_soon(self._leader.wake)
 
     def _on_commands(self) -> None:
         if self._executor is not None:
@@ -260,12 +286,9 @@ class SharedSession:
 
     async def _command_engine(self, operation: Operation, request: ApiRequest) -> ApiResponse:
         """Execute a command on the engine that executes the runs elsewhere."""
-        if operation.name in TRIGGER_COMMANDS:
-            raise ApiError(
-                "refused",
-                f"'{operation.name}' is not available for runs in {self._engine}",
-                "See what is: docs/guides/temporal.md",
-            )
+        is_leader = self._leader is not None and self._leader.is_leading
+        if operation.name in LEADER_COMMANDS and not is_leader:
+            return await self._send(operation, request)
         return await self._reads.execute(
             lambda session: self._execute_with_facts(session, operation, request), UNLIMITED
         )
@@ -376,8 +399,11 @@ class SharedSession:
                 await asyncio.wait_for(news.wait(), POLL_INTERVAL_S)
 
     async def _not_executed_error(self, operation: Operation) -> NotExecuted:
-        owner = await self.commands.owner()
-        if owner is None:
+        owner = await self.commands.owner() if self._engine is None else None
+        if self._engine is not None:
+            message = f"No server starts the runs of the triggers of session '{self.name}'"
+            fix = "Start a server: nerve serve"
+        elif owner is None:
             message = f"No process executes the runs of session '{self.name}'"
             fix = "Start a server: nerve serve"
         else:

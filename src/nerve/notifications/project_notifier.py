@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def open_notifier(
-    store: Store, stream: EventStream, session: str, config: Config, project: Path, *, is_encoded: bool
+    store: Store, stream: EventStream, session: str, config: Config, project: Path, is_encoded: bool
 ) -> Notifier:
     """Return what sends the messages of a session. A store with a codec gives no content to them."""
     settings = config.notify or NotifySettings()

@@ -293,7 +293,7 @@ async def open_temporal_session(
     from nerve.api.shared_session import SharedSession
 
     session = SharedSession(
-        url, places.folder.parent, execute_operation, prepare, engine=engine, sends_telemetry=True
+        url, places.folder.parent, execute_operation, prepare, engine=engine, is_server=True
     )
     async with session.open() as shared:
         yield Api(shared), shared.problems, 0

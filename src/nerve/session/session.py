@@ -488,17 +488,22 @@ class Session:
         engine.watchers.append(self._telemetry.on_events)
 
     def _open_notifications(self, engine: LocalEngine) -> None:
-        """Send messages to people if the configuration of the project has rules for them."""
-        stream = engine.store.stream
-        has_config = self._store is not None and (self.project / CONFIG_PATH).is_file()
-        if stream is None or engine.store.read_only or not has_config or self.config.notify is None:
+        """Send messages to people about the runs that this process executes."""
+        if self._store is None or engine.store.read_only or (notifier := self.open_notifier()) is None:
             return
+        self._notifier = notifier
+        engine.watchers.append(notifier.on_events)
+
+    def open_notifier(self) -> Notifier | None:
+        """Return what sends messages to people; None if the configuration of the project has no rules."""
+        stream = self.engine.store.stream
+        if stream is None or not (self.project / CONFIG_PATH).is_file() or self.config.notify is None:
+            return None
         from nerve.notifications.project_notifier import open_notifier
 
-        self._notifier = open_notifier(
-            engine.store, stream, self.name, self.config, self.project, is_encoded=self._codec is not None
+        return open_notifier(
+            self.engine.store, stream, self.name, self.config, self.project, self._codec is not None
         )
-        engine.watchers.append(self._notifier.on_events)
 
     def read_telemetry_settings(self) -> TelemetrySettings | None:
         """Return what telemetry sends, as the session or the project says; None for nothing."""

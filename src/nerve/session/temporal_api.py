@@ -60,8 +60,8 @@ def temporalio_missing(error: ImportError) -> EngineUnavailable:
 
 
 @contextmanager
-def open_telemetry_leases(store_url: str, session: str) -> Iterator[ClusterSlots]:
-    """Yield the leases with which one of several servers sends the telemetry of a session."""
+def open_leases(store_url: str, session: str) -> Iterator[ClusterSlots]:
+    """Yield the leases with which one of several servers does something for a session."""
     from nerve.engine.temporal.cluster_slots import ClusterSlots
     from nerve.store.postgres_slots import PostgresSlots
     from nerve.telemetry.stream_telemetry import LEASE_S

@@ -95,6 +95,11 @@ class PostgresCommands:
 
     # -- what the owner does -----------------------------------------------------------------------
 
+    async def epoch(self) -> int:
+        """Return the epoch of the owner, which stays the same while a cluster executes the runs."""
+        rows = await self._fetch("select_epoch", (self._session,))
+        return int(rows[0][0]) if rows else 0
+
     async def begin(self, epoch: int, running: Collection[str]) -> list[SentCommand]:
         """Return the commands without a reply that this process does not execute yet."""
         values = {"session": self._session, "running": list(running)}

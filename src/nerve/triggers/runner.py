@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from nerve.core.events import WorkflowEventType
+from nerve.core.events import RUN_END_EVENTS
 from nerve.core.triggers import Kind, Trigger
 from nerve.core.workflow.run import WorkflowRun
 from nerve.dataspace import Change, Lagged, Pattern
@@ -19,7 +19,7 @@ from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import StoreError
 from nerve.store.port import EventRow, RunRow
 from nerve.triggers.file_versions import FileWatch
-from nerve.triggers.service import TriggerService, triggers_of
+from nerve.triggers.service import TriggerService, ignore_run, triggers_of
 from nerve.triggers.start_arguments import DEPTH_TAG, TAG, NotStarted
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ MIN_ADVANCE_S = 5.0
 """Seconds by which the stored position of ended runs is at least moved."""
 MAX_DEPTH = 10
 """The number of runs that triggers start one because of the other; the chain ends there."""
-ENDED_EVENTS = frozenset({WorkflowEventType.COMPLETED, WorkflowEventType.FAILED, WorkflowEventType.CANCELLED})
 
 
 @contextlib.asynccontextmanager
@@ -44,8 +43,9 @@ async def run_triggers(session: Session) -> AsyncIterator[TriggerService]:
     service = triggers_of(session)
     if service.is_running:
         raise RuntimeError(f"The triggers of session '{session.name}' run already")
+    service.refresh()
     runner = TriggerRunner(service)
-    service.is_running = True
+    service.is_running, service.on_run_ended = True, runner.on_run_ended
     service.engine.watchers.append(runner.on_events)
     supervisor = spawn_detached(runner.supervise())
     try:
@@ -54,7 +54,7 @@ async def run_triggers(session: Session) -> AsyncIterator[TriggerService]:
         supervisor.cancel()
         await asyncio.gather(supervisor, return_exceptions=True)
         service.engine.watchers.remove(runner.on_events)
-        service.is_running = False
+        service.is_running, service.on_run_ended = False, ignore_run
 
 
 class TriggerRunner:
@@ -95,9 +95,12 @@ class TriggerRunner:
 
     def on_events(self, run: WorkflowRun, rows: list[EventRow]) -> None:
         """Tell the triggers of a run that has ended."""
-        if any(row.type in ENDED_EVENTS for row in rows):
-            for active in self._active.values():
-                active.on_run_ended(run.run_id)
+        if any(row.type in RUN_END_EVENTS for row in rows):
+            self.on_run_ended(run.run_id)
+
+    def on_run_ended(self, run_id: str) -> None:
+        for active in self._active.values():
+            active.on_run_ended(run_id)
 
 
 class ActiveTrigger:

@@ -43,3 +43,6 @@ SELECT last_commit FROM owners WHERE session = %s AND epoch = %s FOR UPDATE;
 -- name: select_live_owner
 SELECT owner FROM owners JOIN leases USING (session)
 WHERE session = %s AND renewed >= clock_timestamp() - make_interval(secs => %s);
+
+-- name: select_epoch
+SELECT epoch FROM owners WHERE session = %s;
