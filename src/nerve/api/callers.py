@@ -43,7 +43,12 @@ class Caller:
 
     def to_start_data(self, via: str | None = None) -> dict[str, str]:
         """Return what the start of a run records of its caller."""
-        return {"by": self.identity, "via": via or self.via}
+        data = {"by": self.identity, "via": via or self.via}
+        return data if self.address is None else data | {"address": self.address}
+
+    def to_event_data(self) -> dict[str, Any]:
+        """Return what the events of commands record of the caller."""
+        return {"by": self.identity, **self.audit_fields()}
 
     def audit_fields(self) -> dict[str, Any]:
         """Return the fields to record next to the identity."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
 from nerve.api.answer_gate import answer
+from nerve.api.callers import Caller
 from nerve.api.delete_runs import collect, delete
 from nerve.api.errors import ApiError
 from nerve.api.idempotency import check_start_key
@@ -35,7 +37,7 @@ from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Fact, Record
 from nerve.journal.failures import find_failures
 from nerve.session import loader
-from nerve.store.port import Append, ReplyRow
+from nerve.store.port import Append, Definition, ReplyRow
 
 if TYPE_CHECKING:
     from nerve.engine.reused_answers import ReusedAnswer
@@ -75,6 +77,7 @@ __all__ = [
     "update",
 ]
 
+WORKFLOW_DEFINED = "workflow defined"
 IDLE_STATES = (WorkflowState.PAUSED, WorkflowState.HELD)
 
 
@@ -85,6 +88,7 @@ async def define(session: Session, request: models.DefineRequest) -> models.Work
     )
     workflow = loader.make_defined_workflow(session, definition)
     response = workflow_response(workflow)
+    await record_definition(session, request.caller, session.engine.definition_of(workflow))
     if request.keep:
         await session.dataspace.define(
             workflow, request.caller.identity, request.reply_maker(lambda _: response)
@@ -93,6 +97,13 @@ async def define(session: Session, request: models.DefineRequest) -> models.Work
         definition_row = session.engine.definition_of(workflow)
         await append_to_store(session, Append("", 0, (), definition=definition_row))
     return response
+
+
+async def record_definition(session: Session, caller: Caller, definition: Definition) -> None:
+    """Record a definition that runs can be started from, for the audit."""
+    details = {"workflow": definition.workflow, "definition": definition.hash}
+    who, now = caller.to_event_data(), session.engine.clock.time()
+    await asyncio.to_thread(session.people.record, now, WORKFLOW_DEFINED, who, details)
 
 
 async def start(session: Session, request: models.StartRequest) -> models.RunResponse:
@@ -181,7 +192,7 @@ async def retract(session: Session, request: models.FactRequest) -> models.FactP
 
 async def pause(session: Session, request: models.PauseRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
-    await run.pause()
+    await run.pause(about=request.caller.to_event_data())
     return run_response(run)
 
 
@@ -192,7 +203,10 @@ async def resume(session: Session, request: models.ResumeRequest) -> models.RunR
     if is_idle and not (request.limits or request.with_changes):
         return run_response(session.engine.resume_run(row))
     await run.resume(
-        limits=request.limits, with_changes=request.with_changes, reply=started_reply_row(request)
+        limits=request.limits,
+        with_changes=request.with_changes,
+        reply=started_reply_row(request),
+        about=request.caller.to_event_data(),
     )
     return run_response(run)
 
@@ -236,7 +250,7 @@ async def update(session: Session, request: models.UpdateRequest) -> models.Upda
 
 async def stop(session: Session, request: models.StopRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
-    await run.stop(request.reason)
+    await run.stop(request.reason, about=request.caller.to_event_data())
     return run_response(run)
 
 
@@ -276,7 +290,7 @@ async def retry(session: Session, request: models.SkipRequest) -> models.RunResp
     run = find_run(session, request.run).current
     reply, caller = started_reply_row(request), request.caller.to_start_data()
     if not run.is_complete:
-        await run.retry(request.path or None, reply=reply)
+        await run.retry(request.path or None, reply=reply, about=request.caller.to_event_data())
         return run_response(run)
     if request.path:
         return run_response(
@@ -289,7 +303,12 @@ async def retry(session: Session, request: models.SkipRequest) -> models.RunResp
 
 async def skip(session: Session, request: models.SkipRequest) -> models.RunResponse:
     run = find_run(session, request.run).current
-    await run.skip(request.path, request.output, reply=started_reply_row(request))
+    await run.skip(
+        request.path,
+        request.output,
+        reply=started_reply_row(request),
+        about=request.caller.to_event_data(),
+    )
     return run_response(run)
 
 

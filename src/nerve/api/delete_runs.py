@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nerve.api import models
 from nerve.api.artifacts import RUN_ID_PATTERN
+from nerve.api.callers import Caller
 from nerve.api.errors import ApiError
 from nerve.api.lookup import find_run_row
 from nerve.api.pending_reply import append_to_store
@@ -30,6 +31,9 @@ DAY_S = 86_400.0
 WORKSPACES = ".nerve/workspaces"
 MAX_KEPT_AT_ONCE = 500
 """How many start keys are written in one commit."""
+RUNS_DELETED = "runs deleted"
+RECORDED_RUNS = 1000
+"""How many deleted runs one change of the session names."""
 MAX_LISTED_RUNS = 100
 """How many runs the reply lists."""
 
@@ -52,7 +56,7 @@ async def collect(session: Session, request: models.DeleteRunsRequest) -> models
     await asyncio.sleep(0)
     output = request.output_older_than
     response = await delete_rows(
-        session, rows, request.dry_run, None if output is None else now - output * DAY_S
+        session, request.caller, rows, request.dry_run, None if output is None else now - output * DAY_S
     )
     response = response.model_copy(update={"kept": [describe_kept(session.project, row) for row in kept]})
     if request.dry_run:
@@ -80,7 +84,7 @@ async def delete(session: Session, request: models.DeleteRunRequest) -> models.D
             )
         if engine.is_busy(each.run) or not await engine.wait_finished(each.run):
             raise ApiError("busy", f"Run '{each.run}' is about to end")
-    return await delete_rows(session, rows, dry_run=False)
+    return await delete_rows(session, request.caller, rows, dry_run=False)
 
 
 def iterate_run_tree(store: Store, row: RunRow) -> Iterator[RunRow]:
@@ -93,12 +97,17 @@ def iterate_run_tree(store: Store, row: RunRow) -> Iterator[RunRow]:
 
 
 async def delete_rows(
-    session: Session, rows: Sequence[RunRow], dry_run: bool, chunks_older_than: float | None = None
+    session: Session,
+    caller: Caller,
+    rows: Sequence[RunRow],
+    dry_run: bool,
+    chunks_older_than: float | None = None,
 ) -> models.DeleteRunsResponse:
     """Delete runs with their files, or report them; empty the output before a time of those that stay."""
     files = find_run_files(session.project, [row.run for row in rows])
     if not dry_run:
         await keep_delivery_keys(session, rows)
+        await asyncio.to_thread(record_deletion, session, caller, rows)
         await session.engine.delete_executions(rows)
 
     def remove_files(runs: Iterable[str]) -> None:
@@ -139,6 +148,14 @@ async def keep_delivery_keys(session: Session, rows: Sequence[RunRow]) -> None:
     ]
     for start in range(0, len(kept), MAX_KEPT_AT_ONCE):
         await append_to_store(session, Append("", 0, (), replies=kept[start : start + MAX_KEPT_AT_ONCE]))
+
+
+def record_deletion(session: Session, caller: Caller, rows: Sequence[RunRow]) -> None:
+    """Record which runs are about to be deleted, for the audit: their journals will not say it."""
+    now = session.engine.clock.time()
+    for first in range(0, len(rows), RECORDED_RUNS):
+        runs = {row.run: row.workflow for row in rows[first : first + RECORDED_RUNS]}
+        session.people.record(now, RUNS_DELETED, caller.to_event_data(), {"runs": runs})
 
 
 def find_run_files(project: Path, runs: Iterable[str]) -> dict[str, list[Path]]:

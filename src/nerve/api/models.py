@@ -380,6 +380,21 @@ class UsageHistoryRequest(ApiRequest):
     """The number of days, of which today is the last."""
 
 
+class AuditRequest(ApiRequest):
+    """Only the decisions that match all of these."""
+
+    since: Name | None = None
+    """The earliest time: a date or time, or how long ago it is, such as `2d`."""
+    until: Name | None = None
+    """The latest time."""
+    run: Name | None = None
+    """Only decisions about this run."""
+    person: Name | None = None
+    """Only decisions of this person, or about them."""
+    after: Annotated[str, Field(max_length=1000)] | None = None
+    """The field `next` of the page before."""
+
+
 class ListGatesRequest(ApiRequest):
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     after: Annotated[str, Field(max_length=10_000)] | None = None
@@ -1108,6 +1123,52 @@ class PersonResponse(ApiResponse):
 
 class PeoplePage(PageResponse):
     people: list[PersonResponse]
+
+
+class AuditEntry(ApiResponse):
+    """One decision: what, by whom, by which way, from where, and about what."""
+
+    at: datetime
+    action: str
+    """Such as `start`, `answer`, `vote`, `stop`, `raise` or `change person`."""
+    by: str | None = None
+    """The identity: `person:ann`, `unix:ada`, `token:run`; None if the engine acted, or it is not known."""
+    person: str | None = None
+    """The person who acted, if they are known."""
+    via: str | None = None
+    """The way: `cli`, `page`, `oidc`, `http`, `ws` and others."""
+    scope: str | None = None
+    address: str | None = None
+    """The address of the client, if it was connected over a network."""
+    pid: int | None = None
+    """The process, if it was on this machine."""
+    run: str | None = None
+    workflow: str | None = None
+    seq: int | None = None
+    """The number of the event in the journal of the run, or of the change of people."""
+    gate: str | None = None
+    path: str | None = None
+    answer: Any = None
+    hash: str | None = None
+    """Stands for everything that the gate showed when it was answered."""
+    reason: str | None = None
+    details: dict[str, Any] = {}
+
+
+class AuditPage(ApiResponse):
+    """Decisions about the newest runs, each run verified; the first page has the changes of people."""
+
+    entries: list[AuditEntry] = []
+    runs: int = 0
+    """The number of runs whose hash chain was verified."""
+    events: int = 0
+    """The number of their events."""
+    changes: int = 0
+    """The number of changes of people, and of the session, that were verified."""
+    last_change: str | None = None
+    """The hash of the last change, which stands for all of them."""
+    next: str | None = None
+    """What to pass as `after` to get the decisions about older runs; None if there are none."""
 
 
 class QueuePage(PageResponse):

@@ -157,6 +157,8 @@ OPERATIONS: dict[str, Operation] = {
                   "List the queues with what holds a slot and what waits."),
         Operation("people", models.EmptyRequest, models.PeoplePage, "admin", "GET", "/api/people",
                   "List the people with their roles and contacts."),
+        Operation("audit", models.AuditRequest, models.AuditPage, "admin", "GET", "/api/audit",
+                  "List what was decided, verified against the hash chains, newest runs first."),
         Operation("notifications", models.EmptyRequest, models.NotificationsResponse, "read", "GET",
                   "/api/notifications",
                   "List the channels of notifications, and what was not delivered."),

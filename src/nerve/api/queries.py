@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nerve.api import models
 from nerve.api.agent_overview import agents as agents
 from nerve.api.artifacts import list_artifacts
+from nerve.api.audit import audit as audit
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow

@@ -76,6 +76,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "List the people who answer gates, or add, change or remove one.",
         "nerve people add ann --role lead",
     ),
+    "audit": CommandEntry(
+        "nerve.cli.audit:audit_command",
+        "List everything that was decided, verified against the hash chains.",
+        "nerve audit --since 30d --json",
+    ),
     "triggers": CommandEntry(
         "nerve.cli.triggers:triggers_command",
         "List the triggers, or pause, resume, fire, backfill, add or remove one.",
@@ -300,6 +305,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
         "mcp",
         "acp",
         "people",
+        "audit",
         "trust",
         "keygen",
         "rekey",

@@ -144,6 +144,7 @@ class Client:
     facts = OperationMethod(models.FactPage)
     queues = OperationMethod(models.QueuePage)
     people = OperationMethod(models.PeoplePage)
+    audit = OperationMethod(models.AuditPage)
     notifications = OperationMethod(models.NotificationsResponse)
     triggers = OperationMethod(models.TriggerPage)
     trigger = OperationMethod(models.TriggerResponse)
@@ -194,6 +195,17 @@ class Client:
             page = await self.gates(limit=1000, after=page.next)
             found += page.gates
         return found
+
+    async def all_audit_entries(self, **filters: Any) -> models.AuditPage:
+        """Return everything that was decided, oldest first, which `audit` returns in pages."""
+        page = whole = await self.audit(**filters)
+        while page.next is not None:
+            page = await self.audit(**filters, after=page.next)
+            whole.entries += page.entries
+            whole.runs, whole.events = whole.runs + page.runs, whole.events + page.events
+        whole.entries.sort(key=lambda entry: entry.at)
+        whole.next = None
+        return whole
 
     async def history(self, run: str, after: int = 0, **options: Any) -> AsyncGenerator[models.EventResponse]:
         """Yield the recorded events of a run after a number, which `events` returns in pages."""

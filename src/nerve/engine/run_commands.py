@@ -18,6 +18,7 @@ from nerve.core.workflow.state import (
     ACTIVE_STATES,
     EXECUTED_STATES,
     FINAL_STATE_VALUES,
+    NO_CALLER,
     GateAnswer,
     GateInfo,
     WorkflowState,
@@ -157,10 +158,13 @@ class RunCommands:
             else:
                 return executor
 
-    async def stop(self, run: WorkflowRun, reason: str, top: str | None = None) -> list[str]:
+    async def stop(
+        self, run: WorkflowRun, reason: str, top: str | None = None, about: Mapping[str, Any] = NO_CALLER
+    ) -> list[str]:
         """Stop a run and its children and return the paths that were running.
 
-        The stop completes even if the caller is cancelled. `top` is the enclosing run being stopped, if any.
+        The stop completes even if the caller is cancelled. `top` is the enclosing run being stopped, if any,
+        and `about` says who stops it.
         """
         run = self._runs.current_run(run)
         executor = self._runs.executors.get(run.run_id)
@@ -169,10 +173,12 @@ class RunCommands:
         if executor is not None and executor.is_cleaning_up:
             executor.cancellation.abort_cleanup()
         # Half a stop (children ended, the run still open) must not remain because a client disconnected.
-        return await asyncio.shield(self.schedule_stop(run, reason, top))
+        return await asyncio.shield(self.schedule_stop(run, reason, top, about))
 
-    def schedule_stop(self, run: WorkflowRun, reason: str, top: str | None) -> asyncio.Task[list[str]]:
-        return self._track_stop(run, self._stop(run, reason, top))
+    def schedule_stop(
+        self, run: WorkflowRun, reason: str, top: str | None, about: Mapping[str, Any] = NO_CALLER
+    ) -> asyncio.Task[list[str]]:
+        return self._track_stop(run, self._stop(run, reason, top, about))
 
     def _track_stop(self, run: WorkflowRun, stop: Coroutine[Any, Any, list[str]]) -> asyncio.Task[list[str]]:
         stop_task = spawn_detached(stop)
@@ -194,7 +200,9 @@ class RunCommands:
         executor = self._runs.executors.get(run.run_id)
         return executor is not None and executor.is_cleaning_up
 
-    async def _stop(self, run: WorkflowRun, reason: str, top: str | None) -> list[str]:
+    async def _stop(
+        self, run: WorkflowRun, reason: str, top: str | None, about: Mapping[str, Any]
+    ) -> list[str]:
         async with self._exclusive(run) as (run, executor):
             if run.is_complete or run.run_state.status is WorkflowState.PENDING:
                 return []
@@ -204,7 +212,7 @@ class RunCommands:
                 executor.release()  # its function may have to clean up
                 executor = await self._wait_for_executor(run)
             executor = executor or self._open_to_stop(run)
-            return await executor.stop(reason, top)
+            return await executor.stop(reason, top, about)
 
     def _open_to_stop(self, run: WorkflowRun) -> RunExecutor:
         """Rebuild an inactive run whose function may clean up; any other is stopped without its code."""
@@ -223,7 +231,7 @@ class RunCommands:
             async with self._exclusive(executor.run):
                 # A command may have stopped it at once meanwhile.
                 is_open = not executor.barrier.is_detached
-                return await executor.stop(stop.reason, stop.stopped_with) if is_open else []
+                return await executor.stop(stop.reason, stop.stopped_with, stop.extra) if is_open else []
 
         self._track_stop(executor.run, finish())
 
@@ -240,7 +248,7 @@ class RunCommands:
         row = self._runs.store.run(run_id)
         return None if row is None or row.state in FINAL_STATE_VALUES else self._runs.run_handle(row)
 
-    async def pause(self, run: WorkflowRun) -> None:
+    async def pause(self, run: WorkflowRun, about: Mapping[str, Any] = NO_CALLER) -> None:
         """Start no new work in the run and its children."""
         async with self._exclusive(run) as (run, executor):
             if run.run_state.status in PAUSE_STATES:
@@ -250,12 +258,12 @@ class RunCommands:
                     f"Cannot pause run in state {run.run_state.status.value}: {describe_run_state(run)}"
                 )
             executor = executor or self._runs.load_run(run)
-            await executor.journal.wait_durable(executor.pause())
+            await executor.journal.wait_durable(executor.pause(about))
             run.run_state.notify_watchers()
             # Parent first: it could otherwise start a new child after its children were paused.
             for child in self._runs.open_children(run.run_id):
                 if child.run_state.status in ACTIVE_STATES:
-                    await self.pause(child)
+                    await self.pause(child, about)
 
     async def resume(
         self,
@@ -263,11 +271,12 @@ class RunCommands:
         limits: Mapping[str, Any],
         with_changes: bool = False,
         reply: ReplyRow | None = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         """Resume a run; if a budget is exhausted, raise the exhausted one: of a child or an enclosing run."""
         run = self._runs.current_run(run)
         if limits and (budget_owner := self._budget_owner(run)) is not run:
-            await self._raise_limits(budget_owner, limits)
+            await self._raise_limits(budget_owner, limits, about)
             limits = {}
             if budget_owner.run_id in dict(self._runs.enclosing_runs(run.run_id)):
                 # Siblings are held for the same budget, and the user has resumed only one of them.
@@ -276,7 +285,7 @@ class RunCommands:
             # Resuming without a decision would run a step with effect="once" a second time.
             if run.run_state.hold is not None and run.run_state.hold["reason"] == "in doubt":
                 raise RuntimeError(f"Cannot resume: {run.run_state.hold['message']}")
-            await self._resume(run, executor, limits, with_changes, reply)
+            await self._resume(run, executor, limits, with_changes, reply, about)
 
     async def _resume(
         self,
@@ -285,6 +294,7 @@ class RunCommands:
         limits: Mapping[str, Any],
         with_changes: bool = False,
         reply: ReplyRow | None = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         if (
             run.run_state.status not in PAUSED_OR_HELD_STATES
@@ -296,7 +306,7 @@ class RunCommands:
             executor = self._runs.reload_definition(run, executor) or await self._wait_for_executor(run)
         self._runs.check_ready(run)
         executor = executor or self._runs.load_run(run)
-        seq = executor.resume(limits, with_changes)
+        seq = executor.resume(limits, with_changes, about)
         # In the same commit as the event: a repeated request then finds its reply exactly if the resume
         # happened.
         executor.journal.attach_reply(reply)
@@ -337,11 +347,13 @@ class RunCommands:
         row = self._runs.store.run(hold_data.get("purse") or hold_data["run_id"])
         return run if row is None else self._runs.run_handle(row)
 
-    async def _raise_limits(self, run: WorkflowRun, limits: Mapping[str, Any]) -> None:
+    async def _raise_limits(
+        self, run: WorkflowRun, limits: Mapping[str, Any], about: Mapping[str, Any]
+    ) -> None:
         """Raise the budget of a run, whether the run or a child of it is held."""
         async with self._exclusive(run) as (run, executor):
             executor = executor or self._runs.load_run(run)
-            await executor.journal.wait_durable(executor.raise_limits(limits))
+            await executor.journal.wait_durable(executor.raise_limits(limits, about))
 
     def answer(self, run: WorkflowRun, gate: GateInfo, answer: GateAnswer) -> Awaitable[None]:
         """Close a gate at once, and settle it with this answer."""
@@ -586,7 +598,13 @@ class RunCommands:
             return paths[0]
 
     async def resolve_doubt(
-        self, run: WorkflowRun, path: str, decision: str, value: Any, reply: ReplyRow | None = None
+        self,
+        run: WorkflowRun,
+        path: str,
+        decision: str,
+        value: Any,
+        reply: ReplyRow | None = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         """Record the decision on the step a run is held at, and resume the run."""
         async with self._exclusive(run) as (run, executor):
@@ -611,7 +629,8 @@ class RunCommands:
             elif is_in_doubt:
                 seq = record_decision(executor, hold_data["path"], decision, value)
                 await executor.journal.wait_durable(seq)
-            await self._resume(run, executor, {}, reply=reply)
+            decided = {**about, "decision": decision, "at": hold_data["path"]}
+            await self._resume(run, executor, {}, reply=reply, about=decided)
 
     async def hold(self, run: WorkflowRun, reason: str, message: str) -> None:
         """Hold an inactive run until the user decides; it still receives answers, signals and facts."""

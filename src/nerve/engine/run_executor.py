@@ -30,7 +30,7 @@ from nerve.core.workflow.body_handlers import BodyHandlers, UpdateReply
 from nerve.core.workflow.cleanup import IN_CLEANUP
 from nerve.core.workflow.context import WorkflowContext
 from nerve.core.workflow.run import WorkflowRun
-from nerve.core.workflow.state import WorkflowState
+from nerve.core.workflow.state import NO_CALLER, WorkflowState
 from nerve.core.workflow.workspace_block import FRESH_PLACE, run_in_worktree
 from nerve.engine.body_cancellation import CANCEL_RETRY_INTERVAL_S, NO_STOP, BodyCancellation
 from nerve.engine.call_runner import CallRunner
@@ -579,10 +579,10 @@ class RunExecutor:
         self.state.set_outcome(*(StoredOutcome(result) if error is None else outcome_of_run(end)))
         self._finish(status)
 
-    async def stop(self, reason: str, top: str | None) -> list[str]:
+    async def stop(self, reason: str, top: str | None, about: Mapping[str, Any] = NO_CALLER) -> list[str]:
         """Stop the children, then the body, and end the run; return the paths that were running.
 
-        `top` is the enclosing run that is being stopped, if any.
+        `top` is the enclosing run that is being stopped, if any, and `about` says who stops it.
         """
         run_id, state = self.run.run_id, self.state
         # Set before the first await, so that nothing the body does from here on is recorded as its outcome.
@@ -600,7 +600,7 @@ class RunExecutor:
                     inner_paths = await self._services.stop_run(child.run_id, reason, top_of_children)
                     killed += [path + inner for inner in inner_paths]
             if self.has_body:
-                await self.cancellation.unwind(RunStopping(run_id, reason, top))
+                await self.cancellation.unwind(RunStopping(run_id, reason, top, extra=dict(about)))
             else:
                 await self._services.children.stop_open_children(run_id, reason, top=top_of_children)
             await self.cancel_tasks()
@@ -617,7 +617,7 @@ class RunExecutor:
         for path, abandoned in self.journal.index.stop_events():
             self.journal.append(abandoned, path)
         self._flush_deferred()
-        cancelled = RunCancelled(run_id, reason, killed, top, error=self._cleanup_error)
+        cancelled = RunCancelled(run_id, reason, killed, top, error=self._cleanup_error, extra=dict(about))
         if (error := await self._write_end(cancelled, WorkflowState.CANCELLED)) is not None:
             raise error
         state.error = reason or None
@@ -842,21 +842,25 @@ class RunExecutor:
 
     # -- pause and resume ----------------------------------------------------------------------
 
-    def pause(self) -> int:
+    def pause(self, about: Mapping[str, Any] = NO_CALLER) -> int:
         """Start no new work; return the sequence number of the event."""
         self.barrier.pause()
         self.state.status = WorkflowState.PAUSING if self.call_runner.running_leaves else WorkflowState.PAUSED
         self._wall_clock.update()
         self.journal.mark_row_dirty()
         resting = sorted(self.call_runner.in_backoff) or None
-        return self.journal.append(RunPaused(self.run.run_id, resting), "", urgent=True)
+        paused = RunPaused(self.run.run_id, resting, extra=dict(about))
+        return self.journal.append(paused, "", urgent=True)
 
-    def raise_limits(self, limits: Mapping[str, Any]) -> int:
+    def raise_limits(self, limits: Mapping[str, Any], about: Mapping[str, Any]) -> int:
         """Raise budgets of a running run, one of whose children is held for them."""
         self.budget.raise_limits(limits)
-        return self.journal.append(RunResumed(self.run.run_id, dict(limits) or None), "", urgent=True)
+        raised = RunResumed(self.run.run_id, dict(limits) or None, extra=dict(about))
+        return self.journal.append(raised, "", urgent=True)
 
-    def resume(self, limits: Mapping[str, Any], with_changes: bool = False) -> int:
+    def resume(
+        self, limits: Mapping[str, Any], with_changes: bool = False, about: Mapping[str, Any] = NO_CALLER
+    ) -> int:
         """Let new work start again; return the sequence number of the event."""
         self.budget.raise_limits(limits)
         self.state.set_running()
@@ -864,7 +868,7 @@ class RunExecutor:
         self.journal.mark_row_dirty()
         # Waiting tasks wake in a later turn of the loop, so the event below precedes everything they record.
         self.barrier.resume()
-        resumed = RunResumed(self.run.run_id, dict(limits) or None, with_changes)
+        resumed = RunResumed(self.run.run_id, dict(limits) or None, with_changes, extra=dict(about))
         seq = self.journal.append(resumed, "", urgent=True)
         self.dispatcher.dispatch()
         return seq

@@ -1,4 +1,7 @@
-"""The people of a session: read from the changes in its store, which form a hash chain."""
+"""The people of a session: read from the changes in its store, which form a hash chain.
+
+The chain also has what was done to the session as a whole, such as deleted runs.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from nerve.store.port import PersonRow, Store
 
 MAX_ATTEMPTS = 20
 """How often a change is tried again after another process made one."""
+BUSY_MESSAGE = "Other processes keep changing the people. Try again."
 ChangePeople = Callable[[Mapping[str, Person], int], tuple[str, Person | None]]
 """Takes the people and the number of the change; returns a name with the person, None if they are removed."""
 
@@ -39,16 +43,24 @@ class People:
         return self._people
 
     def _apply(self, change: PersonRow) -> None:
-        hash = hash_change(self._hash, change.session, change.number, change.at, change.name, change.data)
-        if change.number != self._number + 1 or hash != change.hash:
-            raise StoreFailed(
-                f"The changes of people in the store are damaged at number {self._number + 1}. Use a backup."
-            )
+        check_change(change, self._number, self._hash)
         data = json.loads(change.data)
         people = {name: person for name, person in self._people.items() if name != change.name}
         if data["person"] is not None:
             people[change.name] = read_person(change.name, data["person"])
-        self._number, self._hash, self._people = change.number, hash, people
+        self._number, self._hash, self._people = change.number, change.hash, people
+
+    def read_verified(self) -> list[PersonRow]:
+        """Return all changes, each verified; StoreFailed if one was changed, or is missing since a read."""
+        number, hash, rows = 0, FIRST_CHANGE_HASH, self._store.people_changes(self._session)
+        for row in rows:
+            check_change(row, number, hash)
+            number, hash = row.number, row.hash
+        with self._lock:
+            known_number, known_hash = self._number, self._hash
+        if known_number and [row.hash for row in rows[known_number - 1 : known_number]] != [known_hash]:
+            raise damaged_changes_error(min(known_number, len(rows) + 1))
+        return rows
 
     def change(self, make: ChangePeople, at: float, what: str, who: Mapping[str, Any]) -> Person | None:
         """Record a change and return the person; ValueError says why it is not possible.
@@ -58,18 +70,42 @@ class People:
         for _ in range(MAX_ATTEMPTS):
             with self._lock:
                 people = self._read()
-                number, previous = self._number + 1, self._hash
-                name, person = make(people, number)
+                name, person = make(people, self._number + 1)
                 if person is not None:
                     check_person(person, people)
-                data = encode_json(
-                    {"change": what, **who, "person": None if person is None else person.to_data()}
-                )
-                hash = hash_change(previous, self._session, number, at, name, data)
-                if self._store.add_people_change(PersonRow(self._session, number, at, name, data, hash)):
-                    self._read()
+                data = {"change": what, **who, "person": None if person is None else person.to_data()}
+                if self._add(name, at, data):
                     return person
-        raise StoreFailed("Other processes keep changing the people. Try again.")
+        raise StoreFailed(BUSY_MESSAGE)
+
+    def record(self, at: float, what: str, who: Mapping[str, Any], details: Mapping[str, Any]) -> None:
+        """Record what was done to the session as a whole, such as deleted runs, in the chain of changes."""
+        for _ in range(MAX_ATTEMPTS):
+            with self._lock:
+                self._read()
+                if self._add("", at, {"change": what, **who, **details, "person": None}):
+                    return
+        raise StoreFailed(BUSY_MESSAGE)
+
+    def _add(self, name: str, at: float, data: Mapping[str, Any]) -> bool:
+        """Append a change after the last one that was read; the lock is held."""
+        number, text = self._number + 1, encode_json(data)
+        hash = hash_change(self._hash, self._session, number, at, name, text)
+        is_added = self._store.add_people_change(PersonRow(self._session, number, at, name, text, hash))
+        if is_added:
+            self._read()
+        return is_added
+
+
+def check_change(change: PersonRow, number: int, hash: str) -> None:
+    """Raise StoreFailed unless a change is the one that follows another, whose number and hash are given."""
+    expected = hash_change(hash, change.session, change.number, change.at, change.name, change.data)
+    if change.number != number + 1 or expected != change.hash:
+        raise damaged_changes_error(number + 1)
+
+
+def damaged_changes_error(number: int) -> StoreFailed:
+    return StoreFailed(f"The changes of people in the store are damaged at number {number}. Use a backup.")
 
 
 def find_person(people: Mapping[str, Person], name: str) -> Person:

@@ -24,6 +24,7 @@ from nerve.core.workflow.body_handlers import BodyHandlers
 from nerve.core.workflow.open_gates import OpenGates
 from nerve.core.workflow.state import (
     FINAL_STATES,
+    NO_CALLER,
     GateAction,
     GateAnswer,
     GateInfo,
@@ -53,9 +54,9 @@ class RunOperations:
     """What the handles of runs ask of the engine that executes the runs."""
 
     start: Callable[[WorkflowRun], Awaitable[None]]
-    stop: Callable[[WorkflowRun, str], Awaitable[list[str]]]
-    pause: Callable[[WorkflowRun], Awaitable[None]]
-    resume: Callable[[WorkflowRun, Mapping[str, Any], bool, Any], Awaitable[None]]
+    stop: Callable[..., Awaitable[list[str]]]
+    pause: Callable[..., Awaitable[None]]
+    resume: Callable[..., Awaitable[None]]
     answer: Callable[[WorkflowRun, GateInfo, GateAnswer], Awaitable[None]]
     """Closes the gate at once, so that another answer is rejected, and writes the answer."""
     signal: Callable[[WorkflowRun, str, Any, str | None], Awaitable[int]]
@@ -63,7 +64,7 @@ class RunOperations:
     query: Callable[[WorkflowRun, str], Awaitable[Any]]
     update: Callable[[WorkflowRun, str, Any, str | None, str], Awaitable[Any]]
     steer: Callable[[WorkflowRun, str, str | None, str, Any], Awaitable[str]]
-    resolve_doubt: Callable[[WorkflowRun, str, str, Any, Any], Awaitable[None]]
+    resolve_doubt: Callable[..., Awaitable[None]]
     bind_to_running_loop: Callable[[], None]
     is_closed: Callable[[], bool]
     rows: Callable[[str, int, int | None], Iterable[JournalRow]]
@@ -449,17 +450,20 @@ class WorkflowRun(Generic[R]):
         gates = [replace(owned.gate, path=owned.path) for owned in self.match_gates(name)]
         return min(gates, key=lambda gate: gate.created_at, default=None)
 
-    async def stop(self, reason: str = "") -> list[str]:
-        """Stop the run and everything it started, and return what was running. An ended run is unchanged."""
-        return await self._operations.stop(self, reason)
+    async def stop(self, reason: str = "", *, about: Mapping[str, Any] = NO_CALLER) -> list[str]:
+        """Stop the run and everything it started, and return what was running. An ended run is unchanged.
+
+        `about` says who stops it; the journal has it with the reason.
+        """
+        return await self._operations.stop(self, reason, about=about)
 
     async def cancel(self) -> None:
         """Alias of stop()."""
         await self.stop()
 
-    async def pause(self) -> None:
+    async def pause(self, *, about: Mapping[str, Any] = NO_CALLER) -> None:
         """Start no further steps. Running steps finish and are recorded; the body sees them on resume."""
-        await self._operations.pause(self)
+        await self._operations.pause(self, about=about)
 
     async def resume(
         self,
@@ -467,13 +471,14 @@ class WorkflowRun(Generic[R]):
         limits: Limits | Mapping[str, Any] | None = None,
         with_changes: bool = False,
         reply: Any = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         """Resume a paused or held run, with `limits` raised for the run or for steps by path.
 
         With `with_changes`, a run that is held because its code changed resumes with the new code: steps
         whose calls changed run again. The store keeps `reply` in the same transaction.
         """
-        await self._operations.resume(self, validate_raise(limits), with_changes, reply)
+        await self._operations.resume(self, validate_raise(limits), with_changes, reply, about=about)
 
     async def steer(self, text: str, path: str | None = None, *, by: str = "", make_reply: Any = None) -> str:
         """Send a message to the agent of a running step and return the path of the step.
@@ -613,17 +618,28 @@ class WorkflowRun(Generic[R]):
             self, require_name("an update", name), value, require_key(key), by
         )
 
-    async def skip(self, path: str, output: Any = None, *, reply: Any = None) -> None:
+    async def skip(
+        self, path: str, output: Any = None, *, reply: Any = None, about: Mapping[str, Any] = NO_CALLER
+    ) -> None:
         """Settle the step that the run is held at as completed, with this output."""
-        await self._operations.resolve_doubt(self, path, "skip", output, reply)
+        await self._operations.resolve_doubt(self, path, "skip", output, reply, about=about)
 
-    async def retry(self, path: str | None = None, *, reply: Any = None) -> None:
+    async def retry(
+        self, path: str | None = None, *, reply: Any = None, about: Mapping[str, Any] = NO_CALLER
+    ) -> None:
         """Resume a held run and execute the step with the unknown outcome again."""
-        await self._operations.resolve_doubt(self, path or "", "retry", None, reply)
+        await self._operations.resolve_doubt(self, path or "", "retry", None, reply, about=about)
 
-    async def fail(self, path: str, error: str = "declared failed", *, reply: Any = None) -> None:
+    async def fail(
+        self,
+        path: str,
+        error: str = "declared failed",
+        *,
+        reply: Any = None,
+        about: Mapping[str, Any] = NO_CALLER,
+    ) -> None:
         """Settle the step that the run is held at as failed."""
-        await self._operations.resolve_doubt(self, path, "fail", error, reply)
+        await self._operations.resolve_doubt(self, path, "fail", error, reply, about=about)
 
     def to_info(self) -> WorkflowRunInfo:
         """Return the state of the run, its times, its result or error, and its open gates."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.lazy_dataclass import dataclass
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 GateAction = Literal["answer", "delegate", "claim", "release"]
 """What a person can do at a gate; all but the answer need a policy."""
+
+
+NO_CALLER: Mapping[str, Any] = MappingProxyType({})
+"""Stands for the fields that say who gives a command, if that is not known."""
 
 
 class WorkflowState(Enum):

@@ -35,7 +35,7 @@ from nerve.core.clock import Clock, utc_now
 from nerve.core.json_codec import encode_json, short_sha256
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.workflow.run import WorkflowRun
-from nerve.core.workflow.state import FINAL_STATE_VALUES, GateAnswer, GateInfo, WorkflowState
+from nerve.core.workflow.state import FINAL_STATE_VALUES, NO_CALLER, GateAnswer, GateInfo, WorkflowState
 from nerve.engine.engine_host import EngineHost
 from nerve.engine.fork import ForkPlan, RunCopy, copy_artifacts_of, copy_planned
 from nerve.engine.local_engine import LocalEngine, check_same_workflow, restore_run
@@ -288,17 +288,20 @@ class TemporalEngine(LocalEngine):
             await self._show(self.current_run(run), lambda row: row.state in FINAL_STATE_VALUES)
             return await command_ended()
 
-    async def _stop(self, run: WorkflowRun, reason: str = "") -> list[str]:
+    async def _stop(
+        self, run: WorkflowRun, reason: str = "", about: Mapping[str, Any] = NO_CALLER
+    ) -> list[str]:
         run = self.current_run(run)
         if run.is_complete:
             return []
-        stopped: list[str] = await self._command(run, "stop", {"reason": reason})
+        stopped: list[str] = await self._command(run, "stop", {"reason": reason, "about": dict(about)})
         await self._show(run, lambda row: row.state in FINAL_STATE_VALUES)
         return stopped
 
-    async def _pause(self, run: WorkflowRun) -> None:
+    async def _pause(self, run: WorkflowRun, about: Mapping[str, Any] = NO_CALLER) -> None:
         run = self.current_run(run)
-        await self._command_open(run, "pause", {}, lambda: self.commands.pause(run))
+        fields = {"about": dict(about)}
+        await self._command_open(run, "pause", fields, lambda: self.commands.pause(run))
         await self._show(run, lambda row: row.state in (*PARKED_STATES, *FINAL_STATE_VALUES))
 
     async def _resume_run(
@@ -307,19 +310,28 @@ class TemporalEngine(LocalEngine):
         limits: Mapping[str, Any],
         with_changes: bool = False,
         reply: ReplyRow | None = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         run = self.current_run(run)
-        last, fields = self._last_number(run), {"limits": dict(limits), "with_changes": with_changes}
+        last = self._last_number(run)
+        fields = {"limits": dict(limits), "with_changes": with_changes, "about": dict(about)}
         await self._command_open(
             run, "resume", fields, lambda: self.commands.resume(run, limits, with_changes, reply), reply
         )
         await self._show(run, lambda row: self._has_resumed(run, last))
 
     async def _resolve_doubt(
-        self, run: WorkflowRun, path: str, decision: str, value: Any, reply: ReplyRow | None = None
+        self,
+        run: WorkflowRun,
+        path: str,
+        decision: str,
+        value: Any,
+        reply: ReplyRow | None = None,
+        about: Mapping[str, Any] = NO_CALLER,
     ) -> None:
         run = self.current_run(run)
-        last, fields = self._last_number(run), {"path": path, "decision": decision, "value": value}
+        last = self._last_number(run)
+        fields = {"path": path, "decision": decision, "value": value, "about": dict(about)}
         await self._command_open(
             run, "decide", fields, lambda: self.commands.resolve_doubt(run, path, decision, value), reply
         )

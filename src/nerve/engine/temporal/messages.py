@@ -321,14 +321,14 @@ class RunCommand(WireMessage):
     | verb | arguments | value |
     |---|---|---|
     | `answer` | `gate` (a path, an id, or None), `value`, `by`, `key`, `about`, `voter`, `action` | None |
-    | `pause` | | None |
-    | `resume` | `limits`, `with_changes` | None |
-    | `stop` | `reason` | the paths that were running |
+    | `pause` | `about` | None |
+    | `resume` | `limits`, `with_changes`, `about` | None |
+    | `stop` | `reason`, `about` | the paths that were running |
     | `signal` | `label`, `value`, `key` | the number of waits that it settled |
     | `send` | `channel`, `value`, `key`, `by` | None |
     | `query` | `name` | the answer of the body |
     | `update` | `name`, `value`, `key`, `by` | the reply of the body |
-    | `decide` | `path`, `decision` (`skip`, `retry` or `fail`), `value` | None |
+    | `decide` | `path`, `decision` (`skip`, `retry` or `fail`), `value`, `about` | None |
     | `steer` | `text`, `path`, `by` | the path of the step |
     | `open_gate` | `path` (of the leaf), `gate` (fields of a `GateWait`) | `path` and `gate_id` of the gate |
     | `close_gate` | `path` (of the gate) | None |

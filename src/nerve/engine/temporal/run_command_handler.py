@@ -48,6 +48,7 @@ class RunCommandHandler:
         if (row := self._engine.store.run(command.run_id)) is None:
             raise ValueError(f"Run '{command.run_id}' is not executed by this workflow")
         run, given = self._engine.run_handle(row), command.arguments
+        who = given.get("about") or {}
         reply = None if command.reply is None else ReplyRow(*command.reply)
         match command.verb:
             case "answer":
@@ -57,12 +58,12 @@ class RunCommandHandler:
                     about["action"] = given.get("action", "answer")
                 await run.answer(given.get("value"), given.get("gate"), reply=reply, **about)
             case "pause":
-                await run.pause()
+                await run.pause(about=who)
             case "resume":
                 changes = bool(given.get("with_changes"))
-                await run.resume(limits=given.get("limits"), with_changes=changes, reply=reply)
+                await run.resume(limits=given.get("limits"), with_changes=changes, reply=reply, about=who)
             case "stop":
-                return await run.stop(given.get("reason") or "")
+                return await run.stop(given.get("reason") or "", about=who)
             case "signal":
                 return await run.signal(given["label"], given.get("value"), given.get("key"))
             case "send":
@@ -101,13 +102,14 @@ class RunCommandHandler:
 
     async def _decide(self, run: WorkflowRun, given: Mapping[str, Any], reply: ReplyRow | None) -> None:
         path, value = given.get("path") or "", given.get("value")
+        settings: dict[str, Any] = {"reply": reply, "about": given.get("about") or {}}
         match given["decision"]:
             case "skip":
-                await run.skip(path, value, reply=reply)
+                await run.skip(path, value, **settings)
             case "retry":
-                await run.retry(path or None, reply=reply)
+                await run.retry(path or None, **settings)
             case "fail":
-                await run.fail(path, value or "declared failed", reply=reply)
+                await run.fail(path, value or "declared failed", **settings)
             case decision:
                 raise ValueError(f"decision must be skip, retry or fail, got {decision!r}")
 
