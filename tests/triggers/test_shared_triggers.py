@@ -240,13 +240,18 @@ async def test_the_server_that_takes_the_runs_over_takes_the_triggers_and_messag
     await check_take_over_after_kill(owner_and_standby, receiver)
 
 
+def kill(server: ServerProcess) -> None:
+    server.process.kill()
+    server.process.wait()
+
+
 async def check_take_over_after_kill(servers: list[ServerProcess], receiver: Receiver) -> None:
     async with AsyncExitStack() as stack:
         found = [
             DoorServer(
                 await stack.enter_async_context(server.client()),
                 await stack.enter_async_context(server.http("read")),
-                partial(asyncio.to_thread, server.end),
+                partial(asyncio.to_thread, kill, server),
             )
             for server in servers
         ]
