@@ -173,7 +173,7 @@ class FollowingEngine(TemporalEngine):
             return
         self._shown[run_id] = new[-1].seq
         self._show_current(run)
-        self.publish(run, new)
+        self.publish(run, new, row.parent)
         for enclosing, _ in [(run_id, ""), *self.enclosing_runs(run_id)]:
             if (handle := self.run_handles.get(enclosing)) is not None:
                 self._show_current(handle)

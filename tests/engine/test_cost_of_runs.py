@@ -21,10 +21,10 @@ pytestmark = pytest.mark.local("measures this process")
 
 PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
-MAX_OF_RUN = 4650
+MAX_OF_RUN = 4300
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
-MAX_OF_STEP = 1850
-MAX_OF_GATE = 4650
+MAX_OF_STEP = 1825
+MAX_OF_GATE = 4500
 """Instructions of a gate that is answered at once, in addition to those of its run."""
 
 

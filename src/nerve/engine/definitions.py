@@ -16,6 +16,20 @@ class DefinitionCache:
     def __init__(self, store: Store, session: NodeRegistry) -> None:
         self._store, self._session = store, session
         self._workflows_by_hash: dict[str, Workflow | None] = {}
+        self._stored: dict[str, Definition] = {}
+        """The definitions that this engine has stored, by hash."""
+
+    def find_unstored(self, workflow: Workflow) -> Definition | None:
+        """Return the definition of a workflow, unless this engine has stored it already."""
+        definition = self._stored.get(workflow.definition()[0])
+        # The same hash can come from another source text, which then replaces the stored one.
+        if definition is not None and definition.source is workflow.definition()[1]:
+            return None
+        return self.definition_of(workflow)
+
+    def note_stored(self, definition: Definition) -> None:
+        """Note a definition that is on disk, so that the next runs need not store it again."""
+        self._stored[definition.hash] = definition
 
     def definition_of(self, workflow: Workflow) -> Definition:
         hashed, source, canonical = workflow.definition()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from nerve.core.clock import Clock, utc_now
+from nerve.core.clock import Clock
 from nerve.core.json_codec import encode_json
 from nerve.core.limits import split_step_limits
 from nerve.core.nodes.active_workspace import move_shared_workspace
@@ -46,7 +46,7 @@ class ForkServices:
     definition_of: Callable[[Workflow], Definition]
     attach_sinks: Callable[[WorkflowRun], None]
     make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float, str], RunRow]
-    publish: Callable[[WorkflowRun, list[EventRow]], None]
+    publish: Callable[[WorkflowRun, list[EventRow], str | None], None]
     rebuild_run: Callable[[WorkflowRun], object]
 
     def has_asked_person(self, run_id: str) -> bool:
@@ -320,7 +320,7 @@ def child_fork_point(
 def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None) -> asyncio.Future[None]:
     """Append the journal of a fork; return a future that completes when it is on disk."""
     run, start = run_copy.run, run_copy.start
-    run.run_state.mark_started(run.input, run.params, utc_now(services.clock))
+    run.run_state.mark_started(run.input, run.params, services.clock.time())
     services.attach_sinks(run)
     journal = JournalWriter(
         run.run_id,
@@ -329,7 +329,7 @@ def write_copy(services: ForkServices, run_copy: RunCopy, reply: ReplyRow | None
         JournalCallbacks(
             # Stored as running: if the process ends before rebuild_run(), recovery resumes the fork.
             lambda at, summary: services.make_run_row(run, WorkflowState.RUNNING, None, start, at, summary),
-            lambda rows: services.publish(run, rows),
+            lambda rows: services.publish(run, rows, start.parent),
             lambda error: None,  # the task that awaits the write gets the error
         ),
         services.clock.time,

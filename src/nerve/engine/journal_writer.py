@@ -12,7 +12,15 @@ from nerve.engine.run_summary import RunSummary
 from nerve.errors import NerveError
 from nerve.journal.events import Event
 from nerve.journal.index import RecordedEvent
-from nerve.store.port import Append, Definition, EventRow, ReplyRow, RunRow, WaitRow
+from nerve.store.port import (
+    Append,
+    Definition,
+    EventRow,
+    ReplyRow,
+    RunRow,
+    WaitRow,
+    append_events,
+)
 
 _make_row: Callable[[tuple[int, float, str, str, str | None, str]], EventRow] = partial(
     tuple.__new__, EventRow
@@ -117,8 +125,8 @@ class JournalWriter:
         return self.committed_seq
 
     def attach_definition(self, definition: Definition) -> None:
-        """Store the definition with the next write."""
-        self._definition = definition
+        """Store the definition, and the row of the run that names it, with the next write."""
+        self._definition, self._is_row_dirty = definition, True
 
     def attach_reply(self, reply: ReplyRow | None) -> None:
         """Store the reply to a command with the event appended last."""
@@ -157,23 +165,19 @@ class JournalWriter:
         # Kept until the commit is confirmed: readers of the run see these rows in pending_rows meanwhile.
         self._in_flight, self._buffer = rows, []
         summary = self.summary
-        has_changes = summary.has_changes
-        is_row_dirty = self._is_row_dirty or has_changes
-        if not (is_row_dirty or self._replies or self._definition):
-            return Append(self.run_id, self.committed_seq, rows)
-        definition, self._definition, self._is_row_dirty = self._definition, None, False
+        is_row_dirty = self._is_row_dirty or summary.has_changes
+        if not (is_row_dirty or self._replies):
+            return append_events(self.run_id, self.committed_seq, rows)
         replies, self._replies = self._replies, ()
         if not is_row_dirty:
-            return Append(self.run_id, self.committed_seq, rows, None, definition, replies=replies)
+            return Append(self.run_id, self.committed_seq, rows, replies=replies)
+        definition, self._definition, self._is_row_dirty = self._definition, None, False
         # The row is built when the write is collected, so it matches the last event of this batch.
         row = self._owner.make_run_row(rows[-1].at, summary.encode())
-        if not (has_changes or self._attached_waits):
+        if not (summary.has_changes or self._attached_waits):
             return Append(self.run_id, self.committed_seq, rows, row, definition, replies=replies)
-        waits = summary.take_waits(row.session)
-        if self._attached_waits:
-            waits += self._attached_waits
-            self._attached_waits = ()
-        usage, step_usage = summary.take_usage(row.session, row.workflow)
+        changes = summary.take_changes(row.session, row.workflow)
+        waits, self._attached_waits = [*changes.waits, *self._attached_waits], ()
         return Append(
             self.run_id,
             self.committed_seq,
@@ -182,9 +186,9 @@ class JournalWriter:
             definition,
             replies=replies,
             waits=waits,
-            usage=usage,
-            step_usage=step_usage,
-            tags=summary.take_tags(),
+            usage=changes.usage,
+            step_usage=changes.step_usage,
+            tags=changes.tags,
         )
 
     def on_commit(self, error: CommitOutcome) -> None:
@@ -199,13 +203,13 @@ class JournalWriter:
         self._owner.on_rows_written(rows)
 
     def _wake_waiters(self, committed: int) -> None:
-        for index, (seq, future) in enumerate(self._waiters):
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            seq, future = waiter
             if seq > committed:
-                del self._waiters[:index]
-                return
-            if not future.done():
+                self._waiters.append(waiter)
+            elif not future.done():
                 future.set_result(None)
-        self._waiters.clear()
 
     def _fail_waiters(self, error: NerveError) -> None:
         self._write_error = error

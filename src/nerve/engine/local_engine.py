@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from nerve.core.clock import SYSTEM_CLOCK, Clock, utc_now
+from nerve.core.clock import SYSTEM_CLOCK, Clock
 from nerve.core.events import GATE_EVENTS, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
@@ -122,6 +122,7 @@ class LocalEngine:
             definitions.definition_of,
             definitions.workflow_or_placeholder,
         )
+        self._definitions = definitions
         self.modules_of = definitions.modules_of
         self.draining_tasks: dict[str, asyncio.Future[None]] = {}
         """Inactive runs whose last tasks and writes are still in progress."""
@@ -478,29 +479,33 @@ class LocalEngine:
         # replay.
         if start.params or not is_scalar_json(start.input):
             start = executor.journal.index.start
-        run.run_state.mark_started(start.input, start.params, utc_now(self.clock))
+        run.run_state.mark_started(start.input, start.params, self.clock.time())
         self.attach_sinks(run)
-        executor.journal.attach_definition(self.definition_of(run.workflow))
         executor.journal.mark_row_dirty()
+        if (definition := self._definitions.find_unstored(run.workflow)) is not None:
+            executor.journal.attach_definition(definition)
         # Tracked before the write: a command that comes while the start is being written finds the
         # executor.
         self._track(executor)
         # The body's task is scheduled before the commit, so what the body records first shares that commit.
         executor.start_body()
         await executor.journal.wait_durable(seq)
+        if definition is not None:
+            self._definitions.note_stored(definition)
 
     def make_start(self, run: WorkflowRun, key: str | None, lineage: dict[str, Any]) -> RunStarted:
         """Return the first event of a run."""
+        workflow, state = run.workflow, run.run_state
         return RunStarted(
             run.run_id,
-            run.workflow_id,
-            run.workflow.steps,
-            run.run_state.input,
-            run.run_state.params,
+            workflow.name,
+            workflow.steps,
+            state.input,
+            state.params,
             self._session_name,
-            run.workflow.definition()[0],
+            workflow.definition()[0],
             self._host.make_seed(run.run_id),
-            run.run_state.limits.to_dict(),
+            state.limits.to_dict(),
             key=key,
             **run.about,
             **lineage,
@@ -544,12 +549,12 @@ class LocalEngine:
             JournalCallbacks(
                 # Stored as running: if the process ends before it executes, recovery resumes it.
                 lambda at, summary: self.run_row(run, WorkflowState.RUNNING, None, start, at, summary),
-                lambda rows: self.publish(run, rows),
+                lambda rows: self.publish(run, rows, start.parent),
                 ignore_write_error,
             ),
             self.clock.time,
         )
-        run.run_state.mark_started(start.input, start.params, utc_now(self.clock))
+        run.run_state.mark_started(start.input, start.params, self.clock.time())
         self.attach_sinks(run)
         # Before the write: watchers of the previous run look the next one up when they hear of it.
         self.run_handles[run.run_id] = run
@@ -629,7 +634,8 @@ class LocalEngine:
             del self.executors[run_id]
             # Commands wait for draining: a new executor that read the journal before the last write would
             # reuse its sequence numbers.
-            if journal.committed_seq < journal.seq or executor.dispatcher.tasks.keys() - {executor.main_task}:
+            tasks = executor.dispatcher.tasks
+            if journal.committed_seq < journal.seq or len(tasks) > (executor.main_task in tasks):
                 drain_task = self.draining_tasks[run_id] = spawn_detached(drain_executor(executor))
                 drain_task.add_done_callback(lambda _: self.draining_tasks.pop(run_id, None))
         self.idle_runs.remove(run_id)
@@ -850,13 +856,13 @@ class LocalEngine:
         ]
         return any(fact_match is not None for fact_match in fact_matches)
 
-    def publish(self, run: WorkflowRun, rows: list[EventRow]) -> None:
-        """Publish committed events to watchers and sinks."""
+    def publish(self, run: WorkflowRun, rows: list[EventRow], parent: str | None) -> None:
+        """Publish committed events to watchers and sinks, those of gates to the runs around the run too."""
         if self._recovery.on_probation:
             self._recovery.on_events(run.run_id, rows)
         if run.sinks:
             self._sink_dispatcher.dispatch(run, map(run.event_from_row, rows))
-        if not GATE_EVENTS.isdisjoint(map(type_of_row, rows)):
+        if parent is not None and not GATE_EVENTS.isdisjoint(map(type_of_row, rows)):
             self._publish_to_parents(run, [row for row in rows if row.type in GATE_EVENTS])
         watchers = self.watchers
         if self._dataspace is not None:
@@ -1084,13 +1090,13 @@ class LocalEngine:
         """Return the row of a run after an event; `pausing` is stored as `paused`."""
         stored_state = WorkflowState.PAUSED if state is WorkflowState.PAUSING else state
         ended = at if state in FINAL_STATES else None
-        started_at = run.run_state.started_at
+        started = run.run_state.start_time
         return RunRow(
             run.run_id,
             self._session_name,
             run.workflow_id,
             stored_state.value,
-            started_at.timestamp() if started_at is not None else self.clock.time(),
+            started if started is not None else self.clock.time(),
             ended,
             start.key,
             start.parent,

@@ -225,17 +225,21 @@ class ResultDispatcher:
     def stop(self, error: BaseException | None = None) -> None:
         """Release the body; its waiting tasks receive `error`."""
         self.is_released = True
-        waiting = [future for future, _ in self._recorded_outcomes.values()]
-        waiting += [entry[1] for entry in (*(self._queue or ()), *self.leaf_queue)]
-        waiting += self._waiting_for_live or ()
+        waiting = self._list_waiting() if error is not None else ()
         self._recorded_outcomes.clear()
         self._waiting_for_live, self._queue, self.leaf_queue = None, None, ()
         if self._mismatch_timer is not None:
             self._mismatch_timer.cancel()
-        self._notify_idle()
+        if self._on_idle:
+            self._notify_idle()
         for future in waiting:
             if error is not None and not future.done():
                 future.set_exception(error)
+
+    def _list_waiting(self) -> list[asyncio.Future[Any]]:
+        recorded = [future for future, _ in self._recorded_outcomes.values()]
+        queued = [future for _, future, _ in (*(self._queue or ()), *self.leaf_queue)]
+        return [*recorded, *queued, *(self._waiting_for_live or ())]
 
     def dispatch(self) -> None:
         """Deliver what can be delivered now."""

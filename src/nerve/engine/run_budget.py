@@ -92,8 +92,9 @@ class SessionBudgets:
 
     def remove_run(self, budget: Budget) -> None:
         """Remove a run and its children from the tree; what they used stays counted around them."""
-        for child in list(budget.children.values()):
-            self.remove_run(child)
+        if budget.children:
+            for child in list(budget.children.values()):
+                self.remove_run(child)
         if budget.parent is not None and budget.run_id is not None:
             budget.parent.children.pop(budget.run_id, None)
             self._runs.pop(budget.run_id, None)
@@ -177,6 +178,8 @@ class SessionBudgets:
         """Wake the steps that wait for a budget."""
         # All waiters wake and check for themselves: which budget has room, and for whom, only they can
         # tell.
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from weakref import proxy
 
 from nerve.core.agent_threads import AgentThreads
-from nerve.core.clock import Clock, utc_now
+from nerve.core.clock import Clock
 from nerve.core.json_codec import decode_json, encode_json, is_scalar_json
 from nerve.core.json_diagnostics import truncate_error_text
 from nerve.core.limits import limit_message
@@ -119,7 +119,8 @@ class ExecutorServices:
     make_run_row: Callable[[WorkflowRun, WorkflowState, float | None, RunStarted, float, str], RunRow]
     """Builds the stored row: from the state, wake time and start of a run, after an event at a time, and from
     its summary."""
-    publish: Callable[[WorkflowRun, list[EventRow]], None]
+    publish: Callable[[WorkflowRun, list[EventRow], str | None], None]
+    """Publishes the committed events of a run, which may have a parent."""
     on_idle: Callable[[RunExecutor], None]
     on_released: Callable[[RunExecutor], None]
     begin_next_run: Callable[[RunExecutor, ContinuedAsNew], WorkflowRun]
@@ -383,11 +384,12 @@ class RunExecutor:
         state.set_running()
         if self._is_stop_in_journal:
             state.status = WorkflowState.STOPPING
-        session = run.workflow.session
+        workflow = run.workflow
+        session = workflow.session
         execution = ExecutionContext(
             session,
             state.input,
-            workflow_id=run.workflow_id,
+            workflow_id=workflow.name,
             run_id=run.run_id,
             params=state.params,
             _runtime=self,
@@ -397,8 +399,9 @@ class RunExecutor:
         state.handlers = self._handlers = BodyHandlers(execution, proxy(self))
         context = WorkflowContext(session, state.input, state.params, {}, run, execution)
         self._body_context.run(TASK_OWNER.set, self.dispatcher)
-        # A run that is started in the cleanup of another one does not clean up itself.
-        self._body_context.run(IN_CLEANUP.set, False)
+        if IN_CLEANUP.get():
+            # A run that is started in the cleanup of another one does not clean up itself.
+            self._body_context.run(IN_CLEANUP.set, False)
         self.main_task = self._body_context.run(
             self._loop.create_task, self._run_body(context), context=self._body_context
         )
@@ -417,7 +420,6 @@ class RunExecutor:
             self.start = replace(self.start, definition=definition.hash)
             self.journal.append(RunChanged(definition.hash), "")
             self.journal.attach_definition(definition)
-            self.journal.mark_row_dirty()
 
     async def _run_body(self, context: WorkflowContext) -> None:
         barrier = self.barrier
@@ -526,9 +528,8 @@ class RunExecutor:
         return JournalIndex(rows).mailbox
 
     def _elapsed_seconds(self) -> float:
-        started_at = self.state.started_at
-        now = utc_now(self._services.clock)
-        return round((now - started_at).total_seconds(), 3) if started_at else 0.0
+        started = self.state.start_time
+        return 0.0 if started is None else round(self._services.clock.time() - started, 3)
 
     async def _end_run(
         self,
@@ -576,7 +577,7 @@ class RunExecutor:
         if await self._write_end(end, status, continuation) is not None:
             return
         self.state.exception = error
-        self.state.set_outcome(*(StoredOutcome(result) if error is None else outcome_of_run(end)))
+        self.state.set_outcome(*((result,) if error is None else outcome_of_run(end)))
         self._finish(status)
 
     async def stop(self, reason: str, top: str | None, about: Mapping[str, Any] = NO_CALLER) -> list[str]:
@@ -821,7 +822,7 @@ class RunExecutor:
         waits = self.open_waits
         if waits.unshown_gates:
             waits.show_recorded_gates()
-        self._services.publish(self.run, rows)
+        self._services.publish(self.run, rows, self.start.parent)
         if waits.by_path:
             self.allow_eviction()
 
@@ -837,7 +838,7 @@ class RunExecutor:
             status = self.open_waits.status
         wake = self.open_waits.wake_time
         row = self._services.make_run_row(self.run, status, wake, self.start, at, summary)
-        self.state.end_timestamp = row.ended
+        self.state.end_time = row.ended
         return row
 
     # -- pause and resume ----------------------------------------------------------------------

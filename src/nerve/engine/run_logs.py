@@ -16,8 +16,9 @@ LAST_EVENTS = 1000
 
 def attach_log(run: WorkflowRun, rows: Iterable[EventRow] = ()) -> None:
     """Attach the log of a run, if it has one, after writing what the file lacks."""
-    folder, names = run.workflow.logs, run.workflow.session
-    if folder is None or names is None:
+    workflow = run.workflow
+    folder = workflow.logs
+    if folder is None or (names := workflow.session) is None:
         return
     log = JsonlLog(
         log_file_path(folder, run.run_id),

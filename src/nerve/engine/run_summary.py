@@ -8,7 +8,7 @@ from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import decode_json, encode_json
@@ -97,6 +97,12 @@ NO_TAGS: Mapping[Any, Any] = MappingProxyType({})
 split_step_name = re.compile(r"[/~[]").split
 
 
+@lru_cache(1000)
+def name_of_top_step(path: str) -> str:
+    """Return the name of the top-level step of a path, cached because many runs have the same steps."""
+    return split_step_name(path[1:], 1)[0]
+
+
 class RunPosition:
     """Where a run is: the state of its state machine, or else its current top-level step."""
 
@@ -109,7 +115,7 @@ class RunPosition:
 
     @property
     def step(self) -> str | None:
-        return self._name if not self._path else split_step_name(self._path[1:], 1)[0]
+        return self._name if not self._path else name_of_top_step(self._path)
 
     def on_step_started(self, path: str) -> None:
         """Note a step that starts at a path."""
@@ -155,11 +161,22 @@ class StoredSummary:
         return None if row.summary is None else cls(**decode_json(row.summary))
 
 
+class SummaryChanges(NamedTuple):
+    """What lists show besides the summary, as far as it has changed."""
+
+    waits: list[WaitRow]
+    usage: list[UsageRow]
+    step_usage: list[StepUsageRow]
+    tags: list[TagRow]
+
+
 class RunSummary:
     """The summary of a run, and the changes of waits and usage that are not stored yet."""
 
     running_leaves: Container[str] = ()
     """The paths of the leaves that run now."""
+    has_changes = False
+    """Whether waits, usage or tags have changed since they were stored."""
     _parent_path: str | None = None
     _hold: dict[str, Any] | None = None
     _copied_until = 0
@@ -192,9 +209,7 @@ class RunSummary:
                 self.add(*recorded)
             # What the journal has was stored with its events.
             self._stored_paths = dict.fromkeys(self._open_waits)
-            self.take_waits("")
-            self.take_usage("", "")
-            self.take_tags()
+            self.take_changes("", "")
 
     def add(self, seq: int, at: float, path: str, settles: str | None, event: Event) -> None:
         """Take the next event of the journal into account."""
@@ -218,7 +233,7 @@ class RunSummary:
             if not is_guard(event):
                 self._position.on_step_started(path)
                 self._open_waits[path] = RecordedEvent(seq, at, path, settles, event)
-                self._changed_paths[path] = None
+                self._note_changed(path)
         elif settles == ROOT_PATH:
             # The store closes the waits of a run that has ended.
             self._open_waits, self._changed_paths, self._hold = {}, {}, None
@@ -244,13 +259,13 @@ class RunSummary:
                 self._position.on_state_entered(path, name)
             case UsageReported() if seq > self._copied_until:
                 self._used_at = at
-                self._opened_ledger.add_turn(path, event.extra)
+                self._open_ledger().add_turn(path, event.extra)
             case ChildStopped() if seq > self._copied_until:
                 self._usage = RunUsage.of(event.usage, self._usage)
             case ProviderLimited(provider=str() as provider):
-                self._provider_changes = [*self._provider_changes, (provider, at, event)]
+                self._change_provider(provider, at, event)
             case ProviderOpen(provider=str() as provider, over=True):
-                self._provider_changes = [*self._provider_changes, (provider, at, None)]
+                self._change_provider(provider, at, None)
             case PathReset():
                 for open_path in [each for each in self._open_waits if is_within_step(each, path)]:
                     self._close(open_path)
@@ -273,7 +288,11 @@ class RunSummary:
 
         if (opened := self._open_waits.get(path)) is not None:
             self._open_waits[path] = opened._replace(event=with_progress(opened.event, event))
-            self._changed_paths[path] = None
+            self._note_changed(path)
+
+    def _change_provider(self, provider: str, at: float, limit: ProviderLimited | None) -> None:
+        self._provider_changes = [*self._provider_changes, (provider, at, limit)]
+        self.has_changes = True
 
     def _set_tags(self, at: float, tags: dict[str, str]) -> None:
         self._tags = {**self._tags, **tags}
@@ -282,9 +301,11 @@ class RunSummary:
 
     def _change_tag(self, kind: str, name: str, value: str, at: float) -> None:
         self._changed_tags = {**self._changed_tags, (kind, name): TagRow(kind, name, value, at)}
+        self.has_changes = True
 
-    @property
-    def _opened_ledger(self) -> UsageLedger:
+    def _open_ledger(self) -> UsageLedger:
+        """Return the ledger to add usage to, which is a change."""
+        self.has_changes = True
         if self._ledger is None:
             self._ledger = UsageLedger()
         return self._ledger
@@ -295,12 +316,16 @@ class RunSummary:
         if event.attribute("run_id") is None:
             self._used_at = at
             model = event.attribute("model") if isinstance(event, CallSettled) else None
-            self._opened_ledger.settle_step(path, {"usage": used, "model": model})
+            self._open_ledger().settle_step(path, {"usage": used, "model": model})
             self._spent = RunUsage.of(used, self._spent)
 
     def _close(self, path: str) -> None:
         del self._open_waits[path]
+        self._note_changed(path)
+
+    def _note_changed(self, path: str) -> None:
         self._changed_paths[path] = None
+        self.has_changes = True
 
     @property
     def open_waits(self) -> list[WaitOpened]:
@@ -311,13 +336,13 @@ class RunSummary:
 
     # -- what is stored ----------------------------------------------------------------------------
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether waits, usage or tags have changed since they were stored."""
-        has_usage = self._ledger is not None and bool(self._ledger.entries)
-        return has_usage or bool(self._changed_paths or self._provider_changes or self._changed_tags)
+    def take_changes(self, session: str, workflow: str) -> SummaryChanges:
+        """Return what has changed since the last call."""
+        self.has_changes = False
+        tags, self._changed_tags = list(self._changed_tags.values()), NO_TAGS
+        return SummaryChanges(self._take_waits(session), *self.take_usage(session, workflow), tags)
 
-    def take_waits(self, session: str) -> list[WaitRow]:
+    def _take_waits(self, session: str) -> list[WaitRow]:
         """Return the waits that were opened and closed since the last call."""
         waits: list[WaitRow] = []
         for path in self._changed_paths:
@@ -350,15 +375,16 @@ class RunSummary:
         # Rows that are written together are of one day, or nearly.
         day = local_day(self._used_at)
         usage = [UsageRow(session, day, model, amounts) for model, amounts in amounts_by_model.items()]
-        step_usage = [StepUsageRow(session, day, workflow, *used) for used in self._use_of_steps()]
+        use_of_steps = self._use_of_steps(self._ledger)
+        step_usage = [StepUsageRow(session, day, workflow, *used) for used in use_of_steps]
         self._ledger.entries.clear()
         self._spent = None
         return usage, step_usage
 
-    def _use_of_steps(self) -> Iterator[tuple[str, str, dict[str, float]]]:
+    def _use_of_steps(self, ledger: UsageLedger) -> Iterator[tuple[str, str, dict[str, float]]]:
         """Yield what each step has used of a model; `runs` is 1 when the step uses something first."""
         steps = {WHOLE_RUN: [(ALL_MODELS, UsageEntry())]}
-        for (path, model), entry in self._opened_ledger.entries.items():
+        for (path, model), entry in ledger.entries.items():
             steps.setdefault(plain_step_path(path), []).append((model, entry))
         for step, entries in steps.items():
             first_use = {} if step in self._steps_with_usage else {"runs": 1}
@@ -367,11 +393,6 @@ class RunSummary:
                     yield step, model, amounts
                 first_use = {}
         self._steps_with_usage |= steps.keys()
-
-    def take_tags(self) -> list[TagRow]:
-        """Return the tags that were set and the patches that were evaluated since the last call."""
-        changed, self._changed_tags = self._changed_tags, NO_TAGS
-        return list(changed.values())
 
     def encode(self) -> str:
         """Return the JSON for the row of the run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -319,8 +319,12 @@ def check_workflow_names(session: Session, workflow: Workflow) -> None:
         each.check_names(lambda: known_names(session))
 
 
-def called_workflows(session: Session, workflow: Workflow) -> Iterator[Workflow]:
-    """Yield a workflow and all workflows that it calls."""
+def called_workflows(session: Session, workflow: Workflow) -> Iterable[Workflow]:
+    """Return a workflow and all workflows that it calls."""
+    return walk_calls(session, workflow) if workflow.calls else (workflow,)
+
+
+def walk_calls(session: Session, workflow: Workflow) -> Iterator[Workflow]:
     visited: set[str] = set()
     pending = [workflow]
     while pending:

@@ -663,10 +663,13 @@ class Session:
         check_safe_integers(input)
         if params:
             check_safe_integers(params)
-        identity = {"label": label, "branch": branch, "conversation": conversation}
-        about: dict[str, Any] = {
-            name: require_name(f"a {name}", value) for name, value in identity.items() if value is not None
-        }
+        about: dict[str, Any] = {}
+        if label is not None:
+            about["label"] = require_name("a label", label)
+        if branch is not None:
+            about["branch"] = require_name("a branch", branch)
+        if conversation is not None:
+            about["conversation"] = require_name("a conversation", conversation)
         if tags:
             about["tags"] = validate_tags(tags)
         if self.modules:

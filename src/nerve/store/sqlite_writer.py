@@ -70,6 +70,7 @@ _FIRST_EVENT = 3
 _LARGEST_CHUNK = 256
 _FIRST_VALUES, _AFTER_VALUES = Append._fields.index("definition"), Append._fields.index("tags")
 """Where a part has what is not in its journal."""
+_NO_VALUES = Append("", 0, ())[_FIRST_VALUES:_AFTER_VALUES]
 _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
@@ -312,7 +313,7 @@ class SqliteWriter:
             conflict = group.add(part, end)
         if conflict is not None:
             refused.add(part.run)
-        elif any(part[_FIRST_VALUES:_AFTER_VALUES]):
+        elif part[_FIRST_VALUES:_AFTER_VALUES] != _NO_VALUES:
             group.other_values.add(part)
         return conflict
 

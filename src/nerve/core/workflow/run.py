@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple
 
 from nerve.core.events import JournalRow, Sink, WorkflowEvent, validate_sink
 from nerve.core.gates import read_edited_input, select_lowest, validate_answer
@@ -97,9 +97,8 @@ class RunState:
     """What the store gets instead: the state before a stop, or the final one until it is on disk."""
     hold: dict[str, Any] | None = None
     """Why the run needs a decision: reason, message and path."""
-    started_at: datetime | None = None
-    completed_at: datetime | None = None
-    end_timestamp: float | None = None
+    start_time: float | None = None
+    end_time: float | None = None
     """The time of its end, as recorded in the journal."""
     result: Any = None
     error: str | None = None
@@ -147,15 +146,24 @@ class RunState:
         """Drop the known gates; the next access reads them from the journal."""
         self.known_gates = None
 
-    def mark_started(self, input: Any, params: dict[str, Any], now: datetime) -> None:
+    @property
+    def started_at(self) -> datetime | None:
+        return None if self.start_time is None else datetime.fromtimestamp(self.start_time, UTC)
+
+    @property
+    def completed_at(self) -> datetime | None:
+        if self.end_time is None or self.status not in FINAL_STATES:
+            return None
+        return datetime.fromtimestamp(self.end_time, UTC)
+
+    def mark_started(self, input: Any, params: dict[str, Any], now: float) -> None:
         """Set what the journal has as the start of the run."""
         self.input, self.params = input, params
-        self.status, self.started_at = WorkflowState.RUNNING, now
+        self.status, self.start_time = WorkflowState.RUNNING, now
 
     def restore(self, status: WorkflowState, started: float, ended: float | None) -> None:
         """Set what the store has about a run that is not in memory."""
-        self.status, self.started_at = status, datetime.fromtimestamp(started, UTC)
-        self.completed_at = datetime.fromtimestamp(ended, UTC) if ended else None
+        self.status, self.start_time, self.end_time = status, started, ended or None
 
     def set_running(self) -> None:
         self.status, self.hold = WorkflowState.RUNNING, None
@@ -164,15 +172,13 @@ class RunState:
         self.status, self.hold = WorkflowState.HELD, hold
 
     def set_outcome(
-        self, result: Any, error: str | None, error_type: str, trace: FailureTrace = NO_TRACE
+        self, result: Any, error: str | None = None, error_type: str = "", trace: FailureTrace = NO_TRACE
     ) -> None:
         self.result, self.error, self.error_type, self.trace = result, error, error_type, trace
 
     def mark_ended(self, status: WorkflowState) -> None:
-        """Set the final state, with the recorded time, so that it is the same after a restart."""
+        """Set the final state; the time of its end is the recorded one, the same as after a restart."""
         self.status, self.hold = status, None
-        ended = self.end_timestamp
-        self.completed_at = datetime.fromtimestamp(ended, UTC) if ended is not None else None
 
     def notify_watchers(self) -> None:
         """Wake all callers that wait for a change."""
@@ -216,17 +222,17 @@ class WorkflowRun(Generic[R]):
         if node_role(workflow) != "workflow":
             home: Any = session or workflow.session
             workflow = home.register_workflow(workflow)
-        if session not in (None, workflow.session):
+        own_session = workflow.session
+        if session is not None and session is not own_session:
             raise ValueError(
                 f"Workflow '{workflow.id}' belongs to another session; register it with this one"
             )
-        given = [sink for sink in (event_sink, event_bus, event_callback) if sink is not None]
-        if len(given) > 1:
-            raise ValueError("event_sink, event_bus and event_callback are aliases; pass only one of them")
-        event_sink = given[0] if given else None
-        operations: RunOperations = workflow.session.engine.operations  # type: ignore[union-attr]
+        if event_bus is not None or event_callback is not None:
+            event_sink = find_only_sink(event_sink, event_bus, event_callback)
+        operations: RunOperations = own_session.engine.operations  # type: ignore[union-attr]
         self._operations = operations
-        self._run_id = run_id or new_run_id()
+        self.run_id: Final = run_id or new_run_id()
+        """The id of the run."""
         self._workflow = workflow
         self.about: Mapping[str, Any] = dict(about) if about else NO_DETAILS
         """What its start records about it: label, branch, conversation, modules, tags, queue, caller."""
@@ -238,19 +244,14 @@ class WorkflowRun(Generic[R]):
             dict(params or {}),
             workflow.limits if limits is None else Limits.of(limits),
             self.about.get("tags", NO_DETAILS),
-            self._run_id,
+            self.run_id,
             operations.open_gates,
         )
 
     @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        return self._run_id
-
-    @property
     def label(self) -> str:
         """The label of the run, or its id."""
-        return self.about.get("label") or self._run_id
+        return self.about.get("label") or self.run_id
 
     @property
     def branch(self) -> str:
@@ -330,7 +331,7 @@ class WorkflowRun(Generic[R]):
     def held(self) -> dict[str, Any] | None:
         """Why the run, or a child run, needs a decision: `reason`, `message`, `path`, and `run_id`."""
         if self.run_state.hold is not None:
-            return {"run_id": self._run_id, **self.run_state.hold}
+            return {"run_id": self.run_id, **self.run_state.hold}
         return next(
             (child.held for child in self.run_state.children.values() if child.held is not None), None
         )
@@ -348,7 +349,7 @@ class WorkflowRun(Generic[R]):
     @property
     def current(self) -> WorkflowRun[R]:
         """The current run of its chain; the run itself unless it continued as new."""
-        return self if self.continued_as is None else self._operations.current_run(self)
+        return self if self.run_state.continued_as is None else self._operations.current_run(self)
 
     @property
     def open_children(self) -> Mapping[str, WorkflowRun]:
@@ -387,18 +388,18 @@ class WorkflowRun(Generic[R]):
         self, after: int, limit: int | None = None, untruncated: bool = False
     ) -> list[WorkflowEvent]:
         return [
-            self.event_from_row(row, untruncated) for row in self._operations.rows(self._run_id, after, limit)
+            self.event_from_row(row, untruncated) for row in self._operations.rows(self.run_id, after, limit)
         ]
 
     def event_from_row(self, row: JournalRow, untruncated: bool = False) -> WorkflowEvent:
         """Return the event of a journal row; long output is truncated unless `untruncated` is set."""
-        return self._operations.make_event(self._run_id, self.workflow_id, row, untruncated)
+        return self._operations.make_event(self.run_id, self.workflow_id, row, untruncated)
 
     @property
     def view(self) -> RunView:
         """State, tree, open gates and usage, from the journal."""
-        rows = self._operations.rows(self._run_id, 0, None)
-        return self._operations.read_view(self._run_id, self.workflow_id, rows)
+        rows = self._operations.rows(self.run_id, 0, None)
+        return self._operations.read_view(self.run_id, self.workflow_id, rows)
 
     async def start(self) -> None:
         """Start the run in the background and return when the start is on disk."""
@@ -415,13 +416,13 @@ class WorkflowRun(Generic[R]):
         if self.run_state.status is WorkflowState.PENDING:
             raise RuntimeError("Workflow not started")
         run = self.current
-        while not run.is_complete and (hold := run.held) is None:
+        while run.run_state.status not in FINAL_STATES:
+            if (hold := run.held) is not None:
+                raise RunHeld(hold["run_id"], hold["reason"], hold["message"])
             await run.wait_for_change()
-            if run.run_state.status in FINAL_STATES:
+            if run.run_state.status in FINAL_STATES and run.sinks:
                 await self._operations.flush_sinks(run)
             run = run.current
-        if not run.is_complete and hold is not None:
-            raise RunHeld(hold["run_id"], hold["reason"], hold["message"])
         state = run.run_state
         if state.status is WorkflowState.CANCELLED:
             raise asyncio.CancelledError(state.error or "")
@@ -645,7 +646,7 @@ class WorkflowRun(Generic[R]):
         """Return the state of the run, its times, its result or error, and its open gates."""
         gates = [gate.to_dict() for gate in self.pending_gates]
         return WorkflowRunInfo(
-            self._run_id,
+            self.run_id,
             self.workflow_id,
             self.state,
             self.run_state.started_at,
@@ -669,13 +670,13 @@ class WorkflowRun(Generic[R]):
         if self.is_complete:
             return
         if self._operations.is_closed():
-            raise RuntimeError(f"The session is closed. Resume run '{self._run_id}' with recover()")
+            raise RuntimeError(f"The session is closed. Resume run '{self.run_id}' with recover()")
         self._operations.bind_to_running_loop()
         await self.run_state.wait_for_change()
 
     def __repr__(self) -> str:
         return (
-            f"WorkflowRun(run_id='{self._run_id}', workflow='{self.workflow_id}', state='{self.state.value}')"
+            f"WorkflowRun(run_id='{self.run_id}', workflow='{self.workflow_id}', state='{self.state.value}')"
         )
 
 
@@ -689,6 +690,13 @@ TICKS_PER_MS = 4096
 VARIANT = 2 << 62
 """The variant of a UUID, in its last 64 bits."""
 _last_tick = 0
+
+
+def find_only_sink(*sinks: Sink | None) -> Sink:
+    given = [sink for sink in sinks if sink is not None]
+    if len(given) > 1:
+        raise ValueError("event_sink, event_bus and event_callback are aliases; pass only one of them")
+    return given[0]
 
 
 def new_run_id() -> str:

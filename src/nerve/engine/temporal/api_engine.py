@@ -13,7 +13,6 @@ import builtins
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -31,7 +30,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from nerve import errors
-from nerve.core.clock import Clock, utc_now
+from nerve.core.clock import Clock
 from nerve.core.json_codec import encode_json, short_sha256
 from nerve.core.nodes.base import NodeRegistry
 from nerve.core.workflow.run import WorkflowRun
@@ -144,7 +143,7 @@ class TemporalEngine(LocalEngine):
         part = self._first_part(run, key, lineage)
         await self._start_workflow(RunInput(self._session_name, run.run_id, [part]))
         await self._project([part])
-        run.run_state.mark_started(run.run_state.input, run.run_state.params, part_start(part))
+        run.run_state.mark_started(run.run_state.input, run.run_state.params, part.rows[0].at)
 
     async def _start_workflow(self, given: RunInput) -> None:
         with report_no_answer(f"the start of run '{given.run_id}'"):
@@ -218,7 +217,7 @@ class TemporalEngine(LocalEngine):
 
     def _carry(self, run_copy: RunCopy) -> Append:
         run, at = run_copy.run, self.clock.time()
-        run.run_state.mark_started(run.input, run.params, utc_now(self.clock))
+        run.run_state.mark_started(run.input, run.params, self.clock.time())
         row = self.run_row(run, WorkflowState.RUNNING, None, run_copy.start, at)
         return carry_copy(run_copy, row, at, self.definition_of(run.workflow))
 
@@ -507,10 +506,6 @@ class TemporalEngine(LocalEngine):
                 f"The command for run '{run_id}' was taken, but no body worker has shown its effect for "
                 f"{PROJECTION_TIMEOUT_S:g} seconds. Start one: nerve worker --bodies"
             ) from None
-
-
-def part_start(part: Append) -> datetime:
-    return datetime.fromtimestamp(part.rows[0].at, UTC)
 
 
 def to_command_error(run: WorkflowRun, error: Exception) -> Exception:

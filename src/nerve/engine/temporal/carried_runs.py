@@ -76,18 +76,9 @@ def carry_run(row: RunRow, rows: Sequence[EventRow], definition: Definition | No
     summary = RunSummary(row.run, ())
     for recorded in StoredJournal(list(rows)).events:
         summary.add(*recorded)
-    usage, step_usage = summary.take_usage(row.session, row.workflow)
-    return Append(
-        row.run,
-        0,
-        rows,
-        row._replace(summary=summary.encode()),
-        definition,
-        waits=summary.take_waits(row.session),
-        usage=usage,
-        step_usage=step_usage,
-        tags=summary.take_tags(),
-    )
+    changes = summary.take_changes(row.session, row.workflow)
+    new_row = row._replace(summary=summary.encode())
+    return Append(row.run, 0, rows, new_row, definition, **changes._asdict())
 
 
 def carry_copy(run_copy: RunCopy, row: RunRow, at: float, definition: Definition) -> Append:
