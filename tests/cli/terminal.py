@@ -10,7 +10,7 @@ import termios
 
 from cli.processes import Process
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Terminal:

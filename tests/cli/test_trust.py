@@ -25,7 +25,7 @@ from nerve.server.tokens import load_tokens
 
 GIT = ["git", "-c", "user.email=a@b", "-c", "user.name=a", "-c", "init.defaultBranch=main"]
 QUESTION = "Trust this folder?"
-SECONDS = 20
+SECONDS = 60
 
 
 def until(seen: Callable[[], object], seconds: float = SECONDS) -> None:

@@ -199,7 +199,7 @@ async def test_all_runs_are_watched_from_now_on(client: Client) -> None:
     events = client.watch()
     first = asyncio.ensure_future(anext(events))
     run = None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not first.done():  # the stream may still be opening
             run = await client.start(workflow="hello", wait=True)
             await asyncio.wait([first], timeout=0.05)
@@ -252,7 +252,7 @@ async def test_events_of_all_runs_missed_during_a_restart_are_reported_as_a_gap(
         assert first.result().event_type == "workflow_started"
     missed = await api.start(workflow="hello", wait=True)
     waits = await api.start(workflow="asks", wait=True)
-    async with serving(Served(Api(api.session)), at), asyncio.timeout(10):
+    async with serving(Served(Api(api.session)), at), asyncio.timeout(60):
         async for event in events:
             if event.event_type == "gap":
                 break
@@ -416,7 +416,7 @@ async def collected(client: Client, run: str) -> list[int]:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -19,7 +19,7 @@ from nerve.testing import ScriptedProvider
 SIZE = (100, 34)
 THEME = "textual-dark"
 """A fixed theme, because an image has no terminal colours."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 WORKFLOWS = {
     "notes": """name: notes
 description: Writes release notes

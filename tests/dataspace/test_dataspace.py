@@ -99,7 +99,7 @@ async def test_an_observer_sees_current_facts_and_then_each_change_once(space: D
         await asyncio.sleep(0)
         assert not waiting.done()
         space.assert_("(note 3)")
-        assert (await asyncio.wait_for(waiting, 5)).captures == {"n": 3}
+        assert (await asyncio.wait_for(waiting, 60)).captures == {"n": 3}
 
 
 async def test_an_observer_may_skip_current_facts(space: Dataspace) -> None:

@@ -54,7 +54,7 @@ async def unnoticed(world: World, grown: float = 20) -> AsyncIterator[None]:
         await asyncio.gather(asking, return_exceptions=True)
     tell(others=len(taken), p99=quantile(taken, 0.99), grown_mb=world.rss() - before)
     assert world.rss() - before <= grown
-    assert quantile(taken, 0.9) < 1
+    assert quantile(taken, 0.9) < 3  # seconds; an attack that works takes all of them
 
 
 # -- WebSockets ----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ async def test_a_flood_without_reading_replies_is_throttled(
     async with unnoticed(troubled):
         _, writer = await upgraded(troubled)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await poured(writer, piece, number)
         writer.transport.abort()
 

@@ -91,7 +91,7 @@ async def test_a_hanging_disk_is_reported_and_no_timer_is_lost(world: World, sec
                 taken.append(time.monotonic() - began)
                 await asyncio.sleep(0.05)
         assert "degraded" in told
-        assert max(taken) < 1
+        assert max(taken) < seconds * 0.75  # the disk hangs for longer
         assert (await starting)["result"] == "hello you"
         assert set(await client.ended(ringing)) == {"rang"}
         assert (await client.get("/api/health"))["status"] == "ok"

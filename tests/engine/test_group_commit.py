@@ -40,12 +40,12 @@ async def test_a_failing_commit_source_does_not_affect_the_others(fails: str) ->
     wrong, right = Author("wrong", fails), Author("right")
     for author in (wrong, right):
         writer.flush_soon(author)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await right.is_told.wait()
         await writer.wait_drained()
     assert right.told == [None]
     assert [type(each) for each in wrong.told] == [StoreFailed if fails == "take" else type(None)]
     later = Author("later")
     writer.flush_soon(later)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await later.is_told.wait()

@@ -187,7 +187,7 @@ async def test_a_run_is_cleared_when_it_makes_progress(file: Path) -> None:
         for run in await session.recover():
             if run.workflow_id == "steady":
                 await run.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while session.engine.store.resume_counts():  # noqa: ASYNC110 - a thread writes it
                 await asyncio.sleep(0.001)
 

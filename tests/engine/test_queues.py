@@ -562,7 +562,7 @@ async def test_a_step_with_an_effect_that_waits_is_not_in_doubt_after_a_restart(
         (run,) = await session.recover()
         await session.resume_queue("mutex")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await run.wait()
         assert (run.state, done) == (WorkflowState.COMPLETED, ["a"])
 

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)

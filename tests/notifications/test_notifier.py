@@ -265,8 +265,8 @@ async def test_a_receiver_that_hangs_delays_neither_runs_nor_the_end_of_the_sess
         since = time.monotonic()
         for _ in range(20):
             await (await session.start("hello")).wait()
-        assert time.monotonic() - since < 5
-    assert time.monotonic() - since < 10
+        assert time.monotonic() - since < 15
+    assert time.monotonic() - since < 25
     receiver.reply = lambda _: PlannedReply()
     async with open_session(project) as again:
         await again.recover()

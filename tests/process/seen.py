@@ -21,7 +21,7 @@ wait
 """
 
 
-async def eventually(check: Callable[[], object], within: float = 10.0) -> None:
+async def eventually(check: Callable[[], object], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not check():
         assert time.monotonic() < deadline, f"did not happen within {within} s"

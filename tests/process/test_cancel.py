@@ -36,6 +36,10 @@ async def started(argv: list[str], tag: str, grace: float, cwd: Path | None = No
     return task
 
 
+SOON_S = 30.0
+"""For a busy machine; the commands sleep for 600 seconds, and some may clean up for 60."""
+
+
 async def cancelled(task: asyncio.Task[Exit]) -> float:
     """Cancel and wait; return the duration in seconds."""
     begin = time.monotonic()
@@ -48,7 +52,7 @@ async def cancelled(task: asyncio.Task[Exit]) -> float:
 async def test_cancel_ends_every_kind_of_descendant(tag: str) -> None:
     task = await started(["bash", "-c", HOSTILE], tag, grace=0.3)
     assert len(tagged(tag)) >= 5
-    assert await cancelled(task) < 3
+    assert await cancelled(task) < SOON_S
     assert tagged(tag) == []
 
 
@@ -64,27 +68,27 @@ async def test_cancel_ends_every_kind_of_descendant_fifty_times_within_six_secon
 
 async def test_cancel_ends_a_child_that_ignores_term(tag: str) -> None:
     task = await started(["bash", "-c", "trap '' TERM; echo ready; sleep 600; sleep 600"], tag, grace=0.2)
-    assert 0.2 <= await cancelled(task) < 3
+    assert 0.2 <= await cancelled(task) < SOON_S
     assert tagged(tag) == []
 
 
 async def test_cancel_of_children_that_obey_term_does_not_wait_for_the_grace(tag: str) -> None:
     task = await started(["bash", "-c", "sleep 600 & setsid sleep 600 & echo ready; wait"], tag, grace=60)
-    assert await cancelled(task) < 5
+    assert await cancelled(task) < SOON_S
     assert tagged(tag) == []
 
 
 async def test_a_stopped_child_acts_on_term(tag: str, tmp_path: Path) -> None:
     script = "trap 'echo bye > bye; exit' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done"
     task = await started(["bash", "-c", script], tag, grace=60, cwd=tmp_path)
-    assert await cancelled(task) < 5
+    assert await cancelled(task) < SOON_S
     assert (tmp_path / "bye").read_text() == "bye\n"
 
 
 async def test_cancel_lets_a_child_clean_up_within_the_grace(tag: str, tmp_path: Path) -> None:
     script = "trap 'sleep 0.1; echo clean > state; exit' TERM; echo ready; sleep 600"
     task = await started(["bash", "-c", script], tag, grace=60, cwd=tmp_path)
-    assert await cancelled(task) < 5
+    assert await cancelled(task) < SOON_S
     assert (tmp_path / "state").read_text() == "clean\n"
 
 

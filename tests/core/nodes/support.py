@@ -51,7 +51,7 @@ def one_step(session: Session, node: Node, id: str = "only") -> Graph:
     return Graph(id, session).add_step(node, "step")
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until the condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -17,8 +17,8 @@ PREFIX = "/nerve"
 
 
 @asynccontextmanager
-async def serve_proxy(port: int, target: int) -> AsyncIterator[list[str]]:
-    """Forward requests below the prefix to another port without it; yield the paths of all requests."""
+async def serve_proxy(listening: socket.socket, target: int) -> AsyncIterator[list[str]]:
+    """Forward requests below the prefix of a socket to a port without it; yield the paths of all requests."""
     paths: list[str] = []
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,7 +50,7 @@ async def serve_proxy(port: int, target: int) -> AsyncIterator[list[str]]:
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(asyncio.create_task(forward(reader, writer)))
 
-    async with await asyncio.start_server(accept, "127.0.0.1", port):
+    async with await asyncio.start_server(accept, sock=listening):
         yield paths
         for task in tasks:
             task.cancel()
@@ -63,19 +63,14 @@ async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> No
         await target.drain()
 
 
-def find_free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 async def test_pages_forms_and_streams_work_below_the_path_of_a_proxy(
     chromium: Browser, server: World
 ) -> None:
-    port = find_free_port()
+    listening = socket.create_server(("127.0.0.1", 0))  # first: the server is told its address
+    port = listening.getsockname()[1]
     server.stop()
     server.start("--name", f"127.0.0.1:{port}", "--prefix", PREFIX)
-    async with serve_proxy(port, server.port) as paths:
+    async with serve_proxy(listening, server.port) as paths:
         async with server.client() as client:
             code = (await client.http.post("/api/launch-codes", json={})).json()["code"]
         page = await (await chromium.new_context()).new_page()

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples/workflows/lisp"
 ROLES = '(roles (planner :agent-kind "claude-code") (worker :agent-kind "claude-code"))'
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Let the loop go on until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
@@ -23,7 +23,7 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 
 async def value_of(run: WorkflowRun) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await run.wait()
 
 

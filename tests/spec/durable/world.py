@@ -103,7 +103,7 @@ def session_on(store: Store, world: World, project: Path, name: str = "law") -> 
 
 async def finish(session: Session, run: Any) -> tuple[str, Any]:
     """Answer every open gate, send every awaited signal, and return the outcome of the run."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         waiting = asyncio.ensure_future(run.wait())
         while not waiting.done():
             for gate in run.pending_gates:

@@ -244,7 +244,7 @@ async def test_a_gate_can_be_answered_from_another_thread(session: Session) -> N
     waiting = asyncio.ensure_future(execute_node(gate))
     await until(lambda: gate._receivers)
     await asyncio.get_running_loop().run_in_executor(None, gate.receive_input, "yes")
-    assert (await asyncio.wait_for(waiting, 5)).output == "yes"
+    assert (await asyncio.wait_for(waiting, 60)).output == "yes"
 
 
 async def test_a_cancelled_gate_does_not_wait(session: Session) -> None:
