@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
-
-import acp
-from acp import schema
 
 PRICE = 0.0005
 """The cost of every API request."""
@@ -43,26 +41,31 @@ class Refused(Exception):
         self.status, self.headers = status, headers
 
 
-class SmallAgent(acp.Agent):
+class Rejected(Exception):
+    """A request of the editor fails, with an error of JSON-RPC."""
+
+    def __init__(self, code: int, message: str, data: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message, "data": data}
+
+
+class SmallAgent:
     def __init__(self, url: str, load: bool) -> None:
         self.url, self.load = url, load
-        self.connection: Any = None
+        self.connection = Connection(self)
         self.home = Path.home() / ".small-agent"
         self.home.mkdir(exist_ok=True)
         self.turn: asyncio.Task[Any] | None = None
 
-    def on_connect(self, conn: Any) -> None:
-        self.connection = conn
-
-    async def initialize(self, protocol_version: int, **_: Any) -> Any:
+    async def initialize(self, params: dict[str, Any]) -> dict[str, Any]:
         resume = {} if self.load else {"resume": {}}
         can = {"loadSession": self.load, "sessionCapabilities": resume}
-        return schema.InitializeResponse.model_validate({"protocolVersion": 1, "agentCapabilities": can})
+        return {"protocolVersion": 1, "agentCapabilities": can}
 
-    async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> Any:
+    async def new_session(self, params: dict[str, Any]) -> dict[str, Any]:
         session = str(uuid.uuid4())
-        servers = {server.name: [server.command, *server.args] for server in mcp_servers or ()}
-        self.write(session, {"cwd": cwd, "cost": 0.0, "messages": [], "servers": servers})
+        servers = {each["name"]: [each["command"], *each["args"]] for each in params["mcpServers"]}
+        self.write(session, {"cwd": params["cwd"], "cost": 0.0, "messages": [], "servers": servers})
         option = {
             "id": "model",
             "name": "Model",
@@ -76,44 +79,50 @@ class SmallAgent(acp.Agent):
         levels = [{"value": level, "name": level} for level in ("low", "high")]
         effort = {"id": "effort", "name": "Effort", "category": "thought_level", "type": "select"}
         options.append({**effort, "currentValue": "low", "options": levels})
-        return schema.NewSessionResponse.model_validate({"sessionId": session, "configOptions": options})
+        return {"sessionId": session, "configOptions": options}
 
-    async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> Any:
-        if config_id == "effort":
+    async def set_config_option(self, params: dict[str, Any]) -> dict[str, Any]:
+        session_id, value = params["sessionId"], params["value"]
+        if params["configId"] == "effort":
             self.write(session_id, {**self.read(session_id), "effort": value})
         elif value not in MODELS:
-            raise acp.RequestError.invalid_params({"details": f"there is no model {value}"})
-        return schema.SetSessionConfigOptionResponse.model_validate({"configOptions": []})
+            raise Rejected(-32602, "Invalid params", {"details": f"there is no model {value}"})
+        return {"configOptions": []}
 
-    async def set_session_mode(self, mode_id: str, session_id: str, **_: Any) -> Any:
-        self.write(session_id, {**self.read(session_id), "mode": mode_id})
+    async def set_mode(self, params: dict[str, Any]) -> dict[str, Any]:
+        session_id = params["sessionId"]
+        self.write(session_id, {**self.read(session_id), "mode": params["modeId"]})
+        return {}
 
-    async def resume_session(self, cwd: str, session_id: str, **_: Any) -> Any:
-        self.read(session_id)
-        return schema.ResumeSessionResponse()
+    async def resume_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.read(params["sessionId"])
+        return {}
 
-    async def load_session(self, cwd: str, session_id: str, **_: Any) -> Any:
-        for message in self.read(session_id)["messages"]:
-            await self.say(session_id, str(message.get("content")))
-        return schema.LoadSessionResponse()
+    async def load_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        for message in self.read(params["sessionId"])["messages"]:
+            self.say(params["sessionId"], str(message.get("content")))
+        return {}
 
-    async def cancel(self, session_id: str, **_: Any) -> None:
+    async def cancel(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.turn is not None:
             self.turn.cancel()
+        return {}
 
-    async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> Any:
+    async def prompt(self, params: dict[str, Any]) -> dict[str, Any]:
+        session_id = params["sessionId"]
         session = self.read(session_id)
-        session["messages"].append({"role": "user", "content": "\n".join(block.text for block in prompt)})
+        words = "\n".join(block["text"] for block in params["prompt"])
+        session["messages"].append({"role": "user", "content": words})
         self.write(session_id, session)
         self.turn = asyncio.create_task(self.answer(session_id, session))
         try:
-            return schema.PromptResponse.model_validate(await self.turn)
+            return await self.turn
         except asyncio.CancelledError:
-            return schema.PromptResponse(stop_reason="cancelled")
+            return {"stopReason": "cancelled"}
         except Refused as error:
             after = error.headers.get("retry-after")
             details = f"the API said {error}" + (f"; retry-after: {after}" if after else "")
-            raise acp.RequestError.internal_error({"details": details}) from error
+            raise Rejected(-32603, "Internal error", {"details": details}) from error
 
     async def answer(self, session_id: str, session: dict[str, Any]) -> dict[str, Any]:
         used = {"totalTokens": 0, "inputTokens": 0, "outputTokens": 0, "cachedReadTokens": 0}
@@ -131,7 +140,7 @@ class SmallAgent(acp.Agent):
             self.write(session_id, session)
         self.write(session_id, session)
         cost = {"amount": session["cost"], "currency": "USD"}
-        await self.tell(session_id, {"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": cost})
+        self.tell(session_id, {"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": cost})
         return {"stopReason": "end_turn", "usage": used}
 
     async def ask(self, session_id: str, messages: list[Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -166,10 +175,10 @@ class SmallAgent(acp.Agent):
     async def take(self, session_id: str, delta: dict[str, Any], message: dict[str, Any]) -> None:
         if thought := delta.get("reasoning_content"):
             content = {"type": "text", "text": thought}
-            await self.tell(session_id, {"sessionUpdate": "agent_thought_chunk", "content": content})
+            self.tell(session_id, {"sessionUpdate": "agent_thought_chunk", "content": content})
         if text := delta.get("content"):
             message["content"] += text
-            await self.say(session_id, text)
+            self.say(session_id, text)
         if calls := delta.get("tool_calls"):
             message["tool_calls"] = calls
 
@@ -180,19 +189,19 @@ class SmallAgent(acp.Agent):
         shown = {"toolCallId": call["id"], "title": f"`{arguments['command']}`", "kind": "execute"}
         meta = {"small": {"toolName": "shell"}}
         start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
-        await self.tell(session_id, start)  # like other agents, before its input is known
+        self.tell(session_id, start)  # like other agents, before its input is known
         update = {"sessionUpdate": "tool_call_update", "toolCallId": call["id"]}
-        await self.tell(session_id, {**update, "rawInput": arguments})
+        self.tell(session_id, {**update, "rawInput": arguments})
         if session.get("mode") != "yolo" and not await self.allowed(
             session_id, {**shown, "rawInput": arguments}
         ):
-            await self.tell(session_id, {**update, "status": "failed"})
+            self.tell(session_id, {**update, "status": "failed"})
             return "the user said no"
-        await self.tell(session_id, {**update, "status": "in_progress"})
+        self.tell(session_id, {**update, "status": "in_progress"})
         code, output = await run(arguments["command"], session["cwd"])
         content = [{"type": "content", "content": {"type": "text", "text": output}}]
         status = "failed" if code else "completed"
-        await self.tell(session_id, {**update, "status": status, "content": content})
+        self.tell(session_id, {**update, "status": status, "content": content})
         return output
 
     async def use_server(
@@ -203,45 +212,103 @@ class SmallAgent(acp.Agent):
         shown = {"toolCallId": id, "title": name, "kind": "other", "rawInput": arguments}
         meta = {"small": {"toolName": name}}
         start = {"sessionUpdate": "tool_call", **shown, "status": "pending", "_meta": meta}
-        await self.tell(session_id, start)
+        self.tell(session_id, start)
         update = {"sessionUpdate": "tool_call_update", "toolCallId": id}
         if not await self.allowed(session_id, shown):
-            await self.tell(session_id, {**update, "status": "failed"})
+            self.tell(session_id, {**update, "status": "failed"})
             return "the user said no"
         result = await call_server(session["servers"][server], tool, arguments)
-        await self.tell(session_id, {**update, "status": "completed", "content": []})
+        self.tell(session_id, {**update, "status": "completed", "content": []})
         return str(result["content"][0]["text"])
 
     async def allowed(self, session_id: str, call: dict[str, Any]) -> bool:
         options = [
-            schema.PermissionOption(option_id="ever", name="Always", kind="allow_always"),
-            schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
-            schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
+            {"optionId": "ever", "name": "Always", "kind": "allow_always"},
+            {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+            {"optionId": "no", "name": "No", "kind": "reject_once"},
         ]
-        tool_call = schema.ToolCallUpdate.model_validate(call)
-        answer = await self.connection.request_permission(
-            session_id=session_id, tool_call=tool_call, options=options
-        )
-        return getattr(answer.outcome, "option_id", "") == "yes"
+        question = {"sessionId": session_id, "toolCall": call, "options": options}
+        answer = await self.connection.request("session/request_permission", question)
+        return answer["outcome"].get("optionId") == "yes"
 
-    async def say(self, session_id: str, text: str) -> None:
+    def say(self, session_id: str, text: str) -> None:
         content = {"type": "text", "text": text}
-        await self.tell(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
+        self.tell(session_id, {"sessionUpdate": "agent_message_chunk", "content": content})
 
-    async def tell(self, session_id: str, update: dict[str, Any]) -> None:
-        note = schema.SessionNotification.model_validate({"sessionId": session_id, "update": update})
-        await self.connection.session_update(session_id=session_id, update=note.update)
+    def tell(self, session_id: str, update: dict[str, Any]) -> None:
+        params = {"sessionId": session_id, "update": update}
+        self.connection.send({"method": "session/update", "params": params})
 
     def read(self, session: str) -> dict[str, Any]:
         try:
             return dict(json.loads((self.home / f"{session}.json").read_text()))
         except OSError:
-            raise acp.RequestError.resource_not_found(session) from None
+            raise Rejected(-32002, "Resource not found", {"uri": session}) from None
 
     def write(self, session: str, value: dict[str, Any]) -> None:
         part = self.home / f"{session}.part"
         part.write_text(json.dumps(value))
         part.replace(self.home / f"{session}.json")
+
+
+METHODS: dict[str, Callable[[SmallAgent, dict[str, Any]], Awaitable[dict[str, Any]]]] = {
+    "initialize": SmallAgent.initialize,
+    "session/new": SmallAgent.new_session,
+    "session/resume": SmallAgent.resume_session,
+    "session/load": SmallAgent.load_session,
+    "session/set_config_option": SmallAgent.set_config_option,
+    "session/set_mode": SmallAgent.set_mode,
+    "session/prompt": SmallAgent.prompt,
+    "session/cancel": SmallAgent.cancel,
+}
+
+
+class Connection:
+    """JSON-RPC in lines, without the library of the protocol, which takes nearly a second to import.
+
+    The client under test uses that library, which validates the messages of both sides.
+    """
+
+    def __init__(self, agent: SmallAgent) -> None:
+        self.agent = agent
+        self.requests: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self.numbers = itertools.count()
+
+    async def serve(self) -> None:
+        """Perform the requests of the editor until its end."""
+        reader = asyncio.StreamReader(limit=1 << 26)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+        tasks: set[asyncio.Task[None]] = set()
+        while line := await reader.readline():
+            message = json.loads(line)
+            if "method" not in message:
+                self.requests.pop(message["id"]).set_result(message["result"])
+                continue
+            tasks.add(task := asyncio.create_task(self.perform(message)))
+            task.add_done_callback(tasks.discard)
+
+    async def perform(self, message: dict[str, Any]) -> None:
+        try:
+            if (method := METHODS.get(message["method"])) is None:
+                raise Rejected(-32601, "Method not found", {"method": message["method"]})
+            reply = {"result": await method(self.agent, message["params"])}
+        except Rejected as error:
+            reply = {"error": error.error}
+        except Exception as error:
+            reply = {"error": {"code": -32603, "message": "Internal error", "data": {"details": repr(error)}}}
+        if "id" in message:
+            self.send({"id": message["id"], **reply})
+
+    async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return what the editor answers."""
+        number = next(self.numbers)
+        self.requests[number] = asyncio.get_running_loop().create_future()
+        self.send({"id": number, "method": method, "params": params})
+        return await self.requests[number]
+
+    def send(self, message: dict[str, Any]) -> None:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)  # noqa: T201
 
 
 async def call_server(argv: list[str], tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -287,6 +354,5 @@ if __name__ == "__main__":
     if "--rude" in sys.argv:
         print("Welcome!", flush=True)  # noqa: T201
         print("a warning", file=sys.stderr, flush=True)  # noqa: T201
-    agent = SmallAgent(sys.argv[1], "--load" in sys.argv)
-    asyncio.run(acp.run_agent(agent, use_unstable_protocol=True))
+    asyncio.run(SmallAgent(sys.argv[1], "--load" in sys.argv).connection.serve())
     os._exit(0)  # a blocked API request must not block the exit
