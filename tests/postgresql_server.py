@@ -228,6 +228,11 @@ class PostgresqlServer:
             self._process.wait(START_TIMEOUT_S)
             self._process = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether no test has stopped the server."""
+        return self._process is not None
+
     def keep_running(self) -> None:
         """Start the server again if a test has left it stopped."""
         if self._process is None:

@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from faults.schedule import Effect
 from postgresql_server import PostgresqlServer, stop_with_parent
+from temporal_cluster import TemporalCluster
 from temporal_server import TemporalServer
 
 
@@ -70,6 +71,41 @@ class Program:
 
     def faults(self) -> dict[str, Effect]:
         return {"kill": Effect(self.kill, self.start), "pause": Effect(self.pause, self.resume)}
+
+
+class ClusterFaults:
+    """The faults of a Temporal cluster and of its database, without which it cannot start."""
+
+    def __init__(self, cluster: TemporalCluster) -> None:
+        self._cluster = cluster
+        self._is_down = False
+
+    def targets(self) -> dict[str, dict[str, Effect]]:
+        database = self._cluster.postgresql
+        return {
+            "temporal": {
+                "kill": Effect(lambda: self._end(self._cluster.kill), self._start),
+                "stop": Effect(lambda: self._end(self._cluster.stop), self._start),
+            },
+            "database of temporal": {
+                "kill": Effect(database.kill, self._start_database),
+                "stop": Effect(database.stop, self._start_database),
+            },
+        }
+
+    def _end(self, end: Callable[[], None]) -> None:
+        self._is_down = True
+        end()
+
+    def _start(self) -> None:
+        self._is_down = False
+        if self._cluster.postgresql.is_running:
+            self._cluster.start()
+
+    def _start_database(self) -> None:
+        self._cluster.postgresql.start()
+        if not self._is_down:
+            self._cluster.keep_running()
 
 
 def faults_of_server(server: PostgresqlServer | TemporalServer) -> dict[str, Effect]:

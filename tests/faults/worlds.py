@@ -14,7 +14,7 @@ from faults import flows, networked_nerve
 from faults.clients import PATIENCE_S, Address, Clients
 from faults.invariants import Disturbance, find_violations
 from faults.orders import Order, choose_orders, place_orders
-from faults.programs import Program, faults_of_server
+from faults.programs import ClusterFaults, Program, faults_of_server
 from faults.schedule import Effect, PlayedFault
 from faults.tcp_proxy import TcpProxy
 from postgresql_server import PostgresqlServer, choose_port
@@ -144,7 +144,7 @@ def create_temporal_workers(
         world = World(folder, database.create_database(), seed)
         world.targets |= {"database": faults_of_server(database), "temporal": faults_of_server(server)}
         if isinstance(server, TemporalCluster):
-            world.targets["database of temporal"] = faults_of_server(server.postgresql)
+            world.targets |= ClusterFaults(server).targets()
         engine = server.url(server.create_namespace())
         tests = Path(networked_nerve.__file__).parents[1]
 
