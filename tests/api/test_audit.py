@@ -107,7 +107,8 @@ async def test_delegation_and_a_replaced_vote_are_entries_of_their_own(api: Api)
     run = await api.start(workflow="ship", wait=True)
     ann = as_person(api, "ann")
     await api.add_person(person="cay")
-    await as_person(api, "ben").answer(run=run.run_id, answer="cay", hash=run.gates[0].hash, action="delegate")
+    shown = {"run": run.run_id, "hash": run.gates[0].hash}
+    await as_person(api, "ben").answer(answer="cay", action="delegate", **shown)
     for answer in ("reject", "approve"):
         await ann.answer(run=run.run_id, answer=answer, hash=run.gates[0].hash)
     await as_person(api, "cay").answer(run=run.run_id, answer="approve", hash=run.gates[0].hash)
@@ -166,7 +167,8 @@ async def test_deletions_and_definitions_say_who(api: Api) -> None:
 
 async def test_changes_of_people_say_what_was_changed_but_no_secret(api: Api) -> None:
     hash = hash_token("nvp_x")
-    await api.change_person(person="ann", roles=["boss"], token_hash=hash, contacts={"email": "a@example.com"})
+    email = {"email": "ann@example.com"}
+    await api.change_person(person="ann", roles=["boss"], token_hash=hash, contacts=email)
     await api.change_person(person="ann", disabled=True)
     await api.remove_person(person="ben")
     found = [entry for entry in await entries(api) if entry.action != "add person"]

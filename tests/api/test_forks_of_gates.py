@@ -196,3 +196,86 @@ async def test_votes_at_an_open_gate_do_not_count_in_a_fork(api: Api) -> None:
     )
     for each in (run, forked):
         assert (await settled(api, each)).result == "approve"
+
+
+# -- self-approval through forks -----------------------------------------------------------------------
+
+
+def member(api: Api, name: str) -> Api:
+    return api.as_caller(Caller(f"person:{name}", "http", "member"))
+
+
+async def approve(api: Api, run: str) -> Any:
+    [gate] = (await settled(api, run)).gates
+    return await api.answer(run=run, answer="approve", hash=gate.hash)
+
+
+async def test_who_has_started_the_source_of_a_fork_cannot_approve_it(api: Api) -> None:
+    """Also through a fork of the fork, a retry, and after the source was deleted."""
+    ann, ben = member(api, "ann"), member(api, "ben")
+    source = (await ann.start(workflow="agreed", wait=True)).run_id
+    forked = (await ben.fork(run=source)).run_id
+    again = (await caller(api, "run").fork(run=forked)).run_id
+    for run in (forked, again):
+        for person, name in ((ann, "ann"), (ben, "ben")):
+            error = await refusal(approve(person, run))
+            assert error.message == f"'{name}' started the run and cannot approve it"
+    for run in (source, forked):
+        await api.stop(run=run)
+        await api.delete(run=run)
+    assert "'ann' started the run" in (await refusal(approve(ann, again))).message
+    await api.add_person(person="cay", roles=["lead"])
+    await approve(member(api, "cay"), again)
+    assert (await settled(api, again)).result == "deployed approve"
+
+
+async def test_who_has_started_a_run_that_starts_another_cannot_approve_that(api: Api) -> None:
+    @api.session.workflow
+    async def starter(ctx: Any) -> str:
+        return str(await ctx.start("asked", detached=True))
+
+    run = (await member(api, "ann").start(workflow="starter", wait=True)).run_id
+    started = str((await settled(api, run)).result)
+    assert "'ann' started the run" in (await refusal(approve(member(api, "ann"), started))).message
+
+
+# -- definitions ---------------------------------------------------------------------------------------
+
+UNGUARDED = 'name: release\ndescription: x\nnodes:\n  - id: deploy\n    bash: "true"\n'
+GUARDED = UNGUARDED.replace("nodes:\n", "nodes:\n  - id: ask\n    gate: {prompt: Ship?, approvers: [lead]}\n")
+
+
+async def test_a_token_for_runs_cannot_choose_a_definition_without_the_gate(api: Api) -> None:
+    old = (await api.define(source=UNGUARDED, notation="yaml")).hash
+    first = (await api.start(workflow="release", wait=True)).run_id
+    new = (await api.define(source=GUARDED, notation="yaml")).hash
+    run = (await api.start(workflow="release", wait=True)).run_id
+    for scope in ("run", "member"):
+        limited = caller(api, scope)
+        for request in (
+            limited.fork(run=run, definition=old),
+            limited.start(workflow="release", definition=old),
+        ):
+            error = await refusal(request)
+            assert error.code == "forbidden"
+            assert error.message == f"Definition '{old}' is not the current one of workflow 'release'"
+        for definition in ("current", new):
+            forked = await limited.fork(run=first, definition=definition)
+            assert (await settled(api, forked.run_id)).state == "waiting"
+        preview = await limited.preview_fork(run=run, definition=old)
+        assert preview.refusal["code"] == "forbidden"
+        assert (await limited.preview_fork(run=run, definition=new)).refusal is None
+    assert (await caller(api, "admin").fork(run=run, definition=old)).run_id
+
+
+async def test_a_preview_says_what_the_fork_would_refuse(api: Api) -> None:
+    run = await decide(api, "agreed", "reject")
+    change = {"overrides": {"/choose": {"input": "approve"}}}
+    error = await refusal(caller(api, "admin").fork(run=run, **change))
+    preview = await caller(api, "admin").preview_fork(run=run, overridden=["/choose"])
+    assert preview.refusal == error.to_dict()
+    assert (await api.preview_fork(run=run, at="/choose", new_input=True)).refusal == error.to_dict()
+    assert (await api.preview_fork(run=run, at="/choose")).refusal is None
+    plain = await decide(api, "plain", "reject")
+    shown = await caller(api, "read").preview_fork(run=plain, overridden=["/choose"])
+    assert shown.refusal["code"] == "forbidden"

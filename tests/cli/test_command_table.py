@@ -237,7 +237,8 @@ def test_every_command_that_a_message_names_exists() -> None:
 def test_every_api_operation_has_a_command() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in (SOURCES / "cli").glob("*.py"))
     calls = {name: (f"client.{name}(", f'(common, "{name}", ', f'common, "{name}", ') for name in OPERATIONS}
-    calls["events"] = ("client.history(",)  # which reads page after page of them
+    # These read page after page.
+    calls |= {"events": ("client.history(",), "audit": ("client.all_audit_entries(",)}
     missing = {name for name, forms in calls.items() if not any(form in text for form in forms)}
     assert missing == {"agents", "definition", "definitions", "sessions", "threads", "usage_history"}
 

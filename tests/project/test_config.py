@@ -109,7 +109,7 @@ def test_every_problem_is_reported_with_its_position() -> None:
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: Unknown key 'enable' in the configuration. Did you mean 'enabled'?"
         " Valid keys: enabled, workflows_dir, workflows, providers, agents, mcp, models, slots, budget,"
-        " router, max_connections, encryption, telemetry, place, public_url, notify.",
+        " router, max_connections, encryption, telemetry, place, public_url, notify, sign_in.",
         "2:13: enabled must be true or false",
         "3:22: Unknown key 'visible' in workflow 'a'. Did you mean 'visible_to'?"
         " Valid keys: enabled, visible_to.",
@@ -241,3 +241,52 @@ def test_the_public_address_has_no_slash_at_its_end() -> None:
     for wrong in ("a.example", "https://a.example/?token=1", "https://user@a.example"):
         with pytest.raises(InvalidDefinition, match="public_url"):
             read_config(json.dumps({"public_url": wrong}))
+
+
+def test_a_provider_for_the_sign_in_is_read() -> None:
+    text = """{"sign_in": {"oidc": {"issuer": "https://login.example.com/", "client_id": "nerve",
+        "client_secret": {"env": "OIDC_SECRET"}, "claim": "sub"}}}"""
+    sign_in = read_config(text).sign_in
+    assert sign_in is not None
+    assert sign_in.oidc is not None
+    oidc = sign_in.oidc
+    assert (oidc.issuer, oidc.client_id) == ("https://login.example.com/", "nerve")
+    assert (oidc.client_secret, oidc.contact) == (SecretSource(env="OIDC_SECRET"), "oidc")
+    assert oidc.scopes == ("openid", "email", "profile")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"oicd": {}}', "Unknown key 'oicd' in 'sign_in'. Did you mean 'oidc'?"),
+        ('{"oidc": {"client_id": "x"}}', "'oidc' needs issuer"),
+        ('{"oidc": {"issuer": "https://a.example", "client_id": ""}}', "client_id of 'oidc' must be"),
+        (
+            '{"oidc": {"issuer": "http://a.example", "client_id": "x"}}',
+            "issuer of 'oidc' must start with https",
+        ),
+        (
+            '{"oidc": {"issuer": "https://a.example", "client_id": "x", "client_secret": "y"}}',
+            "client_secret of 'oidc' must say where the secret is",
+        ),
+        (
+            '{"oidc": {"issuer": "https://a.example", "client_id": "x", "scopes": ["email"]}}',
+            "scopes of 'oidc' must be a list of names with 'openid'",
+        ),
+    ],
+)
+def test_a_mistake_in_the_sign_in_is_reported(text: str, problem: str) -> None:
+    with pytest.raises(InvalidDefinition) as caught:
+        read_config(f'{{"sign_in": {text}}}')
+    assert problem in str(caught.value)
+
+
+def test_a_rule_names_people_and_roles_if_a_channel_reaches_them() -> None:
+    rules = '"rules": [{"events": ["gate_reminded"], "to": ["@lead"]}]'
+    notify = read_notify(f'{{"channels": {{"phone": {{"kind": "ntfy", "topic": "t"}}}}, {rules}}}')
+    assert notify.rules[0].to == ("@lead",)
+    with pytest.raises(InvalidDefinition) as caught:
+        read_notify(f"{{{rules}}}")
+    assert "to of rule 1 of 'notify' names '@lead', but no channel reaches single people" in str(caught.value)
+    with pytest.raises(InvalidDefinition, match="Unknown channel '@Lead'"):
+        read_notify('{"rules": [{"events": ["gate_opened"], "to": ["@Lead"]}]}')

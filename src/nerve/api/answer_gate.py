@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from nerve.api import models
-from nerve.api.callers import Caller
 from nerve.api.errors import ApiError
 from nerve.api.lookup import (
     GateEvent,
@@ -18,13 +17,13 @@ from nerve.api.lookup import (
 )
 from nerve.api.pending_reply import run_to_completion, work_in_progress
 from nerve.api.people import find_known, person_of_caller
-from nerve.core.gate_policy import Voter
+from nerve.core.gate_policy import Voter, make_voter
 from nerve.core.gates import gate_hash, match_gate_name
 from nerve.core.json_codec import decode_json, encode_json
 from nerve.core.workflow import GateInfo, WorkflowRun, WorkflowState
 from nerve.core.workflow.run import accept_answer
 from nerve.core.workflow.state import FINAL_STATES
-from nerve.engine.run_summary import StoredSummary
+from nerve.engine.run_starters import find_starters
 from nerve.errors import GateNotOpen
 from nerve.journal.events import GateAnswered, GateTimeout
 
@@ -99,14 +98,8 @@ def find_voter(session: Session, run: WorkflowRun, gate: GateInfo, request: mode
     elif request.action == "answer" and request.hash is None:
         message = f"An answer to gate '{gate.gate_id}' needs its hash"
         raise ApiError("bad_request", message, "Send the hash of the gate that was shown.")
-    first = run.run_id
-    for enclosing, _ in session.engine.enclosing_runs(run.run_id):
-        first = enclosing
-    row = session.engine.store.run(first)
-    summary = None if row is None else StoredSummary.of_row(row)
-    starter = None if summary is None else summary.started_by
-    is_starter = starter is not None and person_of_caller(known, Caller(starter, "")) == person
-    return Voter(person.name, person.roles, is_starter)
+    starters = find_starters(session.engine.store, run.run_id)
+    return make_voter(person, known, starters)
 
 
 def answer_response(

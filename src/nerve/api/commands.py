@@ -36,6 +36,7 @@ from nerve.api.triggers import (
 from nerve.core.workflow import WorkflowRun, WorkflowState
 from nerve.dataspace import Fact, Record
 from nerve.journal.failures import find_failures
+from nerve.journal.index import read_start
 from nerve.session import loader
 from nerve.store.port import Append, Definition, ReplyRow
 
@@ -111,6 +112,8 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
     if request.pending_reply is not None:
         request.pending_reply.is_stored = True
     name = find_startable_name(session, request.workflow, request.definition)
+    if (refusal := find_definition_refusal(session, request.caller, name, request.definition)) is not None:
+        raise refusal
     workflow = session.get_workflow(name)
     input, params = (
         (request.input, request.params)
@@ -256,19 +259,44 @@ async def stop(session: Session, request: models.StopRequest) -> models.RunRespo
 
 async def fork(session: Session, request: models.ForkRequest) -> models.RunResponse:
     run = find_run(session, request.run)
+    if (
+        refusal := find_definition_refusal(
+            session, request.caller, run.workflow_id, request.definition, run.run_id
+        )
+    ) is not None:
+        raise refusal
     changed = {"input": request.input} if "input" in request.model_fields_set else {}
     options: dict[str, Any] = {"overrides": request.overrides, **changed}
     if request.definition is not None:
         options["definition"] = request.definition
     if (changed and request.at is not None) or any(request.overrides.values()):
-        check_reused_answers(session.find_reused_answers(run.run_id, request.at, **options), request)
+        answers = session.find_reused_answers(run.run_id, request.at, **options)
+        if (refusal := find_reuse_refusal(answers, request.caller)) is not None:
+            raise refusal
     options |= {"limits": request.limits, "reply": started_reply_row(request)}
     options["caller"] = request.caller.to_start_data()
     return run_response(await session.fork(run.run_id, request.at, key=request.key, **options))
 
 
-def check_reused_answers(answers: Sequence[ReusedAnswer], request: models.ForkRequest) -> None:
-    """Raise ApiError if a fork that changes steps would reuse answers that the caller could not give.
+def find_definition_refusal(
+    session: Session, caller: Caller, workflow: str, definition: str | None, source: str | None = None
+) -> ApiError | None:
+    """Return why a run may not use a definition: an old one may lack a gate that its workflow has now.
+
+    `source` is the run to fork, whose own definition counts as if none was named.
+    """
+    if definition in (None, "current") or permits(caller, "admin"):
+        return None
+    registered = session.find_startable(workflow)
+    own = None if source is None else read_start(session.engine.store, source).definition
+    if definition in (own, None if registered is None else registered.definition()[0]):
+        return None
+    message = f"Definition '{definition}' is not the current one of workflow '{workflow}'"
+    return ApiError("forbidden", message, "Leave it out, or use a token for 'admin'.")
+
+
+def find_reuse_refusal(answers: Sequence[ReusedAnswer], caller: Caller) -> ApiError | None:
+    """Return why a fork that changes steps may not reuse answers: the caller could not give them.
 
     A changed step after a gate has the same effect as another answer: a rejected branch can be taken.
     """
@@ -278,12 +306,13 @@ def check_reused_answers(answers: Sequence[ReusedAnswer], request: models.ForkRe
             message = (
                 f"The fork changes steps, and people have decided the gate at '{reused.path}' without that"
             )
-            raise ApiError("refused", message, fix)
-        if not permits(request.caller, "answer"):
+            return ApiError("refused", message, fix)
+        if not permits(caller, "answer"):
             message = (
                 f"The fork changes steps after the gate at '{reused.path}', so it needs the scope 'answer'"
             )
-            raise ApiError("forbidden", message, fix)
+            return ApiError("forbidden", message, fix)
+    return None
 
 
 async def retry(session: Session, request: models.SkipRequest) -> models.RunResponse:

@@ -396,6 +396,10 @@ class AuditRequest(ApiRequest):
 
 
 class ListGatesRequest(ApiRequest):
+    mine: bool = False
+    """Only gates that wait for the caller: they may answer, and have not."""
+    person: Name | None = None
+    """Only gates that wait for this person."""
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     after: Annotated[str, Field(max_length=10_000)] | None = None
     """The field `next` of the page before."""
@@ -594,6 +598,8 @@ class ForkPreviewResponse(ApiResponse):
     """The number of steps by `fate`."""
     steps: list[ForkStepResponse] = []
     """In the order in which the run has requested them."""
+    refusal: dict[str, Any] | None = None
+    """The error with which the fork would be refused, such as the reuse of an answer of people."""
 
 
 class AnswerResponse(ApiResponse):

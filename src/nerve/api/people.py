@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nerve.api import models
 from nerve.api.callers import Caller
 from nerve.api.errors import ApiError
-from nerve.core.people import UNIX_CONTACT, Person, find_by_contact
+from nerve.core.people import Person, find_by_identity
 from nerve.core.people import change_person as changed_person
 from nerve.session.people import ChangePeople, PersonNotFound, find_person
 
@@ -104,9 +104,4 @@ def person_response(person: Person) -> models.PersonResponse:
 
 def person_of_caller(known: Mapping[str, Person], caller: Caller) -> Person | None:
     """Return the person who calls: by their token, or as the user of this machine that they are."""
-    if caller.person is not None:
-        person = known.get(caller.person)
-        return None if person is None or person.disabled else person
-    if caller.local_user is None:
-        return None
-    return find_by_contact(known.values(), UNIX_CONTACT, caller.local_user)
+    return find_by_identity(known, caller.identity)

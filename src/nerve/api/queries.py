@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,11 +13,14 @@ from nerve.api import models
 from nerve.api.agent_overview import agents as agents
 from nerve.api.artifacts import list_artifacts
 from nerve.api.audit import audit as audit
+from nerve.api.commands import find_definition_refusal, find_reuse_refusal
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response
 from nerve.api.lookup import complete_workflow_name, find_run, find_run_row, find_workflow
 from nerve.api.notifications import notifications as notifications
+from nerve.api.people import find_known, person_of_caller
 from nerve.api.people import people as people
+from nerve.api.permissions import permits
 from nerve.api.reload import problems_of_last_reload
 from nerve.api.responses import (
     fact_response,
@@ -34,11 +37,13 @@ from nerve.api.triggers import trigger as trigger
 from nerve.api.triggers import triggers as triggers
 from nerve.api.usage_history import usage_history as usage_history
 from nerve.core.events import WorkflowEventType
+from nerve.core.people import ANSWERING_SCOPES, Person
 from nerve.core.tags import parse_tag
-from nerve.core.workflow import WorkflowState
+from nerve.core.workflow import GateInfo, WorkflowState
 from nerve.core.workflow.state import OPEN_STATE_VALUES
 from nerve.engine.budget import day_bounds
 from nerve.engine.fork import ANOTHER_INPUT, UNCHANGED_INPUT
+from nerve.engine.run_starters import find_starters
 from nerve.engine.run_summary import GATE_KIND, LEAF_GATE_KIND, StoredSummary
 from nerve.errors import JournalBroken
 from nerve.journal.events import AgentThreadRecorded, contains_text, decode_event, make_event
@@ -246,20 +251,29 @@ async def preview_fork(session: Session, request: models.PreviewForkRequest) -> 
     if request.retry and (any(options.values()) or request.new_input or request.overridden):
         raise ApiError("bad_request", "A retry has no path and no changes", "Leave out 'retry', or the rest.")
     await session.engine.wait_durable(run)
+    refusal: ApiError | None = None
     if request.retry:
         preview = session.preview_retry(run.run_id)
     else:
         overrides: dict[str, dict[str, Any]] = {path: {} for path in request.overridden}
         input = ANOTHER_INPUT if request.new_input else UNCHANGED_INPUT
         preview = session.preview_fork(run.run_id, input=input, overrides=overrides, **options)
+        refusal = find_definition_refusal(
+            session, request.caller, run.workflow_id, request.definition, run.run_id
+        )
+        if refusal is None and (overrides or (request.new_input and request.at is not None)):
+            answers = session.find_reused_answers(run.run_id, input=input, overrides=overrides, **options)
+            refusal = find_reuse_refusal(answers, request.caller)
     steps = [models.ForkStepResponse(**asdict(step)) for step in preview.steps]
     counts = Counter(step.fate for step in preview.steps)
-    return models.ForkPreviewResponse(**{**asdict(preview), "steps": steps, "counts": counts})
+    fields = {**asdict(preview), "steps": steps, "counts": counts}
+    return models.ForkPreviewResponse(**fields, refusal=None if refusal is None else refusal.to_dict())
 
 
 async def gates(session: Session, request: models.ListGatesRequest) -> models.GatePage:
     engine, store = session.engine, session.engine.store
     engine.bind_to_running_loop()
+    is_waiting = make_gate_filter(session, request)
     after = None if request.after is None else parse_wait_cursor(request.after)
     waits = store.open_waits(session.name, GATE_KIND, after, request.limit + 1)
     page = waits[: request.limit]
@@ -272,11 +286,37 @@ async def gates(session: Session, request: models.ListGatesRequest) -> models.Ga
     gates = [(row, engine.reader.find_gate(wait)) for wait, row in rows if row is not None]
     return models.GatePage(
         gates=[
-            gate_response(row.run, row.workflow, gate, row.label) for row, gate in gates if gate is not None
+            gate_response(row.run, row.workflow, gate, row.label)
+            for row, gate in gates
+            if gate is not None and is_waiting(row.run, gate)
         ],
         more=not is_last,
         next=None if is_last else wait_cursor(waits[request.limit - 1]),
     )
+
+
+def make_gate_filter(session: Session, request: models.ListGatesRequest) -> Callable[[str, GateInfo], bool]:
+    """Return whether an open gate of a run waits for the person that a request names, or who calls."""
+    if request.person is None and not request.mine:
+        return lambda run, gate: True
+    known = session.people.current()
+    if request.person is not None:
+        person: Person | None = find_known(known, request.person)
+        may_answer = person is not None and not person.disabled and person.scope in ANSWERING_SCOPES
+    else:
+        person, may_answer = person_of_caller(known, request.caller), permits(request.caller, "answer")
+
+    def is_waiting(run: str, gate: GateInfo) -> bool:
+        if gate.policy is None or gate.tally is None:
+            return may_answer
+        from nerve.core.gate_policy import is_asked, make_voter  # few gates have a policy
+
+        if person is None or not may_answer:
+            return False
+        starters = find_starters(session.engine.store, run)
+        return is_asked(gate.policy, gate.tally, make_voter(person, known, starters))
+
+    return is_waiting
 
 
 def wait_cursor(wait: WaitRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json as json_text
 import os
 import platform
@@ -88,6 +89,7 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
         *diagnose_encryption(),
         *diagnose_server(),
         *diagnose_notifications(),
+        *diagnose_sign_in(),
         *diagnose_providers(),
     ]
     has_errors = any(finding.state == "wrong" for finding in findings)
@@ -464,6 +466,33 @@ def diagnose_notifications() -> Iterator[DoctorFinding]:
     if config.public_url is None:
         fix = 'Set "public_url" in .nerve/config.json.'
         yield DoctorFinding("notifications", "missing", "messages have no links", fix)
+
+
+def diagnose_sign_in() -> Iterator[DoctorFinding]:
+    """Yield whether people can sign in with the provider of the configuration."""
+    try:
+        config = Project().config
+    except InvalidDefinition:
+        return  # reported with the configuration
+    if config.sign_in is None or config.sign_in.oidc is None:
+        return
+    settings = config.sign_in.oidc
+    from nerve.notifications.delivery import SecretReader
+    from nerve.server.oidc_provider import INSTALL_HINT, OidcProvider, SignInRefused
+
+    if importlib.util.find_spec("authlib") is None:
+        yield DoctorFinding("sign-in", "wrong", "the package authlib is missing", f"{INSTALL_HINT}.")
+        return
+    secrets = SecretReader(Path())
+    if problem := secrets.find_problem(settings.client_secret):
+        yield DoctorFinding("sign-in", "missing", problem, "Set it where the server runs.")
+    try:
+        asyncio.run(OidcProvider(settings, secrets).read_metadata())
+    except SignInRefused as error:
+        yield DoctorFinding("sign-in", "wrong", with_full_stop(str(error)), error.fix)
+    else:
+        message = f"{settings.issuer} signs in people by their contact '{settings.contact}'"
+        yield DoctorFinding("sign-in", "ok", message)
 
 
 def diagnose_providers() -> Iterator[DoctorFinding]:

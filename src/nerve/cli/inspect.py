@@ -175,18 +175,28 @@ def gates_command(
     person: Annotated[str | None, Parameter(name="PERSON", help="To whom the gate is delegated.")] = None,
     /,
     *,
+    mine: Annotated[Flag, Parameter(help="Only gates that wait for your answer.")] = False,
+    as_person: Annotated[
+        str | None, Parameter(name="--as", help="Only gates that wait for this person.")
+    ] = None,
     common: CommonOptions = DEFAULT_OPTIONS,
 ) -> int:
     """List open gates, each with the command that answers it, and who has answered so far.
 
     `nerve gates claim GATE` lets you alone answer a gate with `claim`, until `nerve gates release GATE`;
-    `nerve gates delegate GATE PERSON` lets another person answer in your place.
+    `nerve gates delegate GATE PERSON` lets another person answer in your place. `nerve gates --mine` lists
+    the gates that wait for you: the person with your user name as the contact `unix`.
     """
+    if mine and as_person is not None:
+        raise UsageError("--mine and --as cannot be used together.")
+    if action is not None and (mine or as_person is not None):
+        raise UsageError("--mine and --as select from the list of gates.")
+    filters = {"mine": True} if mine else {} if as_person is None else {"person": as_person}
     if action is not None:
         return act_at_gate(common, action, gate, person)
 
     async def do(context: CliContext) -> int:
-        open_gates = await context.client.all_gates()
+        open_gates = await context.client.all_gates(**filters)
         payload = [{**gate.model_dump(mode="json"), "name": gate_display_name(gate)} for gate in open_gates]
         now = datetime.now(UTC)
         rows = [
@@ -197,7 +207,7 @@ def gates_command(
                 *format_gate_fields(gate),
             )
         ]
-        context.print_result(payload, rows or "No open gates.")
+        context.print_result(payload, rows or ("No gates wait for you." if mine else "No open gates."))
         return COMPLETED
 
     return run_with_api(common, do, read_only=True, only_lists=True)

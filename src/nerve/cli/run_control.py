@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.api import ApiError
 from nerve.cli.completion import RunArgument
-from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.context import CliContext, format_api_error, run_with_api
 from nerve.cli.errors import UsageError, with_full_stop
-from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.exit_codes import COMPLETED, REFUSED
 from nerve.cli.limit_options import parse_limit_options
 from nerve.cli.parameters import (
     DEFAULT_OPTIONS,
@@ -438,10 +438,12 @@ async def show_fork_preview(context: CliContext, request: dict[str, Any]) -> int
     request.pop("input", None)
     preview = await context.client.preview_fork(**request, new_input=has_input, overridden=list(overrides))
     width = max((len(step.path) for step in preview.steps), default=0)
-    context.print_result(
-        preview, [f"{step.path:<{width}}  {FATE_TEXTS[step.fate]}" for step in preview.steps]
-    )
-    return COMPLETED
+    lines = [f"{step.path:<{width}}  {FATE_TEXTS[step.fate]}" for step in preview.steps]
+    if preview.refusal is not None:
+        error = ApiError.from_dict(preview.refusal)
+        context.info(f"The fork would be refused: {format_api_error(error)}")
+    context.print_result(preview, lines)
+    return COMPLETED if preview.refusal is None else REFUSED
 
 
 def continue_run(

@@ -187,12 +187,12 @@ class Client:
         root = Path(folder)
         return cls(lambda: find_server(root), **options) if find_server(root) is not None else None
 
-    async def all_gates(self) -> list[models.GateResponse]:
-        """Return all open gates, oldest first, which `gates` returns in pages."""
-        page = await self.gates(limit=1000)
+    async def all_gates(self, **filters: Any) -> list[models.GateResponse]:
+        """Return all open gates that match, oldest first, which `gates` returns in pages."""
+        page = await self.gates(limit=1000, **filters)
         found = page.gates
         while page.next is not None:
-            page = await self.gates(limit=1000, after=page.next)
+            page = await self.gates(limit=1000, after=page.next, **filters)
             found += page.gates
         return found
 

@@ -138,8 +138,10 @@ class StoredLists:
         )
         return StoredRunPage([self._read_run(row) for row in found[:limit]], len(found) > limit)
 
-    async def all_gates(self) -> list[StoredGate]:
+    async def all_gates(self, **filters: Any) -> list[StoredGate]:
         """Return all open gates, oldest first."""
+        if filters:
+            raise EngineRequired  # whom a gate waits for depends on the people, and on journals
         gates: list[StoredGate] = []
         waits = [*self._store.open_waits(SESSION_NAME, GATE_KIND, None, GATES_PER_PAGE)]
         while waits:

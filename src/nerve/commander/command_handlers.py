@@ -245,6 +245,10 @@ async def handle_gates_command(commander: CommanderController, text: str) -> Non
     if not text:
         reply_to_command(commander, "gates", reports.gates_report(commander.state))
         return
+    if text == "mine":
+        asked = {gate.gate_id for gate in await commander.client.all_gates(mine=True)}
+        reply_to_command(commander, "gates", reports.gates_report(commander.state, asked))
+        return
     gate = find_gate_by_name(commander.state, text)
     commander.state.open_gate(gate.gate_id)
     add_note(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -122,12 +122,14 @@ def distinct_run_id(card: RunCard, state: CommanderState) -> str:
     return card.short_id if same == 1 else card.run_id
 
 
-def gates_report(state: CommanderState) -> str:
-    if not state.gates:
-        return "No open gates."
-    return "\n".join(
-        format_gate_row(number, open_gate, state) for number, open_gate in enumerate(state.gates, 1)
-    )
+def gates_report(state: CommanderState, asked: Collection[str] | None = None) -> str:
+    """Return the open gates; with `asked`, only those with these ids. Their numbers stay the same."""
+    rows = [
+        format_gate_row(number, open_gate, state)
+        for number, open_gate in enumerate(state.gates, 1)
+        if asked is None or open_gate.gate_id in asked
+    ]
+    return "\n".join(rows) or ("No open gates." if asked is None else "No gates wait for you.")
 
 
 def format_gate_row(number: int, gate: GateResponse, state: CommanderState) -> str:

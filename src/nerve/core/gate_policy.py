@@ -7,13 +7,13 @@ no order: the same votes give the same decision.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
 from nerve.core.gates import REJECT_WORDS
 from nerve.core.json_codec import encode_json
-from nerve.core.people import NAME_PATTERN
+from nerve.core.people import NAME_PATTERN, Person, find_by_identity
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import describe_value, require_seconds
 from nerve.errors import VoteRefused
@@ -380,6 +380,28 @@ def make_vote(
     if policy.approvers and not (may_veto or names & approvers):
         raise VoteRefused(f"'{voter.name}' is not one of the approvers: {', '.join(sorted(approvers))}")
     return Vote(voter.name, answer, tuple(sorted(voter.names())), hash, about)
+
+
+def make_voter(person: Person, people: Mapping[str, Person], starters: Iterable[str]) -> Voter:
+    """Return a person as one who answers; `starters` are the identities that have started the run."""
+    has_started = any(find_by_identity(people, identity) == person for identity in starters)
+    return Voter(person.name, person.roles, has_started)
+
+
+def is_asked(policy: GatePolicy, tally: GateTally, voter: Voter) -> bool:
+    """Whether a gate waits for the answer of a person: they may answer it, and have not.
+
+    Who may only reject, because it is their own run, is not asked; who has a veto is.
+    """
+    if tally.vote_of(voter.name) is not None:
+        return False
+    names = voter.names() | tally.delegated_names(voter.name)
+    answer = REJECT_WORDS[0] if names.intersection(policy.veto) else None
+    try:
+        make_vote(policy, tally, voter, answer, "")
+    except VoteRefused:
+        return False
+    return True
 
 
 def check_delegation(policy: GatePolicy, tally: GateTally, voter: Voter, to: str) -> None:

@@ -14,12 +14,15 @@ from nerve.lazy_dataclass import dataclass
 
 PERSON_SCOPES = ("read", "answer", "run", "member", "admin")
 """What a person may do; `member` is `answer` and `run` together."""
+ANSWERING_SCOPES = ("answer", "member", "admin")
+"""The scopes with which a person may answer gates."""
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 CONTACT_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,31}")
 MAX_CONTACT_CHARS = 512
 UNIX_CONTACT = "unix"
 """The contact with the name of the user of this machine who is this person."""
-EMAIL_CONTACT = "email"
+EMAIL_CONTACT, OIDC_CONTACT = "email", "oidc"
+"""The contacts by which a provider of OpenID Connect names a person: their address, or another claim."""
 PERSON_IDENTITY = "person:"
 """The beginning of the identity of a person who has proved who they are."""
 TOKEN_PREFIX = "nvp_"
@@ -115,7 +118,7 @@ def check_person(person: Person, others: Mapping[str, Person]) -> None:
         if other.name in person.roles or person.name in other.roles:
             both = other.name if other.name in person.roles else person.name
             raise ValueError(f"'{both}' cannot be both a person and a role. Use another name")
-        for kind in (UNIX_CONTACT, EMAIL_CONTACT):
+        for kind in (UNIX_CONTACT, EMAIL_CONTACT, OIDC_CONTACT):
             own = (person.contacts or {}).get(kind)
             if own is not None and same_contact(kind, own, (other.contacts or {}).get(kind)):
                 raise ValueError(f"The contact {kind}={own} belongs to '{other.name}' already")
@@ -140,6 +143,15 @@ def find_by_contact(people: Iterable[Person], kind: str, address: str) -> Person
         ),
         None,
     )
+
+
+def find_by_identity(people: Mapping[str, Person], identity: str) -> Person | None:
+    """Return the person behind an identity: one who has signed in, or who is a user of this machine."""
+    kind, _, name = identity.partition(":")
+    if f"{kind}:" == PERSON_IDENTITY:
+        person = people.get(name)
+        return None if person is None or person.disabled else person
+    return find_by_contact(people.values(), UNIX_CONTACT, name) if kind == "unix" and name else None
 
 
 def change_person(

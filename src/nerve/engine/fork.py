@@ -21,6 +21,7 @@ from nerve.engine.child_runs import child_id, find_child_attempts, has_asked_per
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.journal_writer import JournalCallbacks, JournalWriter
 from nerve.engine.run_chain import find_current_row
+from nerve.engine.run_starters import add_earlier_starters
 from nerve.journal.events import CallStarted, RunStarted
 from nerve.journal.failures import find_failures
 from nerve.journal.fork_point import ForkPoint, copied_events
@@ -137,7 +138,7 @@ def copy_planned(
     run_id: str | None = None,
 ) -> list[RunCopy]:
     """Return the copies for the run of a plan: the open and failed child runs of its source, then itself."""
-    start = replace(plan.journal.start, key=key, caller=caller)
+    start = replace(plan.journal.start, key=key, caller=add_earlier_starters(caller, plan.journal.start))
     run = WorkflowRun(plan.workflow, plan.input, start.params, run_id=run_id, about=start.metadata)
     journal = replace(plan.journal, start=start)
     return copy_run_tree(services, plan.row, journal, run, plan.fork_point, plan.at, limits)

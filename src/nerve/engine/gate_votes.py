@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -34,13 +35,13 @@ from nerve.journal.events import (
 
 
 def make_gate_events(
-    gate: GateInfo, answer: GateAnswer, starter: str | None, now: float
+    gate: GateInfo, answer: GateAnswer, starters: Collection[str], now: float
 ) -> list[GateProgress | GateAnswered]:
     """Return the events of what a person does at a gate; VoteRefused says why they may not do it.
 
     The last one answers the gate if that decides it.
 
-    `starter` is the identity that started the run.
+    `starters` are the identities that started the run.
     """
     policy, tally = gate.policy, gate.tally
     assert policy is not None
@@ -50,7 +51,7 @@ def make_gate_events(
         raise VoteRefused(
             f"Gate '{gate.gate_id}' needs an answer of a person. Sign in with the token of a person"
         )
-    if starter == f"{PERSON_IDENTITY}{voter.name}":
+    if f"{PERSON_IDENTITY}{voter.name}" in starters:
         voter = replace(voter, started_run=True)
     node_id = gate.node_id or None
     who: dict[str, Any] = {"by": answer.by, "via": answer.about.get("via"), "key": answer.key}

@@ -380,17 +380,18 @@ class OpenWaits:
         the gate is closed.
         """
         from nerve.engine.gate_votes import make_gate_events  # few gates have a policy
+        from nerve.engine.run_starters import starters_of
 
         opened = self._journal.index.unsettled.get(gate.path)
         is_over = self._barrier.is_unwinding and not self._barrier.is_stop_recorded
         if is_over or opened is None or not isinstance(opened.event, GateWaiting):
             raise gate_closed_error(self._run, gate)
-        starter = (self._journal.index.start.caller or {}).get("by")
+        starters = starters_of(self._journal.index.start)
         current = gate_info(gate.path, opened.event, opened.at)
         if current.gate_id != gate.gate_id:
             raise gate_closed_error(self._run, gate)
         # Appended without an await in between: they are written in one transaction.
-        for event in make_gate_events(current, answer, starter, self._timers.clock.time()):
+        for event in make_gate_events(current, answer, starters, self._timers.clock.time()):
             if isinstance(event, WaitSettled):
                 self.settle(gate.path, event)
             else:

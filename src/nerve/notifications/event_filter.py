@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 from nerve.core.gates import gate_names
 from nerve.errors import JournalBroken
-from nerve.journal.events import GateWaiting, RunStarted, decode_event
+from nerve.journal.events import GateProgress, GateWaiting, RunStarted, decode_event
 from nerve.journal.index import read_start
-from nerve.notifications.event_kinds import notified_event
+from nerve.notifications.event_kinds import GATE_TYPES, notified_event
+from nerve.notifications.gate_people import find_asked_people, select_people
 from nerve.notifications.messages import NotifiedEvent
-from nerve.store.port import StreamedEvent
+from nerve.notifications.person_channel import ReadPeople, find_person_channel, name_person_channel
+from nerve.project.notify_settings import PERSON_MARK, is_person_target
+from nerve.store.port import StreamedEvent, WaitRow
 
 if TYPE_CHECKING:
-    from nerve.project.notify_settings import NotifyRule
+    from nerve.project.notify_settings import NotifyRule, NotifySettings
     from nerve.store.port import Store
 
 MAX_CONTENT_CHARS = 500
@@ -32,11 +35,13 @@ class EventFilter:
         self,
         store: Store,
         session: str,
-        rules: Sequence[NotifyRule],
+        settings: NotifySettings,
         redact: Callable[[str], str] | None,
+        read_people: ReadPeople,
     ) -> None:
         """Without `redact`, no message has content, because the store is encoded."""
-        self._store, self._session, self._rules, self._redact = store, session, rules, redact
+        self._store, self._session, self._settings, self._redact = store, session, settings, redact
+        self._read_people = read_people
 
     def select(self, event: StreamedEvent) -> Iterator[tuple[str, NotifiedEvent]]:
         """Yield each channel that an event is sent to, with what is sent."""
@@ -47,13 +52,27 @@ class EventFilter:
         if notified is None:
             return
         allowed: dict[str, bool] = {}
-        for rule in self._rules:
+        for rule in self._settings.rules:
             if notified.event in rule.events and self._matches(rule, notified.run, workflows):
-                for channel in rule.to:
+                for channel in self._find_channels(rule.to, event):
                     allowed[channel] = allowed.get(channel, False) or rule.content
         for channel, has_content in allowed.items():
             if channel != BELL:
                 yield channel, self._with_content(notified, content) if has_content else notified
+
+    def _find_channels(self, to: Sequence[str], event: StreamedEvent) -> Iterator[str]:
+        """Yield channels, in place of people and roles those that reach each of them who is asked."""
+        yield from (name for name in to if not is_person_target(name))
+        if not (names := [name.removeprefix(PERSON_MARK) for name in to if is_person_target(name)]):
+            return
+        people, decoded = self._read_people(), decode_event(event.row)
+        if (wait := self._find_wait(event)) is not None:
+            asked = find_asked_people(self._store, wait, decoded, people, names)
+        else:
+            asked = select_people(people, names)
+        for person in asked:
+            if (channel := find_person_channel(self._settings, person)) is not None:
+                yield name_person_channel(channel, person.name)
 
     def _matches(self, rule: NotifyRule, run: str, workflows: Sequence[str]) -> bool:
         if rule.workflows is not None and not set(rule.workflows) & set(workflows):
@@ -77,19 +96,23 @@ class EventFilter:
             return None, "", ()
         event = decode_event(row)
         name, text = notified_event(event, start.parent is not None)
-        is_gate = isinstance(event, GateWaiting)
-        if not name or (is_gate and not self._is_open(streamed)):
+        is_gate = isinstance(event, GateWaiting | GateProgress)
+        # A message about a gate that was answered would only disturb.
+        if not name or (is_gate and self._find_wait(streamed) is None):
             return None, "", ()
         notified = NotifiedEvent(name, streamed.run, row.seq, streamed.workflow, row.at, start.label)
-        if isinstance(event, GateWaiting):
+        if isinstance(event, GateWaiting | GateProgress):
             gate_name = event.node_id or gate_names(event.gate_id, row.path, None)[-1]
             is_named = gate_name != UNNAMED_GATE
             notified = replace(notified, gate=event.gate_id, name=gate_name if is_named else None)
         return notified, text, [streamed.workflow, *self._enclosing_workflows(start)]
 
-    def _is_open(self, event: StreamedEvent) -> bool:
-        """Return whether a gate still waits: a message about one that was answered would only disturb."""
-        return any(wait.path == event.row.path for wait in self._store.waits_of_run(event.run))
+    def _find_wait(self, event: StreamedEvent) -> WaitRow | None:
+        """Return the open gate that an event is about."""
+        if event.row.type not in GATE_TYPES:
+            return None
+        waits = self._store.waits_of_run(event.run)
+        return next((wait for wait in waits if wait.path == event.row.path), None)
 
     def _enclosing_workflows(self, start: RunStarted) -> Iterator[str]:
         while start.parent is not None:

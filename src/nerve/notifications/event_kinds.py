@@ -5,6 +5,9 @@ from __future__ import annotations
 from nerve.core.events import WorkflowEventType
 from nerve.journal.events import (
     Event,
+    GateDelegated,
+    GateEscalated,
+    GateReminded,
     GateWaiting,
     RunCancelled,
     RunCompleted,
@@ -12,9 +15,17 @@ from nerve.journal.events import (
     RunOnHold,
 )
 
-NOTIFIED_TYPES = frozenset(
+GATE_TYPES = frozenset(
     {
         WorkflowEventType.GATE_WAITING,
+        WorkflowEventType.GATE_REMINDED,
+        WorkflowEventType.GATE_ESCALATED,
+        WorkflowEventType.GATE_DELEGATED,
+    }
+)
+"""The types of events that are about an open gate."""
+NOTIFIED_TYPES = GATE_TYPES | frozenset(
+    {
         WorkflowEventType.COMPLETED,
         WorkflowEventType.FAILED,
         WorkflowEventType.CANCELLED,
@@ -32,6 +43,12 @@ def notified_event(event: Event, is_child: bool) -> tuple[str, str]:
     match event:
         case GateWaiting(prompt=prompt):
             return "gate_opened", prompt
+        case GateReminded():
+            return "gate_reminded", ""
+        case GateEscalated():
+            return "gate_escalated", ""
+        case GateDelegated():
+            return "gate_delegated", ""
         case RunOnHold(reason=reason, message=message):
             return "budget_held" if reason == "budget" else "run_held", message
         case _ if is_child:

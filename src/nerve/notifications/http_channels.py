@@ -30,6 +30,9 @@ WEBHOOK_SECRET_PREFIX = "whsec_"
 NTFY_URL, SLACK_URL, TELEGRAM_URL = "https://ntfy.sh", "https://slack.com/api", "https://api.telegram.org"
 NTFY_TAGS = {
     "gate_opened": "raising_hand",
+    "gate_reminded": "hourglass",
+    "gate_escalated": "warning",
+    "gate_delegated": "raising_hand",
     "run_completed": "white_check_mark",
     "run_failed": "x",
     "run_cancelled": "stop_sign",

@@ -20,6 +20,12 @@ TEST_EVENT = "test"
 TITLES: dict[str, tuple[str, str]] = {
     # event: title for one event, which names the workflow; title for several
     "gate_opened": ("{workflow} waits for an answer{gate}", "{count} gates wait for an answer"),
+    "gate_reminded": ("{workflow} still waits for an answer{gate}", "{count} gates still wait"),
+    "gate_escalated": (
+        "{workflow} has waited for long, and further people may answer{gate}",
+        "{count} gates have waited for long",
+    ),
+    "gate_delegated": ("{workflow} waits for a delegated answer{gate}", "{count} gates were delegated"),
     "run_completed": ("{workflow} completed", "{count} runs completed"),
     "run_failed": ("{workflow} failed", "{count} runs failed"),
     "run_cancelled": ("{workflow} was stopped", "{count} runs were stopped"),
@@ -147,7 +153,8 @@ class MessageWriter:
         lines = tuple(self._describe_line(event) for event in message.events)
         if hidden := message.count - len(message.events):
             lines = (*lines, f"and {hidden} more")
-        return MessageText(title, lines, self._link("/inbox" if message.event == "gate_opened" else "/runs"))
+        is_about_gates = message.event.startswith("gate_")
+        return MessageText(title, lines, self._link("/inbox" if is_about_gates else "/runs"))
 
     def _describe_line(self, event: NotifiedEvent) -> str:
         gate = f": {shorten(event.name)}" if event.name else ""

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
@@ -64,9 +64,11 @@ class Notifier:
         session: str,
         channels: Mapping[str, Channel],
         event_filter: EventFilter,
+        make_person_channel: Callable[[str], Channel | None],
     ) -> None:
         self._store, self._stream, self._session = store, stream, session
-        self._channels, self._filter = channels, event_filter
+        self._channels, self._filter = dict(channels), event_filter
+        self._make_person_channel = make_person_channel
         self._property = property_name(session)
         self._outbox: MessageOutbox | None = None
         self._lock = asyncio.Lock()
@@ -140,9 +142,18 @@ class Notifier:
             except BaseException:
                 self._hints = {**hints, **self._hints}
                 raise
-        for name in {message.channel for message in outbox.messages}:
-            if name in self._has_messages:
-                self._has_messages[name].set()
+            for name in {message.channel for message in outbox.messages}:
+                if self._find_channel(name) is not None:
+                    self._has_messages[name].set()
+
+    def _find_channel(self, name: str) -> Channel | None:
+        """Return a channel; that to a person is opened with the first message to them."""
+        if name not in self._channels and (channel := self._make_person_channel(name)) is not None:
+            self._channels[name] = channel
+            self._has_messages[name] = asyncio.Event()
+            self._sent_at[name] = deque(maxlen=MAX_COUNTED_MESSAGES)
+            self._tasks.append(spawn_detached(self._send_until_cancelled(name)))
+        return self._channels.get(name)
 
     async def _read_stream(
         self, outbox: MessageOutbox, hints: Mapping[tuple[str, int], StreamedEvent]
@@ -169,7 +180,7 @@ class Notifier:
             for event in events.values()
             if event.row.at >= since
             for channel, notified in self._filter.select(event)
-            if channel in self._channels
+            if self._find_channel(channel) is not None
         ]
         position = max([end, position, *(event.number for event in page[-1:])])
         for channel, notified in new:

@@ -25,6 +25,7 @@ from nerve.text.source import Diagnostics, InvalidDefinition, LocatedList, Locat
 
 if TYPE_CHECKING:
     from nerve.project.notify_settings import NotifySettings
+    from nerve.project.sign_in_settings import SignInSettings
 
 CONFIG_FILE = ".nerve/config.json"
 EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
@@ -108,6 +109,8 @@ class Config:
     """The address at which people open the web page, for the links in messages."""
     notify: NotifySettings | None = None
     """Which events are sent to whom; None sends nothing."""
+    sign_in: SignInSettings | None = None
+    """How people sign in to the web page besides with tokens."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -292,6 +295,11 @@ class ConfigReader(Diagnostics):
         from nerve.project.notify_settings import NotifySettingsParser
 
         return NotifySettingsParser(self).parse(source, position)
+
+    def sign_in(self, source: Any, position: Position) -> SignInSettings:
+        from nerve.project.sign_in_settings import parse_sign_in
+
+        return parse_sign_in(self, source, position)
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"

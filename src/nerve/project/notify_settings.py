@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from nerve.core.people import NAME_PATTERN
 from nerve.core.suggest import did_you_mean_hint
 from nerve.lazy_dataclass import dataclass
 from nerve.text.source import LocatedList, LocatedMap, Position
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 NOTIFIED_EVENTS = (
     "gate_opened",
+    "gate_reminded",
+    "gate_escalated",
+    "gate_delegated",
     "run_completed",
     "run_failed",
     "run_cancelled",
@@ -25,6 +29,10 @@ NOTIFIED_EVENTS = (
     "budget_held",
 )
 """What a rule can name; `budget_held` is a run that is held because a budget is exhausted."""
+PERSON_MARK = "@"
+"""The beginning of a name in `to` that is a person or a role, not a channel."""
+PERSON_KINDS = ("email", "slack", "telegram", "ntfy")
+"""The kinds of channels that reach a person at the address in their contacts."""
 BUILTIN_CHANNELS = ("bell", "desktop")
 """Channels that need no settings."""
 SECURITY_KINDS = ("starttls", "tls", "none")
@@ -83,7 +91,7 @@ class NotifySettingsParser:
     """Parses the key `notify`; reports problems to the reader of the configuration."""
 
     def __init__(self, reader: ConfigReader) -> None:
-        self._reader = reader
+        self._reader = self.reader = reader
 
     def parse(self, source: Any, position: Position) -> NotifySettings:
         channels: dict[str, ChannelSettings] = {}
@@ -193,6 +201,7 @@ class NotifySettingsParser:
                 values[key] = self._parse_names(value, at, name, "event", NOTIFIED_EVENTS)
             elif key == "to":
                 values[key] = self._parse_names(value, at, name, "channel", (*channels, *BUILTIN_CHANNELS))
+                self._check_people(values[key], at, name, channels)
             elif key == "workflows":
                 values[key] = self._parse_names(value, at, name, "workflow")
             elif key == "tags":
@@ -212,7 +221,7 @@ class NotifySettingsParser:
         for name, at in self._items(value, what, position):
             if not isinstance(name, str) or not name:
                 self._reader.add(at, f"{what} must be a list of names")
-            elif known is not None and name not in known:
+            elif known is not None and name not in known and not is_person_target(name):
                 hint = did_you_mean_hint(name, known)
                 self._reader.add(
                     at, f"Unknown {noun} '{name}' in {what}{hint}", f"Valid: {', '.join(known)}."
@@ -220,6 +229,18 @@ class NotifySettingsParser:
             else:
                 names.append(name)
         return tuple(names)
+
+    def _check_people(
+        self, to: tuple[str, ...], position: Position, what: str, channels: Mapping[str, ChannelSettings]
+    ) -> None:
+        """Report people and roles in `to` that no channel can reach."""
+        people = [name for name in to if is_person_target(name)]
+        if people and not any(channel.kind in PERSON_KINDS for channel in channels.values()):
+            self._reader.add(
+                position,
+                f"{what} names '{people[0]}', but no channel reaches single people",
+                f"Add a channel of the kind {', '.join(PERSON_KINDS)}.",
+            )
 
     def _parse_tags(self, value: Any, position: Position, what: str) -> Mapping[str, str]:
         tags: dict[str, str] = {}
@@ -236,6 +257,11 @@ class NotifySettingsParser:
             return
         for index, item in enumerate(value):
             yield item, value.value_positions.get(index, position)
+
+
+def is_person_target(name: str) -> bool:
+    """Whether a name in `to` is a person or a role, such as `@lead`."""
+    return name.startswith(PERSON_MARK) and NAME_PATTERN.fullmatch(name[1:]) is not None
 
 
 def find_url_problem(text: str) -> str:

@@ -96,6 +96,11 @@ class ServerApp:
             )
         )
         add_all_pages(self.site)
+        config = api.session.config
+        if config.sign_in is not None and config.sign_in.oidc is not None:
+            from nerve.server.oidc_sign_in import make_oidc_sign_in  # few projects have a provider
+
+            make_oidc_sign_in(config.sign_in.oidc, api.session.project, config.public_url, auth, self.site)
         routes: list[BaseRoute] = [
             *build_routes(api, auth, streams),
             *build_webhook_routes(api),

@@ -20,6 +20,8 @@ LAUNCH_CODE_TTL_S = 300
 COOKIE_TTL_S = 7 * 24 * 3600
 TOKEN_SUBPROTOCOL_PREFIX = "nerve.token."
 """Prefix of a token in the subprotocols, the only WebSocket header that a browser page can set."""
+CROSS_SITE_PATHS = frozenset({"/sign-in/oidc/callback"})
+"""Pages that another site may open: the state in their query proves that this browser has asked for it."""
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -31,6 +33,8 @@ class Holder(NamedTuple):
 
     scope: Grant
     person: str | None = None
+    way: str | None = None
+    """How the person has signed in, if not with a token."""
 
 
 class Auth:
@@ -70,7 +74,9 @@ class Auth:
         # A configured host may also be served over https by a proxy.
         allowed = ([], [f"{scheme}://{host}"], *([[f"https://{host}"]] if host in self._hosts else ()))
         site = header_values(scope, b"sec-fetch-site")
-        if header_values(scope, b"origin") not in allowed or site not in ([], ["same-origin"], ["none"]):
+        is_reply = scope["path"] in CROSS_SITE_PATHS and scope.get("method") == "GET"
+        is_same_site = site in ([], ["same-origin"], ["none"]) or is_reply
+        if header_values(scope, b"origin") not in allowed or not is_same_site:
             fix = "Use the page of this server, or send a token."
             raise ApiError("forbidden", "Requests from other origins are not allowed", fix)
 
@@ -86,6 +92,11 @@ class Auth:
         cookie = read_session_cookie(scope) if token is None else None
         if (token or "").startswith(TOKEN_PREFIX) or (cookie or "").startswith(PERSON_IDENTITY):
             await self._refresh_people()
+
+    async def read_people(self) -> Mapping[str, Person]:
+        """Return the people as they are now."""
+        await self._refresh_people()
+        return self._people
 
     async def _refresh_people(self) -> None:
         if self._read_people is not None:
@@ -156,7 +167,9 @@ class Auth:
 
     def make_cookie(self, scope: Mapping[str, Any], holder: Holder) -> str:
         """Return the Set-Cookie header that signs a browser in."""
-        level = holder.scope if holder.person is None else f"{PERSON_IDENTITY}{holder.person}"
+        level: str = holder.scope
+        if holder.person is not None:
+            level = f"{PERSON_IDENTITY}{holder.person}" + (f"/{holder.way}" if holder.way else "")
         cookie = f"{level}.{int(time.time()) + COOKIE_TTL_S}.{secrets.token_urlsafe(16)}"
         return format_cookie(scope, f"{cookie}.{self._sign_cookie(level, cookie)}", COOKIE_TTL_S)
 
@@ -170,9 +183,13 @@ class Auth:
         bound = "" if person is None else f"{person.generation}:{person.token_hash}:"
         return hmac.digest(self._tokens[scope].encode(), f"cookie:{bound}{text}".encode(), "sha256").hex()
 
+    def sign(self, text: str) -> str:
+        """Return a signature of a text that only the servers of this project can make."""
+        return hmac.digest(self._tokens["admin"].encode(), text.encode(), "sha256").hex()
+
     def _person_of_cookie(self, level: str) -> Person | None:
         kind, _, name = level.partition(PERSON_IDENTITY)
-        return self._people.get(name) if not kind else None
+        return self._people.get(name.partition("/")[0]) if not kind else None
 
     def _holder_of_cookie(self, scope: Mapping[str, Any], cookie: str) -> Holder:
         text, _, seal = cookie.rpartition(".")
@@ -182,7 +199,8 @@ class Auth:
         is_signed = is_known and constant_time_equal(self._sign_cookie(level, text), seal)
         if is_signed and int(until) > time.time():
             check_csrf(scope)
-            return Holder(cast("Scope", level)) if person is None else holder_of(person)
+            way = level.partition("/")[2] or None
+            return Holder(cast("Scope", level)) if person is None else holder_of(person)._replace(way=way)
         raise self._record_failure()
 
 
@@ -273,7 +291,7 @@ SCREEN_NAMES = ("cli", "commander", "mcp", "acp")
 
 def caller_of_request(scope: Mapping[str, Any], holder: Holder | None = None) -> Caller:
     """Return the caller of a request or WebSocket."""
-    grant, person = holder or scope["nerve.caller"]
+    grant, person, way = holder or scope["nerve.caller"]
     identity = None if person is None else f"{PERSON_IDENTITY}{person}"
     server = scope.get("server")
     if not server or server[1] is None:
@@ -285,7 +303,7 @@ def caller_of_request(scope: Mapping[str, Any], holder: Holder | None = None) ->
     client = scope.get("client")
     return Caller(
         identity or f"{'browser' if is_browser else 'token'}:{grant}",
-        "page" if person is not None and is_browser else via,
+        way or "page" if person is not None and is_browser else via,
         grant,
         address=client[0] if client else None,
     )

@@ -17,7 +17,7 @@ from nerve.api.request_parsing import add_idempotency_key
 from nerve.core.trace_context import TraceParent
 from nerve.router.run_messages import MessageMode
 from nerve.server.artifact_response import ARTIFACT_PATH, respond_with_artifact
-from nerve.server.auth import Auth, caller_of_request
+from nerve.server.auth import CROSS_SITE_PATHS, Auth, caller_of_request
 from nerve.server.openapi import openapi_document
 from nerve.server.request_body import read_body
 from nerve.server.sse import SseEndpoints
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-OPEN_PATHS = frozenset({"/", "/healthz", "/api/sign-in", "/sign-in"})
+OPEN_PATHS = frozenset({"/", "/healthz", "/api/sign-in", "/sign-in", "/sign-in/oidc"} | CROSS_SITE_PATHS)
 """Paths that need no token; static files need none either."""
 
 

@@ -502,7 +502,13 @@ class Session:
         from nerve.notifications.project_notifier import open_notifier
 
         return open_notifier(
-            self.engine.store, stream, self.name, self.config, self.project, self._codec is not None
+            self.engine.store,
+            stream,
+            self.name,
+            self.config,
+            self.project,
+            lambda: self.people.current(),
+            self._codec is not None,
         )
 
     def read_telemetry_settings(self) -> TelemetrySettings | None:

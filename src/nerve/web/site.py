@@ -98,6 +98,8 @@ class Site:
         self.server = server
         self.routes: list[Route] = [Route(f"{STATIC_PREFIX}{{name:path}}", serve_static_file)]
         self._live_views: dict[ViewKey, LiveView] = {}
+        self.oidc_name: str | None = None
+        """What the page calls the provider with which people sign in; None without one."""
 
     @cached_property
     def environment(self) -> Environment:
@@ -107,6 +109,7 @@ class Site:
             "url": self.url,
             "static": lambda name: self.url(static_path(name)),
             "navigation": NAVIGATION,
+            "oidc": self.oidc_name,
         }
         return environment
 

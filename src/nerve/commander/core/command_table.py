@@ -122,7 +122,12 @@ COMMANDS: tuple[CommanderCommand, ...] = (
         example="/triggers fire nightly",
     ),
     CommanderCommand(
-        "gates", "Gates", "List the open gates, or open one to answer it.", (GATE_ARGUMENT,), ("gate",)
+        "gates",
+        "Gates",
+        "List the open gates, with `mine` those that wait for you, or open one to answer it.",
+        (GATE_ARGUMENT,),
+        ("gate",),
+        example="/gates mine",
     ),
     CommanderCommand(
         "answer",

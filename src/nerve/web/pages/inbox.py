@@ -83,18 +83,21 @@ class GateList:
     choices: list[str]
     """The answers that the gates of the list offer."""
     search: str
+    is_mine: bool = False
+    """Whether only gates are listed that wait for the person who has signed in."""
 
 
 async def list_gates(visit: Visit) -> GateList:
     """Return the gates: those with a deadline first, the next one first, then the others, newest first."""
-    page = await visit.client.gates(limit=MAX_READ_GATES)
+    is_mine = visit.caller.person is not None and visit.query.get("mine") == "1"
+    page = await visit.client.gates(limit=MAX_READ_GATES, **({"mine": True} if is_mine else {}))
     search = visit.query.get("search", "").strip()
     gates = [gate for gate in page.gates if matches_search(gate, search)]
     gates.sort(key=lambda gate: gate.created_at or datetime.now(UTC), reverse=True)
     gates.sort(key=lambda gate: gate.deadline if gate.deadline is not None else float("inf"))
     rows = [make_row(gate) for gate in gates[:MAX_LISTED_GATES]]
     offered = dict.fromkeys(answer for row in rows for answer in row.gate.choices or row.gate.options or ())
-    return GateList(rows, len(gates), page.more, list(offered)[:MAX_BULK_CHOICES], search)
+    return GateList(rows, len(gates), page.more, list(offered)[:MAX_BULK_CHOICES], search, is_mine)
 
 
 def matches_search(gate: GateResponse, search: str) -> bool:
@@ -158,7 +161,8 @@ async def respond_with_inbox(
     shown: dict[str, Any] = {"is_list": False, "stale": None, "run": "", "gate_id": ""} | values
     if isinstance(card, GateView):
         shown |= {"run": card.gate.run_id, "gate_id": card.gate.gate_id}
-    stream = {"search": found.search, "run": shown["run"], "gate": shown["gate_id"]}
+    mine = "1" if found.is_mine else ""
+    stream = {"search": found.search, "mine": mine, "run": shown["run"], "gate": shown["gate_id"]}
     if isinstance(card, GateView):
         stream["hash"] = card.gate.hash
     return await visit.page(
