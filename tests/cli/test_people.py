@@ -88,3 +88,19 @@ def test_a_gate_is_decided_by_the_user_who_is_a_person(do: Callable[..., Said], 
     assert do("answer", "v1", "reject", "--hash", gate["hash"]).code in (0, 1)
     run = json.loads(do("status", "v1", "--json").out)
     assert (run["state"], run["result"]) == ("completed", "reject")
+
+
+def test_gates_are_listed_that_wait_for_a_person(do: Callable[..., Said], project: Path) -> None:
+    gate = '{prompt: "Ship it?", choices: [approve, reject], approvers: [lead], self_approval: true}'
+    (project / "ship.yaml").write_text(
+        f"name: ship\ndescription: x\nnodes:\n  - id: decide\n    gate: {gate}\n"
+    )
+    do("people", "add", "ann", "--role", "lead")
+    do("people", "add", "me", "--contact", f"unix={current_user_name()}")
+    assert do("run", "ship.yaml").code == 4
+    assert do("gates", "--mine").out == "No gates wait for you.\n"
+    assert "Ship it?" in do("gates", "--as", "ann").out
+    do("people", "change", "me", "--role", "lead")
+    assert json.loads(do("gates", "--as", "me", "--json").out)[0]["name"] == "decide"
+    assert "Person 'anm' not found. Did you mean 'ann'?" in do("gates", "--as", "anm").err
+    assert "--mine and --as cannot be used together." in do("gates", "--mine", "--as", "ann").err

@@ -70,7 +70,9 @@ async def test_the_page_shows_who_has_answered_and_takes_a_vote(served: Served) 
             address = f"/inbox/{run}/{gate['gate_id']}"
             page = (await browser.get(address)).text
             assert "Only people with a token of their own can answer: lead." in page
-            shown = "needs 2 people of lead" if name == "ann" else "<li>ann: approve</li>"
+            shown = (
+                "needs 2 people of lead" if name == "ann" else "<li>ann (page from 127.0.0.1): approve</li>"
+            )
             assert shown in page
             form = f"choice=approve&hash={gate['hash']}&key={name}"
             sent = await browser.post(address, content=form, headers={**headers, "hx-request": "true"})

@@ -14,11 +14,13 @@ from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, format_command
 from nerve.cli.trust import is_at_terminal
+from nerve.core.events import WorkflowEventType
+from nerve.core.gates import gate_names
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.tags import format_tags
 from nerve.errors import NerveError
 from nerve.ui.gate_names import example_answer, gate_display_name, gate_preview
-from nerve.ui.gate_votes import gate_vote_lines
+from nerve.ui.gate_votes import describe_answerers, gate_vote_lines
 from nerve.ui.json_forms import form_field_lines
 from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
@@ -111,9 +113,14 @@ def status_command(
         from nerve.ui.progress_tree import ProgressTree
 
         response = await find_run_or_newest(context, run)
-        tree = ProgressTree()
+        tree, answers = ProgressTree(), list[str]()
         async for event in context.client.history(response.run_id):
             tree.apply_event("", to_workflow_event(event))
+            if event.event_type == WorkflowEventType.GATE_ANSWERED and (
+                who := describe_answerers(event.data)
+            ):
+                name = gate_names(event.data.get("gate_id"), event.path, event.data.get("node_id"))[-1]
+                answers.append(f"{name} answered by {who}")
         response = response.model_copy(update={"state": context.shown_state(response)})
         outcome = outcome_from_run(response, tree)
         starter = format_caller(response.started_by, response.started_via) if response.started_by else ""
@@ -123,6 +130,7 @@ def status_command(
             *([f"continued from {response.continued_from}"] if response.continued_from else []),
             *([f"tags: {format_tags(response.tags)}"] if response.tags else []),
             *render_run_tree(tree, context.out),
+            *answers,
         ]
         if outcome.error:
             reason = failure_text(outcome.error, outcome.error_type, outcome.location)

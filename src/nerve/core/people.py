@@ -146,7 +146,7 @@ def find_by_contact(people: Iterable[Person], kind: str, address: str) -> Person
 
 
 def find_by_identity(people: Mapping[str, Person], identity: str) -> Person | None:
-    """Return the person behind an identity: one who has signed in, or who is a user of this machine."""
+    """Return the person with an identity: one who has signed in, or who is a user of this machine."""
     kind, _, name = identity.partition(":")
     if f"{kind}:" == PERSON_IDENTITY:
         person = people.get(name)

@@ -10,6 +10,7 @@ from nerve.core.limits import RunUsage
 from nerve.core.step_names import step_label, step_name
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_usage, format_value
+from nerve.ui.gate_votes import describe_answerers
 from nerve.ui.json_forms import format_form_hint
 from nerve.ui.sanitize import indent_lines
 from nerve.ui.tool_lines import format_tool_call
@@ -271,8 +272,11 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
         case WorkflowEventType.LOG:
             level = f"{name}: " if (name := data.get("level")) not in (None, "info", "debug") else ""
             return f"[{step}] {level}{format_value(data.get('message') or data)}"
-        case WorkflowEventType.GATE_ANSWERED if data.get("reason"):
-            return f"[gate] answered: {format_value(data['answer'])} ({data.get('by')}: {data['reason']})"
+        case WorkflowEventType.GATE_ANSWERED:
+            return f"[gate] answered: {format_value(data['answer'])}{describe_answer(data)}"
+        case WorkflowEventType.GATE_VOTED:
+            answer = f"{format_value(data.get('answer'))}{describe_answer(data)}"
+            return f"[gate] one answer: {answer}"
         case WorkflowEventType.STARTED if data.get("continued_from"):
             return f"[workflow] {event.workflow_id} continued from {data['continued_from']['run']}"
         case (
@@ -289,6 +293,12 @@ def format_event_log_text(event: WorkflowEvent) -> str | None:
                 f": {reason}" if reason else ""
             )
     return format_event_text(event)
+
+
+def describe_answer(data: Mapping[str, Any]) -> str:
+    """Return who has given an answer, by which way, from where and why, as the end of a line."""
+    who, reason = describe_answerers(data), data.get("reason")
+    return (f" by {who}" if who else "") + (f", because {reason}" if reason else "")
 
 
 def to_workflow_event(event: EventResponse) -> WorkflowEvent:

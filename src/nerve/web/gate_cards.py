@@ -10,6 +10,7 @@ from nerve.api.errors import ApiError
 from nerve.core.events import GATE_END_EVENTS, WorkflowEventType
 from nerve.core.gates import EDITABLE
 from nerve.core.json_codec import encode_json
+from nerve.core.people import PERSON_IDENTITY
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.diffs import diff_file_name, format_diff_counts, is_diff, tool_input_diff
 from nerve.ui.display_values import DisplayValue, display_value
@@ -21,7 +22,7 @@ from nerve.ui.gate_names import (
     gate_preview,
     split_gate_question,
 )
-from nerve.ui.gate_votes import gate_vote_lines
+from nerve.ui.gate_votes import describe_answerers, gate_vote_lines
 from nerve.ui.sanitize import markdown_first_line, sanitize_text
 from nerve.web.json_form import FormField, ParsedForm, Texts, encode_value, parse_form, show_form
 
@@ -128,6 +129,8 @@ class ClosedGate(NamedTuple):
     reason: str
     key: str | None
     at: datetime
+    people: str = ""
+    """The people who have decided, with their way and address."""
     is_embedded: bool = False
     is_open: Literal[False] = False
 
@@ -267,7 +270,13 @@ async def find_closed_gate(visit: Visit, run: str, gate_id: str) -> ClosedGate:
         sanitize_text(str(data.get("reason") or "")),
         data.get("key"),
         ended.timestamp,
+        sanitize_text(describe_answerers(data)) if is_of_people(data) else "",
     )
+
+
+def is_of_people(answer: Mapping[str, Any]) -> bool:
+    """Whether people who have proved who they are have given an answer."""
+    return bool(answer.get("votes")) or str(answer.get("by")).startswith(PERSON_IDENTITY)
 
 
 async def load_card(visit: Visit, run: str, gate_id: str) -> GateView | ClosedGate:

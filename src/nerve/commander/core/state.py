@@ -25,6 +25,8 @@ from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import to_workflow_event
 from nerve.ui.formatting import format_result
 from nerve.ui.gate_names import gate_display_name
+from nerve.ui.gate_votes import describe_answerers
+from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
     from nerve.router.run_messages import RunMessages
@@ -400,7 +402,7 @@ class CommanderState(BlockConversation):
                 for candidate in self.gates
                 if (candidate.run_id, candidate.path) == (event.run_id, event.path)
             ]:
-                self._close_gate(gate, card, event.data.get("answer"))
+                self._close_gate(gate, card, event.data.get("answer"), describe_answerers(event.data))
         elif kind in RUN_END_EVENTS or kind == WorkflowEventType.PATH_RESET:
             below = f"{event.path}/" if kind == WorkflowEventType.PATH_RESET else ""
             for gate in [candidate for candidate in self.gates if candidate.run_id == event.run_id]:
@@ -412,18 +414,19 @@ class CommanderState(BlockConversation):
         if (card := self.runs.get(self.root_of(gate.run_id))) is not None:
             self._close_gate(gate, card, answer)
 
-    def _close_gate(self, gate: GateResponse, card: RunCard, answer: Any = None) -> None:
+    def _close_gate(self, gate: GateResponse, card: RunCard, answer: Any = None, who: str = "") -> None:
         self.gates = [other for other in self.gates if other.gate_id != gate.gate_id]
         card.gates = [other for other in card.gates if other.gate_id != gate.gate_id]
-        self._end_gate(gate, answer)
+        self._end_gate(gate, answer, who)
         self.raise_flags("gates")
 
-    def _end_gate(self, gate: GateResponse, answer: Any) -> None:
+    def _end_gate(self, gate: GateResponse, answer: Any, who: str = "") -> None:
         """Finish a closed gate; tell the user if it was open in the prompt and answered elsewhere."""
         self._deferred_gate_ids.discard(gate.gate_id)
         if self.open_gate_id == gate.gate_id:
             if gate.gate_id not in self.answering_gate_ids:
-                outcome = f"was answered elsewhere: {format_result(answer)}"
+                by = f" by {sanitize_text(who)}" if who else ""
+                outcome = f"was answered elsewhere: {format_result(answer)}{by}"
                 self.add_block(
                     "note",
                     f"'{gate_display_name(gate)}' {outcome if answer is not None else 'is closed'}",
