@@ -26,6 +26,7 @@ ADMIN = {
     *(("POST", path) for path in ("/api/triggers", "/api/triggers/{trigger}/remove")),
     *(("POST", f"/api/{name}") for name in ("collect", "definitions", "reload", "launch-codes")),
     ("POST", "/api/runs/{run}/delete"),
+    ("GET", "/api/audit"),
     ("GET", "/api/people"),
     ("POST", "/api/people"),
     ("POST", "/api/people/{person}"),
