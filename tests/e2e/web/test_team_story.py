@@ -207,7 +207,9 @@ async def test_a_whole_story_survives_a_kill_in_every_stage(team: Team, chromium
     await sign_in(desktop, f"{team.url}/inbox", tokens["ann"])
     await desktop.locator(".gates li a").first.click()
     await desktop.get_by_role("button", name="approve").click()
-    await expect(desktop.get_by_label("Who has answered")).to_contain_text("ann: approve")
+    await expect(desktop.get_by_label("Who has answered")).to_contain_text(
+        "ann (page from 127.0.0.1): approve"
+    )
     [asked] = await team.wait_for_message("/")
     team.restart()
 
@@ -216,7 +218,7 @@ async def test_a_whole_story_survives_a_kill_in_every_stage(team: Team, chromium
         await chromium.new_context(viewport=PHONE, is_mobile=True, has_touch=True, device_scale_factor=2)
     ).new_page()
     await sign_in(phone, asked.json["click"], tokens["ben"])
-    await expect(phone.get_by_label("Who has answered")).to_contain_text("ann: approve")
+    await expect(phone.get_by_label("Who has answered")).to_contain_text("ann (page from 127.0.0.1): approve")
     assert not await phone.evaluate("document.documentElement.scrollWidth > innerWidth")
     await phone.get_by_role("button", name="approve").tap()
     await expect(phone.locator(".gate-card.closed")).to_contain_text("approve")
