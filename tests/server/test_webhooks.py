@@ -108,7 +108,7 @@ async def test_a_delivery_that_is_repeated_after_its_run_was_deleted_starts_none
         assert (await send(client, {"n": 1}, delivery="new")).status_code == 202
 
 
-@pytest.mark.parametrize("scheme", ["github", "gitlab", "slack", "stripe", "standard", "generic"])
+@pytest.mark.parametrize("scheme", ["github", "gitlab", "slack", "stripe", "standard", "telegram", "generic"])
 async def test_every_signature_is_accepted_and_none_without_the_secret(tmp_path: Path, scheme: str) -> None:
     async with webhook_server(tmp_path, signature=scheme) as (session, client):
         wrong = await send(client, {"n": 1}, scheme=scheme, secret="wrong")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nerve.session import Session
 
 ANSWER_USAGE = "/answer [GATE] TEXT"
+NOT_SHOWN = "The question was not shown here in full, so it cannot be answered here. Answer it in the page."
 
 
 class ConversationMessage(NamedTuple):
@@ -133,11 +134,21 @@ async def run_chat_command(api: Api, conversation: str, text: str, key: str | No
 
 
 async def answer_conversation_gate(
-    api: Api, conversation: str, arguments: list[str], key: str | None = None
+    api: Api,
+    conversation: str,
+    arguments: list[str],
+    key: str | None = None,
+    shown: Mapping[str, str] | None = None,
 ) -> str:
-    """Answer a gate of the runs of a conversation, and return the reply."""
+    """Answer a gate of the runs of a conversation, and return the reply.
+
+    `shown` has the hashes of what the conversation has shown of gates; only those can be answered.
+    """
     require_scope(api.caller, OPERATIONS["answer"].scope)
-    gates = conversation_gates(api, conversation)
+    open_gates = conversation_gates(api, conversation)
+    gates = [gate for gate in open_gates if shown is None or gate.gate_id in shown]
+    if open_gates and not gates:
+        return NOT_SHOWN
     name, _, rest = arguments[0].strip().partition(" ") if arguments else ("", "", "")
     named_gates = [gate for gate in gates if rest.strip() and name in (gate.gate_id, gate.node_id, gate.path)]
     candidates = named_gates or gates
@@ -150,10 +161,22 @@ async def answer_conversation_gate(
         return f"Usage: {ANSWER_USAGE}\n\nOpen gates:\n{waiting}"
     text = rest.strip() if named_gates else arguments[0].strip()
     try:
-        await api.answer(gate=candidates[0].gate_id, answer=text, key=key)
+        hash = None if shown is None else shown[candidates[0].gate_id]
+        await api.answer(gate=candidates[0].gate_id, answer=text, key=key, hash=hash)
     except ApiError as error:
         return f"{error.message}. {error.fix}".rstrip()
-    return f"Answered: {text}"
+    return f"Answered: {text}{describe_open_vote(api, conversation, candidates[0].gate_id)}"
+
+
+def describe_open_vote(api: Api, conversation: str, gate_id: str) -> str:
+    """Return what a gate still needs after an answer; "" if it is decided."""
+    gates = conversation_gates(api, conversation)
+    gate = next((gate for gate in gates if gate.gate_id == gate_id), None)
+    if gate is None or gate.policy is None or gate.tally is None:
+        return ""
+    from nerve.core.gate_policy import describe_missing  # few gates have a policy
+
+    return f". The gate still needs {describe_missing(gate.policy, gate.tally)}."
 
 
 def conversation_gates(api: Api, conversation: str) -> list[GateInfo]:

@@ -101,6 +101,19 @@ class DefineRequest(CommandRequest):
     """Whether its name refers to it from now on; if not, runs can start it by its `hash`."""
 
 
+class ChatMessageRequest(CommandRequest):
+    """A message of a person in a chat, or a button that they have pressed."""
+
+    chat: Name
+    thread: Name
+    account: Name
+    text: Text = ""
+    addressed: bool = True
+    gate: Name | None = None
+    choice: int | None = None
+    hash: Name | None = None
+
+
 class StartRequest(CommandRequest):
     workflow: Name
     """A workflow, graph or node by its name or a unique prefix of it."""
@@ -964,6 +977,59 @@ class NotificationsResponse(ApiResponse):
     failures: list[FailedMessageResponse] = []
     public_url: str | None = None
     """The address of the page in links; without it, messages have no links."""
+
+
+class ChatResponse(ApiResponse):
+    """A chat whose threads are conversations, and what was received and sent there."""
+
+    name: str
+    kind: str
+    target: str
+    """The account that writes there, and the places, without secrets."""
+    delivery: Literal["webhook", "polling"]
+    """How messages of people arrive."""
+    content: bool
+    problem: str | None = None
+    """Why messages cannot be sent or received, such as a missing secret."""
+    received: int = 0
+    """Messages of people that have no reply yet."""
+    sent: int = 0
+    last_sent: datetime | None = None
+    pending: int = 0
+    """Messages that are not sent yet."""
+    error: str | None = None
+    """Why the last attempt to send the next message failed."""
+
+
+class FailedChatMessageResponse(ApiResponse):
+    """A message that was not delivered to a thread and is not sent any more."""
+
+    id: str
+    chat: str
+    thread: str
+    event: str
+    failed_at: datetime
+    error: str
+
+
+class ChatPage(ApiResponse):
+    """The chats of a project, and the newest messages that were not delivered."""
+
+    chats: list[ChatResponse] = []
+    failures: list[FailedChatMessageResponse] = []
+    public_url: str | None = None
+
+
+class ReceivedChatResponse(ApiResponse):
+    """Whether a message of a chat is stored to be replied to."""
+
+    accepted: bool
+
+
+class ChatRepliesResponse(ApiResponse):
+    """The replies to a message of a chat."""
+
+    replies: list[str]
 
 
 class TriggeredRunResponse(ApiResponse):

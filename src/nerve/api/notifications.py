@@ -45,8 +45,12 @@ async def notifications(session: Session, request: models.EmptyRequest) -> model
     return models.NotificationsResponse(
         channels=channels,
         rules=rules,
-        pending=len(outbox.messages),
-        failures=[failure_response(session, failure) for failure in reversed(outbox.failures)],
+        pending=sum(message.thread is None for message in outbox.messages),
+        failures=[
+            failure_response(session, failure)
+            for failure in reversed(outbox.failures)
+            if failure.message.thread is None
+        ],
         public_url=session.config.public_url,
     )
 

@@ -162,6 +162,8 @@ OPERATIONS: dict[str, Operation] = {
         Operation("notifications", models.EmptyRequest, models.NotificationsResponse, "read", "GET",
                   "/api/notifications",
                   "List the channels of notifications, and what was not delivered."),
+        Operation("chats", models.EmptyRequest, models.ChatPage, "read", "GET", "/api/chats",
+                  "List the chats with what was received and sent there."),
         Operation("triggers", models.EmptyRequest, models.TriggerPage, "read", "GET", "/api/triggers",
                   "List the triggers with their next times and last runs."),
         Operation("trigger", models.TriggerRequest, models.TriggerResponse, "read", "GET",

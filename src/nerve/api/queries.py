@@ -13,6 +13,7 @@ from nerve.api import models
 from nerve.api.agent_overview import agents as agents
 from nerve.api.artifacts import list_artifacts
 from nerve.api.audit import audit as audit
+from nerve.api.chats import chats as chats
 from nerve.api.commands import find_definition_refusal, find_reuse_refusal
 from nerve.api.errors import ApiError
 from nerve.api.event_hub import to_event_response

@@ -56,6 +56,8 @@ MEMORY_QUERIES = frozenset({"agents", "queues", "query", "workflows", "workflow"
 """Queries that the owner answers from memory."""
 LEADER_COMMANDS = frozenset({"define_trigger", "remove_trigger", "pause_trigger", "resume_trigger"})
 """Commands that the server executes that starts the runs of the triggers."""
+LOCAL_COMMANDS = frozenset({"receive_chat"})
+"""Commands that only the local engine executes."""
 DEFINING_COMMANDS = frozenset({"define", "assert_fact"})
 """Commands that define workflows by facts."""
 DEFINITION_QUERIES = frozenset({"workflows", "workflow"})
@@ -286,6 +288,12 @@ class SharedSession:
 
     async def _command_engine(self, operation: Operation, request: ApiRequest) -> ApiResponse:
         """Execute a command on the engine that executes the runs elsewhere."""
+        if operation.name in LOCAL_COMMANDS:
+            raise ApiError(
+                "refused",
+                f"'{operation.name}' is not available for runs in {self._engine}",
+                "See what is: docs/guides/temporal.md",
+            )
         is_leader = self._leader is not None and self._leader.is_leading
         if operation.name in LEADER_COMMANDS and not is_leader:
             return await self._send(operation, request)
@@ -491,10 +499,12 @@ class CommandExecutor:
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _perform(self, command: SentCommand) -> ApiResponse:
+        from nerve.api.chat_messages import RECEIVE_OPERATION, receive_chat
         from nerve.api.conversation import MESSAGE_OPERATION, execute_message
 
         codec = self._session.codec
-        operation = {**OPERATIONS, MESSAGE_OPERATION.name: MESSAGE_OPERATION}.get(command.operation)
+        internal = {each.name: each for each in (MESSAGE_OPERATION, RECEIVE_OPERATION)}
+        operation = {**OPERATIONS, **internal}.get(command.operation)
         if operation is None:
             raise ApiError(
                 "not_found",
@@ -508,6 +518,8 @@ class CommandExecutor:
         request.set_caller(Caller(**json.loads(decode_with(codec, command.caller, "caller", command.id))))
         if operation is MESSAGE_OPERATION:
             return await execute_message(self._shared or self._session, request)
+        if operation is RECEIVE_OPERATION:
+            return await receive_chat(self._session, request)
         return await self._execute_operation(self._session, operation, request)
 
 

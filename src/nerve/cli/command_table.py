@@ -96,6 +96,11 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "List the channels of notifications and what was not delivered, or try one.",
         "nerve notify test phone",
     ),
+    "chat": CommandEntry(
+        "nerve.cli.chat:chat_command",
+        "List the chats whose threads are conversations, and what was not delivered.",
+        "nerve chat",
+    ),
     "approve": CommandEntry(
         "nerve.cli.run_control:approve_gate_command",
         "Answer a gate with its approving choice.",
@@ -312,6 +317,7 @@ COMMAND_GROUPS: dict[str, tuple[str, ...]] = {
         "backup",
         "restore",
         "notify",
+        "chat",
         "store",
         "doctor",
         "version",

@@ -90,6 +90,7 @@ def doctor_command(*, deep: Flag = False, json: Flag = False, quiet: Flag = Fals
         *diagnose_server(),
         *diagnose_notifications(),
         *diagnose_sign_in(),
+        *diagnose_chats(),
         *diagnose_providers(),
     ]
     has_errors = any(finding.state == "wrong" for finding in findings)
@@ -493,6 +494,19 @@ def diagnose_sign_in() -> Iterator[DoctorFinding]:
     else:
         message = f"{settings.issuer} signs in people by their contact '{settings.contact}'"
         yield DoctorFinding("sign-in", "ok", message)
+
+
+def diagnose_chats() -> Iterator[DoctorFinding]:
+    """Yield a finding for each chat, as the environment of this command sees it."""
+    from nerve.chat.adapter_table import make_chats
+
+    try:
+        config = Project().config
+    except InvalidDefinition:
+        return  # reported with the configuration
+    for name, chat in make_chats(config.chat, Path(), config.public_url, DEFAULT_SESSION).items():
+        told = None if (problem := chat.find_problem()) else chat.describe()
+        yield ok_or_missing(f"chat {name}", told, problem, "See the variables of the chat: nerve chat")
 
 
 def diagnose_providers() -> Iterator[DoctorFinding]:

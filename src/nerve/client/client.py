@@ -146,6 +146,7 @@ class Client:
     people = OperationMethod(models.PeoplePage)
     audit = OperationMethod(models.AuditPage)
     notifications = OperationMethod(models.NotificationsResponse)
+    chats = OperationMethod(models.ChatPage)
     triggers = OperationMethod(models.TriggerPage)
     trigger = OperationMethod(models.TriggerResponse)
     usage = OperationMethod(models.UsageResponse)

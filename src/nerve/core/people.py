@@ -23,6 +23,11 @@ UNIX_CONTACT = "unix"
 """The contact with the name of the user of this machine who is this person."""
 EMAIL_CONTACT, OIDC_CONTACT = "email", "oidc"
 """The contacts by which a provider of OpenID Connect names a person: their address, or another claim."""
+CHAT_CONTACTS = ("github", "slack", "telegram")
+"""The contacts with the account of a person at a service: a login of GitHub, or the id of a user."""
+UNIQUE_CONTACTS = (UNIX_CONTACT, EMAIL_CONTACT, OIDC_CONTACT, *CHAT_CONTACTS)
+"""The contacts by which a person is known, so that only one person can have an address."""
+CASELESS_CONTACTS = (EMAIL_CONTACT, "github")
 PERSON_IDENTITY = "person:"
 """The beginning of the identity of a person who has proved who they are."""
 TOKEN_PREFIX = "nvp_"
@@ -118,7 +123,7 @@ def check_person(person: Person, others: Mapping[str, Person]) -> None:
         if other.name in person.roles or person.name in other.roles:
             both = other.name if other.name in person.roles else person.name
             raise ValueError(f"'{both}' cannot be both a person and a role. Use another name")
-        for kind in (UNIX_CONTACT, EMAIL_CONTACT, OIDC_CONTACT):
+        for kind in UNIQUE_CONTACTS:
             own = (person.contacts or {}).get(kind)
             if own is not None and same_contact(kind, own, (other.contacts or {}).get(kind)):
                 raise ValueError(f"The contact {kind}={own} belongs to '{other.name}' already")
@@ -127,10 +132,10 @@ def check_person(person: Person, others: Mapping[str, Person]) -> None:
 
 
 def same_contact(kind: str, one: str, other: str | None) -> bool:
-    """Whether two addresses are the same; those of e-mail regardless of case."""
+    """Whether two addresses are the same; those of e-mail and GitHub regardless of case."""
     if other is None:
         return False
-    return one.casefold() == other.casefold() if kind == EMAIL_CONTACT else one == other
+    return one.casefold() == other.casefold() if kind in CASELESS_CONTACTS else one == other
 
 
 def find_by_contact(people: Iterable[Person], kind: str, address: str) -> Person | None:

@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 Overlap = Literal["skip", "queue", "cancel", "allow"]
 OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 """What happens if a run of the trigger is still open when the next one is due."""
-SIGNATURES = ("github", "gitlab", "slack", "stripe", "standard", "generic")
+SIGNATURES = ("github", "gitlab", "slack", "stripe", "standard", "telegram", "generic")
 RUN_STATES = ("completed", "failed", "cancelled")
 COMMON_KEYS = ("name", "workflow", "input", "params", "label", "tags", "queue", "when", "enabled", *KINDS)
 NAMES_BY_KIND: dict[Kind, tuple[str, ...]] = {

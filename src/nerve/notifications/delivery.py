@@ -131,8 +131,9 @@ class HttpSender:
         content: bytes,
         headers: Mapping[str, str],
         timeout: float = ATTEMPT_TIMEOUT_S,
+        max_bytes: int = MAX_REPLY_BYTES,
     ) -> Reply:
-        """Do as `post` with any method."""
+        """Do as `post` with any method; of the reply, the first `max_bytes` are read."""
         client = await self._open()
         import httpx2
 
@@ -144,7 +145,7 @@ class HttpSender:
                 body = b""
                 async for chunk in reply.aiter_bytes():
                     body += chunk
-                    if len(body) > MAX_REPLY_BYTES:
+                    if len(body) > max_bytes:
                         break
             finally:
                 await reply.aclose()
@@ -152,7 +153,7 @@ class HttpSender:
             raise DeliveryFailed(f"No reply within {timeout:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             raise DeliveryFailed(f"The connection failed: {type(error).__name__}") from None
-        return Reply(reply.status_code, reply.headers, body[:MAX_REPLY_BYTES].decode(errors="replace"))
+        return Reply(reply.status_code, reply.headers, body[:max_bytes].decode(errors="replace"))
 
     async def close(self) -> None:
         """Close the connections."""

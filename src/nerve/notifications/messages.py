@@ -13,6 +13,8 @@ from nerve.lazy_dataclass import dataclass
 
 MAX_LISTED_EVENTS = 10
 """Events that one message names; it counts the others."""
+REPLY_EVENT = "reply"
+"""A text in the thread of a chat that reports no event, such as the reply to a message."""
 SHOWN_ID_CHARS = 8
 MAX_NAME_CHARS = 100
 TEST_EVENT = "test"
@@ -35,6 +37,7 @@ TITLES: dict[str, tuple[str, str]] = {
         "{count} runs are held: their budget is exhausted",
     ),
     TEST_EVENT: ("Test message from Nerve", "{count} test messages from Nerve"),
+    REPLY_EVENT: ("Reply", "{count} replies"),
 }
 """The first line of a message about each event."""
 
@@ -55,11 +58,17 @@ class NotifiedEvent:
     """The name of the gate; a question of `ctx.gate` has none."""
     content: str | None = None
     """The question of the gate, or why the run failed or is held, if a rule allows it."""
+    part: int | None = None
+    """The number of a text among those that report the event, from the second on."""
+    hash: str | None = None
+    """Stands for what the gate asks, if the content has all of it."""
+    choices: list[str] | None = None
+    """The answers that a chat offers as buttons."""
 
     @property
-    def key(self) -> tuple[str, int]:
-        """The event of the journal."""
-        return self.run, self.seq
+    def key(self) -> tuple[str, int, int | None]:
+        """The event of the journal, and the part of its report."""
+        return self.run, self.seq, self.part
 
 
 @dataclass(slots=True)
@@ -79,12 +88,16 @@ class NotifyMessage:
     """Why the last attempt failed."""
     is_sealed: bool = field(default=False, compare=False)
     """Whether an attempt may have been made, after which the content stays the same."""
+    thread: str | None = None
+    """The thread of a chat that gets the message; such a message has one event."""
 
     @property
     def id(self) -> str:
         """The same for every attempt, also by another process, so that receivers can drop a repetition."""
         first = self.events[0]
-        return sha256(f"{self.channel}\n{self.event}\n{first.run}\n{first.seq}".encode()).hexdigest()[:24]
+        place = "" if first.part is None else f"\n{first.part}"
+        name = f"{self.channel}\n{self.event}\n{first.run}\n{first.seq}{place}"
+        return sha256(name.encode()).hexdigest()[:24]
 
     def add(self, event: NotifiedEvent) -> None:
         """Add an event to a message that was not sent yet."""
@@ -107,6 +120,7 @@ class NotifyMessage:
             "attempts": self.attempts,
             "next_at": self.next_at,
             "error": self.error,
+            **({} if self.thread is None else {"thread": self.thread}),
         }
 
     @classmethod
@@ -143,6 +157,8 @@ class MessageWriter:
         if message.event == TEST_EVENT:
             link = self._link("/inbox")
             return MessageText(single, (f"The channel '{message.channel}' works.",), link)
+        if message.event == REPLY_EVENT:
+            return MessageText(single, (message.events[0].content or "",), None)
         if message.count == 1:
             event = message.events[0]
             gate = f": {shorten(event.name)}" if event.name else ""

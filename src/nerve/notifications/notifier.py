@@ -1,4 +1,4 @@
-"""Sends messages about committed events, at least once and beside the runs.
+"""Sends messages about committed events, at least once and beside the runs; keeps those of people in chats.
 
 The position in the stream of events and the messages that follow from the events before it are one property
 of the store, written together before anything is sent. A message leaves the property after a channel has
@@ -12,17 +12,17 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.engine.task_tracking import spawn_detached
-from nerve.errors import OwnershipLost, StoreError
+from nerve.errors import NerveError, OwnershipLost, StoreError
 from nerve.notifications.delivery import ATTEMPT_TIMEOUT_S, Channel, DeliveryFailed
-from nerve.notifications.event_filter import EventFilter
+from nerve.notifications.event_filter import Selection
 from nerve.notifications.event_kinds import NOTIFIED_TYPES
-from nerve.notifications.messages import NotifyMessage
-from nerve.notifications.outbox import MessageOutbox, property_name
+from nerve.notifications.messages import NotifiedEvent, NotifyMessage
+from nerve.notifications.outbox import MessageOutbox, UnansweredMessage, property_name
 from nerve.store.port import EventRow, StreamedEvent
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ PERIOD_S = 60.0
 Events wait meanwhile, and one message counts them, so that a burst does not flood anybody.
 """
 FIRST_PAUSE_S = 1.0
+FIRST_THREAD_PAUSE_S, MAX_THREAD_PAUSE_S = 0.1, 0.8
+"""The first and the longest pause in chats, where a person waits for the message."""
 MAX_COUNTED_MESSAGES = 6
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 300.0
 MAX_RETRY_AFTER_S = 3600.0
@@ -52,6 +54,18 @@ CLOCK_SLACK_S = 60.0
 CLOSE_TIMEOUT_S = 3.0
 """Seconds for which closing a session waits for channels; the next process sends the rest."""
 STORE_RETRY_S = 5.0
+MAX_RECEIVED = 1000
+"""Messages of people that wait for their replies; a chat delivers further ones again later."""
+
+
+class EventSelector(Protocol):
+    """Says which events are sent to which channels."""
+
+    def select(self, event: StreamedEvent) -> Iterator[Selection]: ...
+
+
+class TooManyMessages(NerveError):
+    """So many messages of people wait for their replies that no further one is taken."""
 
 
 class Notifier:
@@ -63,11 +77,11 @@ class Notifier:
         stream: EventStream,
         session: str,
         channels: Mapping[str, Channel],
-        event_filter: EventFilter,
         make_person_channel: Callable[[str], Channel | None],
+        *selectors: EventSelector,
     ) -> None:
         self._store, self._stream, self._session = store, stream, session
-        self._channels, self._filter = dict(channels), event_filter
+        self._channels, self._selectors = dict(channels), selectors
         self._make_person_channel = make_person_channel
         self._property = property_name(session)
         self._outbox: MessageOutbox | None = None
@@ -78,6 +92,8 @@ class Notifier:
         self._recent_keys: tuple[frozenset[tuple[str, int]], ...] = (frozenset(), frozenset())
         """The events of the last two reads, which this process may hear of only now."""
         self._is_first_read = True
+        self.has_received = asyncio.Event()
+        """Set when a person has written."""
         self._has_events = asyncio.Event()
         self._has_messages = {name: asyncio.Event() for name in channels}
         self._sent_at: dict[str, deque[float]] = {
@@ -176,15 +192,16 @@ class Notifier:
             position = page[-1].number
             await asyncio.sleep(0)  # runs continue meanwhile
         new = [
-            (channel, notified)
+            selection
             for event in events.values()
             if event.row.at >= since
-            for channel, notified in self._filter.select(event)
-            if self._find_channel(channel) is not None
+            for selector in self._selectors
+            for selection in selector.select(event)
+            if self._find_channel(selection.channel) is not None
         ]
         position = max([end, position, *(event.number for event in page[-1:])])
-        for channel, notified in new:
-            outbox.add(channel, notified, time.time())
+        for channel, notified, thread in new:
+            outbox.add(channel, notified, time.time(), thread)
         if new or outbox.position != position:
             outbox.position, outbox.read_at = position, time.time()
             await self._save(outbox)
@@ -240,7 +257,8 @@ class Notifier:
             if message is None:
                 return None
             now = time.time()
-            if (wait_s := max(message.next_at - now, self._wait_for_period(name))) > 0:
+            is_chat = message.thread is not None
+            if (wait_s := max(message.next_at - now, self._wait_for_period(name, is_chat))) > 0:
                 return wait_s
             message.is_sealed = True
             self._busy.add(name)
@@ -253,13 +271,17 @@ class Notifier:
             self._has_progress.set()
         return 0.0
 
-    def _wait_for_period(self, name: str) -> float:
+    def _wait_for_period(self, name: str, is_chat: bool) -> float:
         """Return the seconds for which a channel has had enough messages."""
         now = time.monotonic()
         recent = [at for at in self._sent_at[name] if at > now - PERIOD_S]
         if self._is_closing or not recent:
             return 0.0
-        return recent[-1] + FIRST_PAUSE_S * 2.0 ** (len(recent) - 1) - now
+        doubled = 2.0 ** (len(recent) - 1)
+        pause = (
+            min(FIRST_THREAD_PAUSE_S * doubled, MAX_THREAD_PAUSE_S) if is_chat else FIRST_PAUSE_S * doubled
+        )
+        return recent[-1] + pause - now
 
     async def _try_to_send(self, name: str, message: NotifyMessage) -> DeliveryFailed | None:
         try:
@@ -295,6 +317,45 @@ class Notifier:
                 outbox.give_up(stored, now)
                 log.warning("a message to '%s' was not delivered: %s", stored.channel, failure)
         await self._save(outbox)
+
+    # -- messages of people ------------------------------------------------------------------------
+
+    async def receive(self, message: UnansweredMessage) -> bool:
+        """Store a message of a person; return whether it is new. It is durable then.
+
+        TooManyMessages says that the chat has to deliver it again later.
+        """
+        async with self._lock:
+            outbox = self._load()
+            if any(each.key == message.key for each in outbox.received):
+                return False
+            if len(outbox.received) >= MAX_RECEIVED:
+                raise TooManyMessages(f"{MAX_RECEIVED} messages wait for their replies")
+            outbox.received.append(message)
+            await self._save(outbox)
+        self.has_received.set()
+        return True
+
+    async def list_received(self) -> list[UnansweredMessage]:
+        """Return the messages of people that have no reply yet, oldest first."""
+        async with self._lock:
+            return list(self._load().received)
+
+    async def read_shown_gates(self) -> Mapping[str, str]:
+        """Return the hashes of what chats have shown of gates."""
+        async with self._lock:
+            return dict(self._load().shown)
+
+    async def settle(self, message: UnansweredMessage, replies: Sequence[NotifiedEvent]) -> None:
+        """Replace a message of a person by the replies to it, which are sent in its thread."""
+        async with self._lock:
+            outbox = self._load()
+            outbox.settle(message.key)
+            for reply in replies:
+                outbox.add(message.channel, reply, time.time(), message.thread)
+            await self._save(outbox)
+        if (news := self._has_messages.get(message.channel)) is not None:
+            news.set()
 
     # -- the end -------------------------------------------------------------------------------------
 

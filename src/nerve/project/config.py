@@ -24,7 +24,7 @@ from nerve.text.json_reader import parse_located_json
 from nerve.text.source import Diagnostics, InvalidDefinition, LocatedList, LocatedMap, Position, Problem
 
 if TYPE_CHECKING:
-    from nerve.project.notify_settings import NotifySettings
+    from nerve.project.notify_settings import ChannelSettings, NotifySettings
     from nerve.project.sign_in_settings import SignInSettings
 
 CONFIG_FILE = ".nerve/config.json"
@@ -111,6 +111,8 @@ class Config:
     """Which events are sent to whom; None sends nothing."""
     sign_in: SignInSettings | None = None
     """How people sign in to the web page besides with tokens."""
+    chat: Mapping[str, ChannelSettings] = field(default_factory=lambda: EMPTY_MAPPING)
+    """The chats whose threads are conversations, by name."""
 
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
@@ -171,15 +173,19 @@ class ConfigReader(Diagnostics):
 
     def _check_content(self, source: Any, values: Mapping[str, Any]) -> None:
         """Report rules that would send what the store has encrypted."""
-        notify = values.get("notify")
-        if values.get("encryption") is None or notify is None:
+        if values.get("encryption") is None:
             return
-        for number, rule in enumerate(notify.rules, 1):
-            if rule.content:
-                self.add(
-                    source.value_positions["notify"],
-                    f"content of rule {number} of 'notify' must be false, because the store is encrypted",
-                )
+        notify, chats = values.get("notify"), values.get("chat", {})
+        sent = {
+            "notify": [f"rule {n}" for n, rule in enumerate(notify.rules, 1) if rule.content]
+            if notify
+            else [],
+            "chat": [f"'{name}'" for name, chat in chats.items() if chat.values.get("content")],
+        }
+        for key, owners in sent.items():
+            for owner in owners:
+                problem = f"content of {owner} of '{key}' must be false, because the store is encrypted"
+                self.add(source.value_positions[key], problem)
 
     def workflows(self, source: Any, position: Position) -> Mapping[str, WorkflowSettings]:
         entries = self.known_entries(source, "'workflows'", None, position)
@@ -300,6 +306,11 @@ class ConfigReader(Diagnostics):
         from nerve.project.sign_in_settings import parse_sign_in
 
         return parse_sign_in(self, source, position)
+
+    def chat(self, source: Any, position: Position) -> Mapping[str, ChannelSettings]:
+        from nerve.project.chat_settings import parse_chats
+
+        return parse_chats(self, source, position)
 
     def parse_workflow_settings(self, id: str, source: Any, position: Position) -> WorkflowSettings:
         what = f"workflow '{id}'"

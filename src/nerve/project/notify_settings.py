@@ -115,24 +115,34 @@ class NotifySettingsParser:
     # -- channels ------------------------------------------------------------------------------------
 
     def _parse_channel(self, name: str, source: Any, position: Position) -> ChannelSettings:
-        what = f"channel '{name}'"
         if name in BUILTIN_CHANNELS:
             self._reader.add(position, f"The channel '{name}' needs no settings", "Use another name.")
+        return self.parse_service(f"channel '{name}'", source, position, CHANNEL_KEYS, REQUIRED_KEYS)
+
+    def parse_service(
+        self,
+        what: str,
+        source: Any,
+        position: Position,
+        keys_by_kind: KeysByKind,
+        required_by_kind: RequiredByKind,
+    ) -> ChannelSettings:
+        """Return the settings of a service of one of several kinds."""
         kind = source.get("kind") if isinstance(source, LocatedMap) else None
-        if isinstance(source, LocatedMap) and kind not in CHANNEL_KEYS:
-            hint = did_you_mean_hint(kind, CHANNEL_KEYS) if isinstance(kind, str) else ""
+        if isinstance(source, LocatedMap) and kind not in keys_by_kind:
+            hint = did_you_mean_hint(kind, keys_by_kind) if isinstance(kind, str) else ""
             at = source.value_positions.get("kind", position)
             problem = (
                 f"Unknown kind '{kind}' of {what}" if kind is not None else f"The kind of {what} is missing"
             )
-            self._reader.add(at, f"{problem}{hint}", f"Valid kinds: {', '.join(CHANNEL_KEYS)}.")
+            self._reader.add(at, f"{problem}{hint}", f"Valid kinds: {', '.join(keys_by_kind)}.")
             return ChannelSettings("")
-        keys = CHANNEL_KEYS.get(str(kind), {})
+        keys = keys_by_kind.get(str(kind), {})
         values: dict[str, Any] = {}
         for key, value, at in self._reader.known_entries(source, what, ("kind", *keys), position):
             if key != "kind":
                 values[key] = keys[key](self, value, at, f"{key} of {what}")
-        for needed in REQUIRED_KEYS.get(str(kind), ()):
+        for needed in required_by_kind.get(str(kind), ()):
             if not any(alternative in values for alternative in needed):
                 self._reader.add(position, f"{what[:1].upper()}{what[1:]} needs {' or '.join(needed)}")
         return ChannelSettings(str(kind), MappingProxyType(values))
@@ -177,12 +187,18 @@ class NotifySettingsParser:
         return value
 
     def parse_security(self, value: Any, position: Position, what: str) -> str:
-        return self._parse_one_of(SECURITY_KINDS, value, position, what)
+        return self.parse_one_of(SECURITY_KINDS, value, position, what)
 
     def parse_priority(self, value: Any, position: Position, what: str) -> str:
-        return self._parse_one_of(PRIORITIES, value, position, what)
+        return self.parse_one_of(PRIORITIES, value, position, what)
 
-    def _parse_one_of(self, allowed: tuple[str, ...], value: Any, position: Position, what: str) -> str:
+    def parse_flag(self, value: Any, position: Position, what: str) -> bool:
+        return self._reader.parse_flag(value, position, what)
+
+    def parse_texts(self, value: Any, position: Position, what: str) -> tuple[str, ...]:
+        return tuple(self.parse_text(item, at, what) for item, at in self._items(value, what, position))
+
+    def parse_one_of(self, allowed: tuple[str, ...], value: Any, position: Position, what: str) -> str:
         if value not in allowed:
             self._reader.add(position, f"{what} must be one of {', '.join(allowed)}")
             return allowed[0]
@@ -288,12 +304,14 @@ def parse_public_url(reader: ConfigReader, value: Any, position: Position) -> st
 
 
 ParseValue = Callable[[NotifySettingsParser, Any, Position, str], Any]
+KeysByKind = Mapping[str, Mapping[str, ParseValue]]
+RequiredByKind = Mapping[str, tuple[tuple[str, ...], ...]]
 TEXT, URL, SECRET = (
     NotifySettingsParser.parse_text,
     NotifySettingsParser.parse_url,
     NotifySettingsParser.parse_secret,
 )
-CHANNEL_KEYS: dict[str, dict[str, ParseValue]] = {
+CHANNEL_KEYS: KeysByKind = {
     "webhook": {"url": URL, "secret": SECRET},
     "ntfy": {"url": URL, "topic": TEXT, "token": SECRET, "priority": NotifySettingsParser.parse_priority},
     "slack": {"webhook": SECRET, "token": SECRET, "channel": TEXT, "url": URL},
@@ -310,7 +328,7 @@ CHANNEL_KEYS: dict[str, dict[str, ParseValue]] = {
     "desktop": {},
 }
 """The settings of each kind of channel."""
-REQUIRED_KEYS: dict[str, tuple[tuple[str, ...], ...]] = {
+REQUIRED_KEYS: RequiredByKind = {
     "webhook": (("url",), ("secret",)),
     "ntfy": (("topic",),),
     "slack": (("webhook", "token"),),

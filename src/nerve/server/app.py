@@ -26,6 +26,7 @@ from nerve.server.auth import (
     format_cookie,
     read_session_cookie,
 )
+from nerve.server.chat_routes import CHAT_PREFIX, build_chat_routes
 from nerve.server.mcp_endpoint import MCP_PATH, McpEndpoint
 from nerve.server.request_body import read_body_bytes
 from nerve.server.routes import OPEN_PATHS, build_legacy_routes, build_routes
@@ -57,7 +58,7 @@ STOPPING_ERROR = ApiError(
 CODE_BY_HTTP_STATUS = {404: "not_found", 405: "not_allowed"}
 PROGRAM_PATHS = (
     *("/api/", "/events", "/test/", "/healthz", "/metrics"),
-    *(HOOKS_PREFIX, MCP_PATH, WEBSOCKET_PATH),
+    *(HOOKS_PREFIX, CHAT_PREFIX, MCP_PATH, WEBSOCKET_PATH),
 )
 """Paths whose errors are JSON, whatever a client accepts."""
 
@@ -104,6 +105,7 @@ class ServerApp:
         routes: list[BaseRoute] = [
             *build_routes(api, auth, streams),
             *build_webhook_routes(api),
+            *build_chat_routes(api),
             *build_legacy_routes(api),
             Route(MCP_PATH, McpEndpoint(find_client, self.closing), methods=["POST"]),
             WebSocketRoute(WEBSOCKET_PATH, WebSocketEndpoint(api, auth).handle),
@@ -140,7 +142,8 @@ class ServerApp:
             with contextlib.suppress(ApiError):
                 return self.auth.authenticate(scope)
         if scope["type"] == "http" and (
-            scope["path"] in OPEN_PATHS or scope["path"].startswith((STATIC_PREFIX, HOOKS_PREFIX))
+            scope["path"] in OPEN_PATHS
+            or scope["path"].startswith((STATIC_PREFIX, HOOKS_PREFIX, CHAT_PREFIX))
         ):
             return None
         return self.auth.authenticate(scope)

@@ -263,10 +263,23 @@ async def open_project_session(
         recovered = await session.recover()
         for skipped in session.engine.skipped_runs:
             log.warning("skipped run %s of '%s': %s", skipped.run, skipped.workflow, skipped.reason)
-        async with run_triggers(session):
+        async with run_triggers(session), open_chats(session):
             yield api, problems, len(recovered)
     if lost:
         raise lost[0]
+
+
+@contextlib.asynccontextmanager
+async def open_chats(session: Session) -> AsyncIterator[None]:
+    """Reply in the chats of a project in this block, if it has any."""
+    if not session.config.chat:
+        yield
+        return
+    # Imported here: few projects have chats.
+    from nerve.api.chat_runner import run_chats
+
+    async with run_chats(session):
+        yield
 
 
 @contextlib.asynccontextmanager
@@ -296,6 +309,10 @@ async def open_temporal_session(
         url, places.folder.parent, execute_operation, prepare, engine=engine, is_server=True
     )
     async with session.open() as shared:
+        if shared.session.config.chat:
+            log.warning(
+                "The chats of the project are not served, because a Temporal cluster executes the runs."
+            )
         yield Api(shared), shared.problems, 0
 
 

@@ -39,15 +39,14 @@ class WebhookEndpoint:
     """Verifies requests, and starts the runs of their triggers."""
 
     def __init__(self, api: Api) -> None:
-        self._api = api
-        self._refused: deque[float] = deque(maxlen=MAX_REFUSED_PER_SECOND)
+        self._api, self._wrong_signatures = api, WrongSignatureLimit()
 
     async def receive(self, request: Request) -> Response:
         """Answer 202 when the start is durable, and 200 if the condition of the trigger is false."""
         name = unquote(request.path_params["name"])
         trigger = await self._find(name)
         assert trigger.webhook is not None
-        body = await read_limited_body(request, trigger.webhook.max_bytes)
+        body = await read_limited_body(request, trigger.webhook.max_bytes, "Raise max_bytes of the webhook.")
         event = await self._verify(trigger, request, body)
         if event.challenge is not None and trigger.webhook.signature == "slack":
             return JSONResponse({"challenge": event.challenge})
@@ -94,9 +93,9 @@ class WebhookEndpoint:
                 session.engine.clock.time(),
             )
         except SignatureRefused as error:
-            raise await self._refuse(
-                trigger.name, ApiError("unauthorized", str(error), SIGNATURE_FIX)
-            ) from None
+            self._wrong_signatures.count()
+            await self._note_refusal(trigger.name, str(error))
+            raise ApiError("unauthorized", str(error), SIGNATURE_FIX) from None
         except UnsupportedBody as error:
             raise ApiError(
                 "unsupported", str(error), "Send JSON, or a form, with its Content-Type."
@@ -107,15 +106,6 @@ class WebhookEndpoint:
             await self._note_refusal(trigger.name, str(error))
             raise ApiError("busy", "The webhook is not configured", "See the log of the server.") from None
 
-    async def _refuse(self, name: str, error: ApiError) -> ApiError:
-        """Return the error for a wrong signature. Only wrong signatures are rate limited."""
-        now = time.monotonic()
-        if len(self._refused) == MAX_REFUSED_PER_SECOND and now - self._refused[0] < 1:
-            return ApiError("too_many", "Too many wrong signatures", "Try again in a second.")
-        self._refused.append(now)
-        await self._note_refusal(name, error.message)
-        return error
-
     async def _note_refusal(self, name: str, reason: str) -> None:
         async def note(session: Session) -> None:
             from nerve.triggers import triggers_of
@@ -125,14 +115,26 @@ class WebhookEndpoint:
         await self._api.measure(note)
 
 
+class WrongSignatureLimit:
+    """Limits how many wrong signatures are answered in a second; valid ones are not limited."""
+
+    def __init__(self) -> None:
+        self._refused: deque[float] = deque(maxlen=MAX_REFUSED_PER_SECOND)
+
+    def count(self) -> None:
+        """Count a wrong signature; ApiError if there were too many."""
+        now = time.monotonic()
+        if len(self._refused) == MAX_REFUSED_PER_SECOND and now - self._refused[0] < 1:
+            raise ApiError("too_many", "Too many wrong signatures", "Try again in a second.")
+        self._refused.append(now)
+
+
 SIGNATURE_FIX = "Use the secret of the webhook on both sides."
 
 
-async def read_limited_body(request: Request, limit: int) -> bytes:
+async def read_limited_body(request: Request, limit: int, fix: str) -> bytes:
     """Return a body as it was sent, which is what is signed; ApiError for one that is too large or slow."""
-    too_large = ApiError(
-        "too_large", f"The body must have at most {limit} bytes", "Raise max_bytes of the webhook."
-    )
+    too_large = ApiError("too_large", f"The body must have at most {limit} bytes", fix)
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > limit:
         raise too_large

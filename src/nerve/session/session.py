@@ -193,6 +193,8 @@ class Session:
         self._telemetry_setting = telemetry
         self._telemetry: Telemetry | None = None
         self._notifier: Notifier | None = None
+        self.chat_problems: dict[str, str] = {}
+        """Why chats get no messages in this process, by their names."""
         self.tracing: StepTracing | None = None
         """The spans of the steps that this session executes; None if telemetry is off."""
         self._metrics: SessionMetrics | None = None
@@ -495,11 +497,13 @@ class Session:
         engine.watchers.append(notifier.on_events)
 
     def open_notifier(self) -> Notifier | None:
-        """Return what sends messages to people; None if the configuration of the project has no rules."""
+        """Return what sends messages to people; None if the project has neither rules nor chats for them."""
         stream = self.engine.store.stream
-        if stream is None or not (self.project / CONFIG_PATH).is_file() or self.config.notify is None:
+        if stream is None or not (self.project / CONFIG_PATH).is_file():
             return None
-        from nerve.notifications.project_notifier import open_notifier
+        if self.config.notify is None and not self.config.chat:
+            return None
+        from nerve.chat.project_notifier import open_notifier
 
         return open_notifier(
             self.engine.store,
@@ -510,6 +514,11 @@ class Session:
             lambda: self.people.current(),
             self._codec is not None,
         )
+
+    @property
+    def notifier(self) -> Notifier | None:
+        """What sends messages and keeps those of people in chats; None if the project has neither."""
+        return self._notifier
 
     def read_telemetry_settings(self) -> TelemetrySettings | None:
         """Return what telemetry sends, as the session or the project says; None for nothing."""

@@ -22,6 +22,7 @@ TOLERANCE_SECONDS = 300.0
 MAX_DELIVERY_CHARS = 200
 """A longer delivery id is replaced by its hash."""
 
+TELEGRAM_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 _TIMESTAMP = re.compile(r"\d{1,12}", re.ASCII)
 
 
@@ -111,7 +112,7 @@ def _read_body_id(body: bytes, field: str) -> str:
     except (ValueError, RecursionError):
         return ""
     id = value.get(field) if isinstance(value, dict) else None
-    return id if isinstance(id, str) else ""
+    return str(id) if isinstance(id, str | int) and not isinstance(id, bool) else ""
 
 
 def _hex_digest(key: bytes, *parts: bytes) -> str:
@@ -162,17 +163,30 @@ def _sign_github(key: bytes, body: bytes, now: float, delivery: str) -> dict[str
 
 
 def _verify_gitlab(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes) -> float | None:
-    given = _require_header(headers, "X-Gitlab-Token")
+    _verify_token(keys, headers, "X-Gitlab-Token")
+    return None
+
+
+def _verify_token(keys: Sequence[bytes], headers: Mapping[str, str], header: str) -> None:
+    given = _require_header(headers, header)
     # The digests are compared, so that not even the length of the token shows.
     digests = [hashlib.sha256(key).hexdigest() for key in keys]
     given_digest = hashlib.sha256(given.encode(errors="replace")).hexdigest()
     if not any(hmac.compare_digest(given_digest, digest) for digest in digests):
-        raise SignatureRefused("The token in X-Gitlab-Token is not that of the webhook")
-    return None
+        raise SignatureRefused(f"The token in {header} is not that of the webhook")
 
 
 def _sign_gitlab(key: bytes, body: bytes, now: float, delivery: str) -> dict[str, str]:
     return {"X-Gitlab-Token": key.decode(), **({"Idempotency-Key": delivery} if delivery else {})}
+
+
+def _verify_telegram(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes) -> float | None:
+    _verify_token(keys, headers, TELEGRAM_HEADER)
+    return None
+
+
+def _sign_telegram(key: bytes, body: bytes, now: float, delivery: str) -> dict[str, str]:
+    return {TELEGRAM_HEADER: key.decode()}
 
 
 def _verify_slack(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes) -> float | None:
@@ -260,6 +274,7 @@ SCHEMES: dict[str, Scheme] = {
     "github": Scheme(_verify_github, _sign_github, "x-github-delivery", ""),
     "gitlab": Scheme(_verify_gitlab, _sign_gitlab, "idempotency-key", ""),
     "slack": Scheme(_verify_slack, _sign_slack, "", "event_id"),
+    "telegram": Scheme(_verify_telegram, _sign_telegram, "", "update_id"),
     "stripe": Scheme(_verify_stripe, _sign_stripe, "", "id"),
     "standard": Scheme(_verify_standard, _sign_standard, "webhook-id", ""),
     "generic": Scheme(_verify_generic, _sign_generic, "x-nerve-delivery", ""),

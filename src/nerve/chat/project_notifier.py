@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.agents.redaction import Redactor
+from nerve.chat.adapter_table import make_chats
+from nerve.chat.threads import ThreadFilter, channel_of
 from nerve.notifications.channel_table import make_channel, make_channels
 from nerve.notifications.delivery import Channel, HttpSender, SecretReader
 from nerve.notifications.event_filter import EventFilter
@@ -33,10 +35,18 @@ def open_notifier(
     """Return what sends the messages of a session. A store with a codec gives no content to them."""
     settings = config.notify or NotifySettings()
     redact = None if is_encoded else Redactor(os.environ).redact_text
-    channels = make_channels(settings, project, config.public_url, session)
-    selected = EventFilter(store, session, settings, redact, read_people)
-    make = partial(make_person_channel, settings, project, config.public_url, session, read_people)
-    return Notifier(store, stream, session, channels, selected, make)
+    channels: dict[str, Channel] = make_channels(settings, project, config.public_url, session)
+    chats = make_chats(config.chat, project, config.public_url, session)
+    channels |= {channel_of(name): chat for name, chat in chats.items()}
+    return Notifier(
+        store,
+        stream,
+        session,
+        channels,
+        partial(make_person_channel, settings, project, config.public_url, session, read_people),
+        EventFilter(store, session, settings, redact, read_people),
+        ThreadFilter(store, chats, redact),
+    )
 
 
 def make_person_channel(

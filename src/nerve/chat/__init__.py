@@ -1,0 +1,1 @@
+"""Chats: services whose threads are conversations, such as GitHub, Slack and Telegram."""
