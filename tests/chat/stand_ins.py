@@ -248,6 +248,8 @@ class TelegramStandIn(StandIn):
         """The updates that were not confirmed."""
         self.answered_buttons: list[str] = []
         self.has_webhook = False
+        self.most_polls = self._polls = 0
+        """The most requests for updates that came at the same time."""
 
     def answer(self, request: ReceivedRequest) -> PlannedReply:
         token, _, method = request.path.removeprefix("/bot").partition("/")
@@ -279,9 +281,13 @@ class TelegramStandIn(StandIn):
             return self._refuse(409, "Conflict: can't use getUpdates method while webhook is active")
         end = time.monotonic() + min(content["timeout"], 0.2)
         with self.lock:
+            self._polls += 1
+            self.most_polls = max(self._polls, self.most_polls)
             self.updates = [each for each in self.updates if each["update_id"] >= content["offset"]]
         while not self.updates and time.monotonic() < end:
             time.sleep(0.01)
+        with self.lock:
+            self._polls -= 1
         return PlannedReply(200, {"ok": True, "result": self.updates[: content["limit"]]})
 
     def say(self, user: int, text: str, chat: int | None = None, **fields: Any) -> dict[str, Any]:
