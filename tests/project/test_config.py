@@ -109,7 +109,7 @@ def test_every_problem_is_reported_with_its_position() -> None:
     assert [str(problem).removeprefix(".nerve/config.json:") for problem in caught.value.problems] == [
         "1:2: Unknown key 'enable' in the configuration. Did you mean 'enabled'?"
         " Valid keys: enabled, workflows_dir, workflows, providers, agents, mcp, models, slots, budget,"
-        " router, max_connections, encryption, telemetry, place, public_url, notify, sign_in.",
+        " router, max_connections, encryption, telemetry, place, public_url, notify, sign_in, chat.",
         "2:13: enabled must be true or false",
         "3:22: Unknown key 'visible' in workflow 'a'. Did you mean 'visible_to'?"
         " Valid keys: enabled, visible_to.",
