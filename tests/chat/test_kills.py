@@ -139,7 +139,7 @@ async def test_no_message_is_lost_and_none_starts_two_runs_when_the_server_is_ki
 async def wait_for_delivery(writing: asyncio.Task[None], *services: StandIn) -> None:
     """Return when the server has answered a delivery: on a busy machine, it needs some time."""
     answered = sum(len(service.statuses) for service in services)
-    while sum(len(service.statuses) for service in services) == answered and not writing.done():
+    while sum(len(service.statuses) for service in services) == answered and not writing.done():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
