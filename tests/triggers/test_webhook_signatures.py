@@ -83,7 +83,7 @@ def test_a_request_without_a_signature_is_refused_with_the_header_that_is_missin
         verify_signature(scheme, ["s3cret"], {"Content-Type": "application/json"}, b"{}", NOW)
 
 
-@pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "gitlab"])  # it signs no body
+@pytest.mark.parametrize("scheme", sorted(SCHEMES.keys() - {"gitlab", "telegram"}))  # they sign no body
 @given(body=st.binary(max_size=50), other=st.binary(max_size=50))
 def test_another_body_is_refused(scheme: str, body: bytes, other: bytes) -> None:
     headers = sign_request(scheme, "s3cret", body, NOW, "delivery-1")
