@@ -138,6 +138,24 @@ async def test_an_open_gate_is_answered_by_the_next_line_and_commands_take_prece
     assert not [block for block in at.state.blocks if "elsewhere" in block.text]
 
 
+async def test_gates_that_wait_for_the_user_are_listed_apart(at: Scene) -> None:
+    assert at.api is not None
+
+    @at.api.session.workflow
+    async def ask_boss(ctx: WorkflowContext) -> object:
+        return await ctx.gate("Ship?", choices=["yes", "no"], approvers=["boss"])
+
+    await asking(at)
+    await at.api.start(workflow="ask_boss")
+    await at.until(lambda: len(at.state.gates) == 2)
+    await at.enter("/gates", "/gates mine")
+    everything, own = [block.text for block in at.state.blocks if block.name == "/gates"]
+    assert "Go on?" in everything
+    assert "Ship?" in everything
+    assert "Go on?" in own
+    assert "Ship?" not in own
+
+
 async def test_two_slashes_send_an_answer_that_starts_with_a_slash(at: Scene) -> None:
     await asking(at, "open_question")
     await at.enter("/gates 1", "//stop")

@@ -83,3 +83,25 @@ async def test_the_page_shows_who_has_answered_and_takes_a_vote(served: Served) 
         ("person:ann", "page"),
         ("person:ben", "page"),
     ]
+
+
+async def test_the_inbox_lists_what_waits_for_the_person_who_has_signed_in(served: Served) -> None:
+    await add_people(served, ["ann", "ben"])
+
+    @served.api.session.workflow
+    async def ask_one(ctx: Any) -> str:
+        return str(await ctx.gate("Ship?", choices=["approve", "reject"], approvers=[ctx.input]))
+
+    runs = {}
+    for name in ("ann", "ben"):
+        runs[name] = (await served.api.start(workflow="ask_one", input=name, wait=True)).run_id
+    headers = {"origin": served.url, "content-type": "application/x-www-form-urlencoded"}
+    async with served.client(None) as browser:
+        await browser.post("/sign-in", content=f"token={token_of('ann')}", headers=headers)
+        everything = (await browser.get("/inbox")).text
+        assert all(f'id="gate-row-{run}' in everything for run in runs.values())
+        assert ">Waiting for me</a>" in everything
+        own = (await browser.get("/inbox?mine=1")).text
+        assert f'id="gate-row-{runs["ann"]}' in own
+        assert f'id="gate-row-{runs["ben"]}' not in own
+        assert ">All gates</a>" in own
