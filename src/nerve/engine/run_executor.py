@@ -838,7 +838,7 @@ class RunExecutor:
             status = self.open_waits.status
         wake = self.open_waits.wake_time
         row = self._services.make_run_row(self.run, status, wake, self.start, at, summary)
-        self.state.end_time = row.ended
+        self.state.recorded_end = row.ended
         return row
 
     # -- pause and resume ----------------------------------------------------------------------

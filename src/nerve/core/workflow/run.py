@@ -99,7 +99,8 @@ class RunState:
     """Why the run needs a decision: reason, message and path."""
     start_time: float | None = None
     end_time: float | None = None
-    """The time of its end, as recorded in the journal."""
+    recorded_end: float | None = None
+    """The time of the end that the journal records, before that is on disk."""
     result: Any = None
     error: str | None = None
     error_type = ""
@@ -152,9 +153,7 @@ class RunState:
 
     @property
     def completed_at(self) -> datetime | None:
-        if self.end_time is None or self.status not in FINAL_STATES:
-            return None
-        return datetime.fromtimestamp(self.end_time, UTC)
+        return None if self.end_time is None else datetime.fromtimestamp(self.end_time, UTC)
 
     def mark_started(self, input: Any, params: dict[str, Any], now: float) -> None:
         """Set what the journal has as the start of the run."""
@@ -178,7 +177,7 @@ class RunState:
 
     def mark_ended(self, status: WorkflowState) -> None:
         """Set the final state; the time of its end is the recorded one, the same as after a restart."""
-        self.status, self.hold = status, None
+        self.status, self.hold, self.end_time = status, None, self.recorded_end
 
     def notify_watchers(self) -> None:
         """Wake all callers that wait for a change."""
