@@ -21,6 +21,7 @@ VARIES = [
     (r"\d+(\.\d)?s", "TIME"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "WHEN"),
     (r"started by \w+", "started by USER"),
+    (r"yes by \w+ \(cli\)", "yes by USER (cli)"),
 ]
 
 
@@ -97,7 +98,8 @@ def test_every_command_option_and_exit_code_is_on_the_page() -> None:
         for name in options.__dataclass_fields__
     }
     for name in (names | shared) - {"common", "options"}:
-        option = {"modules": "with", "source": "from"}.get(name, name.rstrip("_").replace("_", "-"))
+        renamed = {"modules": "with", "source": "from", "as_person": "as"}
+        option = renamed.get(name, name.rstrip("_").replace("_", "-"))
         assert f"--{option}" in PAGE
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)} == codes

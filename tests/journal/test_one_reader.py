@@ -27,8 +27,12 @@ OTHER_WORDS = (
     "testing/store_contract.py",
     "agents/acp/updates.py",
     "agents/llm_provider.py",
+    "notifications/event_kinds.py",
+    "notifications/http_channels.py",
+    "notifications/messages.py",
+    "project/notify_settings.py",
 )
-"""The table of the names, the names on disk, and the words of other protocols."""
+"""The table of the names, the names on disk, the words of other protocols and of rules of notifications."""
 
 
 def last_name(node: ast.expr) -> str:

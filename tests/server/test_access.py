@@ -20,6 +20,7 @@ OPEN = {
     ("GET", "/healthz"),
     ("POST", "/api/sign-in"),
     ("POST", "/hooks/{name}"),  # its signature authenticates it
+    ("POST", "/chat/{name}"),  # as well
     ("WEBSOCKET", "/ws"),
 }
 ADMIN = {
@@ -67,6 +68,7 @@ READ = {
     ("GET", "/api/runs/{run}/queries/{query}"),
     ("GET", "/api/gates"),
     ("GET", "/api/queues"),
+    ("GET", "/api/chats"),
     ("GET", "/api/triggers"),
     ("GET", "/api/triggers/{trigger}"),
     ("GET", "/api/facts"),

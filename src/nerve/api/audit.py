@@ -144,23 +144,23 @@ def run_entry(row: RunRow, decision: Decision) -> models.AuditEntry:
 def read_changes(changes: list[PersonRow]) -> Iterator[models.AuditEntry]:
     """Yield what was changed of people, and what was done to the session as a whole."""
     people: dict[str, Any] = {}
-    for row in changes:
-        data = json.loads(row.data)
+    for change in changes:
+        data = json.loads(change.data)
         who, what, person = who_of(data), data["change"], data["person"]
-        if row.name:
+        if change.name:
             action = PERSON_ACTIONS.get(what, what)
-            details = {"person": row.name, **describe_change(people.get(row.name), person)}
-            people[row.name] = person
+            details = {"person": change.name, **describe_change(people.get(change.name), person)}
+            people[change.name] = person
         else:
             action = SESSION_ACTIONS.get(what, what)
             details = {name: value for name, value in data.items() if name not in (*who, "change", "person")}
         yield models.AuditEntry(
-            at=datetime.fromtimestamp(row.at, UTC),
+            at=datetime.fromtimestamp(change.at, UTC),
             action=action,
             **who,
             person=person_of_identity(who.get("by")),
             workflow=details.get("workflow"),
-            seq=row.number,
+            seq=change.number,
             details=details,
         )
 
