@@ -13,7 +13,6 @@ import pytest
 
 QUICK_TESTS = frozenset(
     {
-        "test_messages_survive_a_restart_before_and_after_they_are_received",
         "test_a_second_message_with_the_same_key_is_not_sent",
         "test_a_repeated_update_gets_the_first_reply_also_when_the_run_has_ended",
         "test_an_update_whose_handler_raises_fails_and_the_run_continues",
@@ -25,7 +24,6 @@ QUICK_TESTS = frozenset(
         "test_a_typed_step_and_the_run_it_fails_record_where",
         "test_a_child_run_does_not_inherit_tags",
         "test_a_detached_run_outlives_the_run_that_started_it",
-        "test_a_graph_that_timed_out_does_not_run_again_on_replay",
     }
 )
 """The tests that `make test` runs in Temporal; `make test-full` runs all."""

@@ -332,6 +332,7 @@ async def test_a_command_that_was_begun_by_a_killed_owner_is_executed_once(serve
         assert len((await client.runs()).runs) == 1
 
 
+@pytest.mark.full
 async def test_without_an_owner_reads_work_and_a_command_says_that_it_was_not_executed(
     servers: Servers,
 ) -> None:

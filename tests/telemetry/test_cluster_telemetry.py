@@ -234,6 +234,7 @@ def processes(
         yield servers
 
 
+@pytest.mark.full
 async def test_another_server_continues_the_traces_of_one_that_was_killed(
     processes: list[ServerProcess], collector: Collector
 ) -> None:

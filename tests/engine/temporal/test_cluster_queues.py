@@ -250,6 +250,7 @@ async def test_the_slot_of_a_workflow_that_was_terminated_is_free_again(
     await wait_for_run(servers[0], waiting.run_id, lambda run: run.gates)
 
 
+@pytest.mark.full
 async def test_the_slots_of_a_killed_body_worker_are_free_when_their_steps_have_ended(
     temporal_url: str, postgresql_url: str, tmp_path: Path
 ) -> None:

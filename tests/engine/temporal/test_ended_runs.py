@@ -62,6 +62,7 @@ async def test_no_command_changes_a_run_that_has_ended(servers: list[Api]) -> No
     assert (after.state, after.result, after.last_seq) == ("completed", "yes", ended.last_seq)
 
 
+@pytest.mark.full
 async def test_a_worker_that_wakes_up_writes_nothing_into_a_run_that_was_stopped_meanwhile(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from engine.temporal.api_servers import open_server, wait_for_end
 from engine.temporal.worker_processes import WorkerProcess
 from nerve import Session
@@ -58,6 +60,7 @@ async def until(is_true: Callable[[], object]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.full
 async def test_a_run_in_a_fresh_worktree_survives_kill_9_of_the_worker_on_its_host(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from engine.temporal.temporal_runs import TemporalRun
 from engine.temporal.test_killed_workers import open_cluster, running_workers
 from engine.temporal.test_leaf_worker import is_running
@@ -13,8 +15,6 @@ from engine.temporal.worker_processes import WorkerProcess
 from faults.tcp_proxy import TcpProxy
 
 if TYPE_CHECKING:
-    import pytest
-
     from engine.temporal.temporal_runs import TemporalRuns
 
 STEPS = """
@@ -59,6 +59,7 @@ async def test_a_stop_is_acknowledged_when_the_processes_on_the_worker_have_ende
         assert name not in environment
 
 
+@pytest.mark.full
 async def test_a_stop_is_acknowledged_when_the_processes_of_a_killed_worker_have_ended(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:
@@ -73,6 +74,7 @@ async def test_a_stop_is_acknowledged_when_the_processes_of_a_killed_worker_have
     assert len((tmp_path / "pids").read_text().split()) == 1
 
 
+@pytest.mark.full
 async def test_a_stop_is_acknowledged_when_a_worker_that_is_cut_off_has_ended_its_processes(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -131,6 +131,7 @@ def change_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nerve.engine.temporal.outbox.MAX_CARRIED_ROWS", 0)
 
 
+@pytest.mark.full
 async def test_a_step_that_only_the_history_has_is_not_run_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
