@@ -31,7 +31,6 @@ from nerve.store.postgres import PostgresStore
 from postgresql_server import PostgresqlServer
 from temporal_server import TemporalServer
 
-QUICK_SEEDS = 1
 OWNER_SEEDS = 75
 TEMPORAL_SEEDS = 150
 STEPS_BEFORE_GATE = "/first", "/left", "/right"
@@ -169,13 +168,12 @@ def check_schedule(world: World, faults: list[Fault], may_begin: threading.Event
     assert not violations, "\n".join(map(str, [*violations, *faults]))
 
 
-def list_seeds(count: int) -> list[object]:
-    return [
-        pytest.param(seed, marks=pytest.mark.full if seed >= QUICK_SEEDS else ()) for seed in range(count)
-    ]
+def list_seeds(count: int, quick: int) -> list[object]:
+    """Return the seeds of schedules, of which the first ones are played by `make test`."""
+    return [pytest.param(seed, marks=pytest.mark.full if seed >= quick else ()) for seed in range(count)]
 
 
-@pytest.mark.parametrize("seed", list_seeds(OWNER_SEEDS))
+@pytest.mark.parametrize("seed", list_seeds(OWNER_SEEDS, quick=0))
 def test_two_servers_with_one_database(
     tmp_path: Path, unreliable_postgresql: PostgresqlServer, seed: int
 ) -> None:
@@ -183,7 +181,7 @@ def test_two_servers_with_one_database(
         check_schedule(world, draw_schedule(seed, world.targets, SECONDS))
 
 
-@pytest.mark.parametrize("seed", list_seeds(TEMPORAL_SEEDS))
+@pytest.mark.parametrize("seed", list_seeds(TEMPORAL_SEEDS, quick=1))
 def test_workers_of_temporal(
     tmp_path: Path, unreliable_postgresql: PostgresqlServer, unreliable_temporal: TemporalServer, seed: int
 ) -> None:

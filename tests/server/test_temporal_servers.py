@@ -52,6 +52,7 @@ async def test_a_run_outlives_the_server_that_has_started_it(servers: list[Serve
     check_commands(first.folder)
 
 
+@pytest.mark.full
 async def test_a_stream_moves_from_server_to_server_without_a_gap(servers: list[ServerProcess]) -> None:
     await check_moving_stream(servers)
 

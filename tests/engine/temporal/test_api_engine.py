@@ -122,8 +122,9 @@ async def test_commands_show_their_effect_at_every_server_when_they_return(serve
 
 async def test_a_gate_of_a_child_run_is_answered_through_its_parent(servers: list[Api]) -> None:
     run = await servers[0].start(workflow="outer", wait=True)
-    assert run.state == "waiting"
     [gate] = (await servers[1].run(run=run.run_id)).gates
+    # The caller learns of the gate with its next task.
+    await wait_for_run(servers[1], run.run_id, lambda shown: shown.state == "waiting")
     await servers[1].answer(run=run.run_id, gate=gate.gate_id, answer="no")
     assert (await wait_for_end(servers[0], run.run_id)).result == [8, "no"]
 

@@ -100,6 +100,7 @@ def read_marks(folder: Path) -> dict[str, list[float]]:
     return marks
 
 
+@pytest.mark.full
 async def test_a_run_survives_the_end_of_its_only_workers(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:

@@ -83,6 +83,7 @@ async def check_kills(
             assert (await wait_for_end(api, run.run_id)).result == [42, *map(str, range(KILLS))]
 
 
+@pytest.mark.full
 async def test_commands_starts_and_the_health_say_that_temporal_does_not_answer(
     server: TemporalServer, postgresql_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

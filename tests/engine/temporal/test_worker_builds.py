@@ -87,6 +87,7 @@ def test_a_build_is_the_engine_and_the_workflow_functions() -> None:
     assert deployment_name("team") == "nerve-team"
 
 
+@pytest.mark.full
 async def test_open_runs_go_over_to_a_new_build(
     tmp_path: Path, temporal_url: str, postgresql_url: str
 ) -> None:
