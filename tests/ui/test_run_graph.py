@@ -379,10 +379,15 @@ def test_the_cost_of_a_graph_grows_with_its_steps() -> None:
             journal.add("node_started", f"/s{n}", node_id="s")
         tree = tree_of(journal)
         spec = {"name": "w", "body": sequence(*(bash(f"s{n}") for n in range(count)))}
-        started = time.process_time()
-        for source in (spec, None):
-            build_run_graph(source, tree).to_script()
-        return time.process_time() - started
+
+        def measure() -> float:
+            started = time.process_time()
+            for source in (spec, None):
+                build_run_graph(source, tree).to_script()
+            return time.process_time() - started
+
+        # The garbage of all tests of the process may be collected during one of them.
+        return min(measure() for _ in range(3))
 
     cost(200)
     assert cost(8000) < 12 * max(cost(2000), 0.02)
