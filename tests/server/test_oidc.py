@@ -253,13 +253,13 @@ async def test_another_claim_a_proxy_and_a_secret_in_the_form(
     provider.claims = {"preferred_username": "ada"}
     configure(tmp_path, provider, claim="preferred_username", scopes=["openid", "profile"])
     config = json.loads((tmp_path / ".nerve" / "config.json").read_text())
-    public_url = "https://nerve.example.com/n"
-    (tmp_path / ".nerve" / "config.json").write_text(json.dumps(config | {"public_url": public_url}))
+    address = "https://nerve.example.com/n"
+    (tmp_path / ".nerve" / "config.json").write_text(json.dumps(config | {"public_url": address}))
     async with serving(tmp_path, prefix="/n") as served, served.client(None) as browser:
         await served.api.add_person(person="ada", contacts={"oidc": "ada"})
         begun = await browser.get("/sign-in/oidc")
         query = parse_qs(urlsplit(begun.headers["location"]).query)
-        assert query["redirect_uri"] == [f"{public_url}/sign-in/oidc/callback"]
+        assert query["redirect_uri"] == [f"{address}/sign-in/oidc/callback"]
         assert (await come_back(browser)).status_code == 200
         assert (await browser.get("/inbox", headers={"accept": "text/html"})).status_code == 200
 
