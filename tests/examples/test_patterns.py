@@ -159,6 +159,9 @@ def test_a_pattern_continues_after_two_kills_and_repeats_no_step(pattern: Patter
         run_and_kill(tmp_path, program, event_type, path)
     assert run_program(tmp_path, program) == (0, pattern.printed)
     assert read_log(tmp_path, pattern.name) == list(pattern.log)
+    status, printed = run_program(tmp_path, program)
+    assert (status, printed.splitlines()[-1]) == (0, pattern.printed.splitlines()[-1])
+    assert read_log(tmp_path, pattern.name) == list(pattern.log)
 
 
 @pytest.mark.usefixtures("temporal_sessions")
