@@ -14,6 +14,7 @@ from nerve.ui.json_forms import describe_field_type, form_fields, format_example
 from nerve.ui.typed_options import (
     InvalidOption,
     describe_option_lines,
+    find_unknown_option,
     parse_finite_json,
     parse_workflow_options,
 )
@@ -86,6 +87,9 @@ def bind_run_arguments(parsed: RunArguments, workflow: WorkflowResponse) -> tupl
             value = words.popleft()
         add_input_pair(pairs, name, value)
     if len(texts) > 1:
+        # The word after an unknown option is its value: the option is the mistake.
+        if (unknown := find_unknown_option(pairs, workflow, RUN_OPTIONS)) is not None:
+            raise InvalidInputs(unknown, parsed.target)
         raise UsageError(f"Unexpected argument: {texts[1]}. Quote an input that contains spaces.")
     inputs: list[Any] = list(texts)
     for named_input in parsed.named_inputs:

@@ -48,12 +48,11 @@ def parse_workflow_options(
     The message for an unknown option may suggest one of the options of the command. With `has_input`, the
     fields of the input may be missing.
     """
-    declared = {workflow_input.name: workflow_input for workflow_input in workflow.inputs}
-    if not declared and workflow.kind not in NOTATION_NAMES:
+    if takes_any_option(workflow):
         return {name: parse_json_or_text(value) for name, value in options.items()}
-    for name in options:
-        if name not in declared:
-            raise InvalidOption(unknown_workflow_option_message(name, workflow, command_options))
+    if (unknown := find_unknown_option(options, workflow, command_options)) is not None:
+        raise InvalidOption(unknown)
+    declared = {workflow_input.name: workflow_input for workflow_input in workflow.inputs}
     params = {name: parse_option_value(declared[name], value) for name, value in options.items()}
     for name, value in params.items():
         check_option_schema(name, value, find_option_schema(workflow, name))
@@ -89,6 +88,22 @@ def check_option_schema(name: str, value: Any, schema: Mapping[str, Any]) -> Non
         return
     if problem := find_validation_error(value, schema):
         raise InvalidOption(f"--{format_option_name(name)} is invalid: {problem}.")
+
+
+def takes_any_option(workflow: WorkflowResponse) -> bool:
+    """Return whether the workflow is Python code that declares no inputs."""
+    return not workflow.inputs and workflow.kind not in NOTATION_NAMES
+
+
+def find_unknown_option(
+    options: Iterable[str], workflow: WorkflowResponse, command_options: Iterable[str] = ()
+) -> str | None:
+    """Return the message for the first option that the workflow does not declare, or None."""
+    declared = {workflow_input.name for workflow_input in workflow.inputs}
+    unknown = next((name for name in options if name not in declared), None)
+    if unknown is None or takes_any_option(workflow):
+        return None
+    return unknown_workflow_option_message(unknown, workflow, command_options)
 
 
 def unknown_workflow_option_message(
