@@ -173,7 +173,8 @@ async def test_every_error_has_a_fix(served: Served) -> None:
     assert [status for status, _ in told] == [404, 405, 403, 422, 200, 409, 409]
     assert all(fix for status, fix in told if status != 200), told
     assert told[0][1] == "See the routes: GET /api/openapi.json"
-    assert "POST" in told[1][1]
+    assert told[1][1] == "Use: GET, HEAD, POST"
+    assert refused[1].headers["allow"] == "GET, HEAD, POST"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "latin-1"])

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.routing import BaseRoute, Match, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from nerve.api import Api, ApiError
 from nerve.api.callers import Caller
 from nerve.client import Client
+from nerve.errors import StoreError
 from nerve.server.auth import (
     Auth,
     Holder,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
     from nerve.core.people import Person
     from nerve.session import Session
+
+log = logging.getLogger("nerve")
 
 RespondToError = Callable[[Request, ApiError], Response]
 SECURITY_HEADERS = {
@@ -188,15 +192,20 @@ def build_router(routes: list[BaseRoute], respond: RespondToError) -> ASGIApp:
 
     async def handle_api_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
+        if error.code == "internal" and isinstance(error.__cause__, StoreError):
+            log.error("%s %s: %s", request.method, request.url.path, error.message)
         return respond(request, error)
 
     async def handle_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code = CODE_BY_HTTP_STATUS.get(error.status_code, "bad_request")
-        allowed = (error.headers or {}).get("Allow")
+        allowed = ", ".join(find_methods(routes, request)) if error.status_code == 405 else ""
         fix = f"Use: {allowed}" if allowed else ROUTES_FIX
         message = f"{request.method} {request.url.path}: {error.detail.lower()}"
-        return respond(request, ApiError(code, message, fix))
+        response = respond(request, ApiError(code, message, fix))
+        if allowed:
+            response.headers["allow"] = allowed
+        return response
 
     async def handle_internal_error(request: Request, error: Exception) -> Response:
         return respond(request, ApiError("internal", f"Internal server error ({type(error).__name__})"))
@@ -211,6 +220,18 @@ def build_router(routes: list[BaseRoute], respond: RespondToError) -> ASGIApp:
     )
     inner.router.redirect_slashes = False
     return inner
+
+
+def find_methods(routes: Iterable[BaseRoute], request: Request) -> list[str]:
+    """Return the methods with which the path of a request can be requested, of all routes that have it."""
+    return sorted(
+        {
+            method
+            for route in routes
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+    )
 
 
 def error_response(error: ApiError) -> Response:
