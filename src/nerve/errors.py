@@ -24,7 +24,9 @@ NerveError
     ├── StoreInUse        another process uses the file
     ├── StoreBusy         another connection holds the write lock
     ├── StoreFull         the disk is full
+    ├── DriverMissing     the library for PostgreSQL is not installed
     ├── StoreFailed       the disk, the file or the database server failed
+    │   ├── StoreDenied       the user may not write the file
     │   └── StoreUnreachable  the database server does not answer
     ├── OwnershipLost     another process has taken over the session
     ├── Conflict          another writer appended first, or the path is already settled
@@ -168,7 +170,9 @@ class InvalidRecord(InvalidValue):
 
 
 class StoreError(NerveError):
-    """Base class of the errors of the store."""
+    """Base class of the errors of the store; `fix` says what to do where the message does not."""
+
+    fix = "To diagnose: nerve doctor"
 
 
 class StoreInUse(StoreError):
@@ -194,9 +198,23 @@ class StoreBusy(StoreError):
 class StoreFull(StoreError):
     """The disk is full. Free some space, then resume the held runs."""
 
+    fix = "Free some space, then try again."
+
+
+class DriverMissing(StoreError):
+    """The library for a store in PostgreSQL cannot be imported."""
+
+    fix = ""
+
 
 class StoreFailed(StoreError):
     """The disk, the file or the database server failed; the last write had no effect."""
+
+
+class StoreDenied(StoreFailed):
+    """The operating system does not let this user write the file."""
+
+    fix = "Change its permissions, or use another store."
 
 
 class StoreUnreachable(StoreFailed):

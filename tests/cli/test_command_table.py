@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -212,6 +213,40 @@ def test_the_doctor_reports_a_read_only_store(do, project: Path, monkeypatch: py
     monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("nerve.db"))
     assert "✗ store: " in (told := do("doctor", "--quiet")).out
     assert ".nerve/nerve.db is not writable by this user  → Change its permissions" in told.out
+
+
+def test_a_full_disk_is_reported_as_such(do, project: Path) -> None:
+    assert do("run", "shout").code == 0
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))  # the index of the log of SQLite is larger
+    try:
+        said = {command: do(command) for command in ("doctor", "runs")}
+        started = do("run", "shout")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    full = f"{project / '.nerve/nerve.db'} cannot grow: the disk is full"
+    assert ".nerve/nerve.db cannot grow: the disk is full  → Free some space, then try again." in (
+        said["doctor"].out
+    )
+    message = f"nerve: {full}. Free some space, then try again.\n"
+    assert (said["runs"].err, started.err) == (message, message)
+
+
+def test_a_store_that_cannot_be_written_is_reported_without_a_traceback(do, project: Path) -> None:
+    (project / ".nerve/nerve.db.lock").mkdir()
+    message = f"nerve: Cannot lock {project / '.nerve/nerve.db'}: Is a directory. To diagnose: nerve doctor"
+    assert do("run", "shout").err == f"{message} [internal]\n"
+
+
+def test_a_missing_library_for_postgresql_is_named(do, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    fix = "Install it: pip install '.[postgres]' in the clone of Nerve."
+    for command in (["runs"], ["run", "shout"]):
+        said = do(*command, "--store", "postgresql://db.example/nerve")
+        assert (said.code, said.err.count("\n")) == (1, 1)
+        assert f"A store in PostgreSQL needs psycopg, which is not installed. {fix}" in said.err
+    monkeypatch.setenv("NERVE_STORE", "postgresql://db.example/nerve")
+    assert f"✗ store: A store in PostgreSQL needs psycopg, which is not installed. {fix}" in do("doctor").out
 
 
 def test_the_doctor_reports_a_symlinked_store(do, project: Path, tmp_path_factory) -> None:

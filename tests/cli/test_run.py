@@ -76,6 +76,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "ship", "--count=1", "--level=\udcff"], "The input is not valid UTF-8"),
         (["run", "ship", "--count=1", "--count=2"], "Input 'count' is given twice"),
         (["run", "ship", "a", "b"], "Unexpected argument: b. Quote an input that contains spaces."),
+        (["run", "shout", "a", "--wiht", "b"], "'shout' has no option 'wiht'. Did you mean 'with'?"),
         (
             ["run", "shout", "--x=1"],
             "'shout' has no option 'x'. The workflow has no options.",
@@ -85,8 +86,10 @@ def test_the_outcome_as_one_json_object(do) -> None:
         (["run", "gone.json"], "File not found: gone.json. See"),
         (["run", "float.py"], "File not found: float.py. See"),
         (["run", "tea.yml"], "File not found: tea.yml. Did you mean 'tea.yaml'? See"),
-        (["run", "dir.yaml"], "dir.yaml is a folder. Select a file in it. See"),
+        (["run", "dir.yaml"], "dir.yaml is a folder. Name a file in it. See"),
         (["run", "dir.yml"], "File not found: dir.yml. See"),
+        (["run", "tools"], "tools is a folder. Name a file in it. See"),
+        (["run", "shout", "--with", "tools"], "tools is a folder. Name a file in it. See"),
         (["run", "gone.py"], "File not found: gone.py."),
         (
             ["run", "flows.py"],
@@ -101,6 +104,7 @@ def test_the_outcome_as_one_json_object(do) -> None:
 def test_invalid_arguments_are_one_line_before_anything_starts(arguments, message, do, project) -> None:
     (project / "tea.yaml").touch()
     (project / "dir.yaml").mkdir()
+    (project / "tools").mkdir()
     done = do(*arguments)
     assert (done.code, done.out) == (2, "")
     assert message in done.err

@@ -1,13 +1,15 @@
 """The store keeps its promises on disks that fail and lose power."""
 
+import resource
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import apsw
 import pytest
 
-from nerve.errors import StoreError, StoreFailed
+from nerve.errors import StoreError, StoreFailed, StoreFull
 from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
 from nerve.testing.store_contract import append, event, fact_row, retracted_fact_row, run_row
@@ -249,3 +251,25 @@ def try_append(store: SqliteStore, batch: list[Append]) -> bool:
         assert [store.events(f"r{n}") for n in range(4)] == before
         return False
     return True
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file can grow beyond this size, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_store_that_is_opened_on_a_full_disk_says_so(file: Path) -> None:
+    store = SqliteStore(file)
+    assert store.append([append("r", 0)]) == [None]
+    store.close()
+    with room_for(64), pytest.raises(StoreFull, match=r"cannot grow: the disk is full$"):
+        SqliteStore(file)
+    store = SqliteStore(file)
+    assert len(store.events("r")) == 1
+    store.close()

@@ -1,11 +1,14 @@
 """One process owns a file; others get an error that names the owner."""
 
+import errno
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from nerve.errors import StoreInUse
+from nerve.errors import StoreDenied, StoreFailed, StoreFull, StoreInUse
+from nerve.store.owner_lock import make_open_error
 from nerve.store.sqlite import SqliteStore
 from nerve.testing.store_contract import append
 from store.processes import kill, news, start
@@ -63,3 +66,20 @@ def test_a_file_that_could_not_be_opened_is_released(file: Path) -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="not a database"):
             SqliteStore(file)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "fix"),
+    [
+        (errno.EACCES, StoreDenied, "Change its permissions, or use another store."),
+        (errno.EROFS, StoreDenied, "Change its permissions, or use another store."),
+        (errno.ENOSPC, StoreFull, "Free some space, then try again."),
+        (errno.EMFILE, StoreFailed, "To diagnose: nerve doctor"),
+    ],
+)
+def test_a_file_that_cannot_be_opened_is_reported_with_a_fix(
+    number: int, error: type[StoreFailed], fix: str, file: Path
+) -> None:
+    made = make_open_error("lock", file, OSError(number, os.strerror(number)))
+    assert (type(made), made.fix) == (error, fix)
+    assert str(made).startswith(f"Cannot lock {file}: ")

@@ -111,7 +111,7 @@ def to_api_error(error: Exception) -> ApiError:
             files = " ".join(f"--with {file}" for file in error.modules or ["FILE"])
             return ApiError("refused", str(error), f"Name the file with its code: {files}")
         case StoreFull():
-            return ApiError("storage_full", str(error), "Free some space, then try again.")
+            return ApiError("storage_full", str(error), error.fix)
         case StoreBusy() | StoreInUse():
             return ApiError("busy", str(error), "Try again in a moment.")
         case StoreUnreachable():
@@ -127,7 +127,7 @@ def to_api_error(error: Exception) -> ApiError:
         case JournalBroken():
             return ApiError("internal", str(error), "See the damage: nerve doctor --deep")
         case StoreError():
-            return ApiError("internal", str(error))
+            return ApiError("internal", str(error), error.fix)
         case NotARecord() | NotAPattern() | NotJson() | Unavailable():
             return ApiError("refused", str(error))
         case RuntimeError():

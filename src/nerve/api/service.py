@@ -18,7 +18,7 @@ from nerve.api.models import ApiRequest, ApiResponse, ReloadResponse, RunRespons
 from nerve.api.operations import OPERATIONS, Operation
 from nerve.api.permissions import check_permission, require_scope
 from nerve.api.request_parsing import parse_request
-from nerve.errors import JournalBroken
+from nerve.errors import StoreError
 from nerve.session import Session
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Api:
             return await execute_operation(self.session, operation, request)
         except Exception as error:
             api_error = to_api_error(error)
-            if api_error.code == "internal" and not isinstance(error, JournalBroken):
+            if api_error.code == "internal" and not isinstance(error, StoreError):  # its message says it all
                 log.exception("%s failed", name)
             raise api_error from error
 

@@ -15,7 +15,7 @@ from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
 from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
-from nerve.errors import NerveError, StoreError, StoreInUse, StoreUnreachable, WorkflowAbsent
+from nerve.errors import NerveError, StoreError, StoreFull, StoreInUse, StoreUnreachable, WorkflowAbsent
 from nerve.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOCKED_STORE_FIX = (
     "Only one process can open the store. To share it between commands, run a server: nerve serve"
 )
-DOCTOR_FIX = "To diagnose: nerve doctor"
+STORE_ERROR_CODES: dict[type[StoreError], str] = {StoreUnreachable: "busy", StoreFull: "storage_full"}
 CHECK_FIX = "To list all problems: nerve check"
 
 
@@ -214,8 +214,7 @@ def failure_from_error(error: Exception, help: str) -> CommandFailure:
         case StoreInUse():
             return internal_failure(str(error), LOCKED_STORE_FIX, "busy")
         case StoreError():
-            code = "busy" if isinstance(error, StoreUnreachable) else "internal"
-            return internal_failure(str(error), DOCTOR_FIX, code)
+            return internal_failure(str(error), error.fix, STORE_ERROR_CODES.get(type(error), "internal"))
         case NerveError():
             return internal_failure(str(error))
         case OSError():

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
-from nerve.cli.parameters import FileList, Flag
+from nerve.cli.parameters import FileList, Flag, require_file
 from nerve.cli.trust import require_trust
 from nerve.client.server_address import find_server, read_server_info
 from nerve.commander.typeahead import TypeaheadTerminal
@@ -60,8 +60,7 @@ def check_connection(server: str | None, modules: tuple[Path, ...]) -> None:
     if modules and server is not None:
         raise UsageError("--with cannot be used with --server: that server loads its own files.")
     for file in modules:
-        if not file.is_file():
-            raise UsageError(f"File not found: {file}.")
+        require_file(file)
     check_modules(modules)
     if server is not None and urlsplit(server).scheme not in ("http", "https"):
         raise UsageError(

@@ -26,7 +26,7 @@ from nerve.cli.targets import Project
 from nerve.client import Client, find_server
 from nerve.client.server_address import SERVER_FILE
 from nerve.crypto import NAME_PREFIX, AesGcmCodec, open_project_codec
-from nerve.errors import EngineUnavailable, NerveError, StoreError
+from nerve.errors import DriverMissing, EngineUnavailable, NerveError, StoreError, StoreFull
 from nerve.lazy_dataclass import dataclass
 from nerve.project.agent_files import DiscoveredAgents, discover_agents
 from nerve.project.config import Config
@@ -184,7 +184,7 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
             yield from diagnose_postgres(url, deep)
             return
         store_exists = project_store_file().is_file()
-    except UsageError as error:
+    except (DriverMissing, UsageError) as error:
         yield DoctorFinding("store", "wrong", with_full_stop(str(error)))
         return
     paths = [path for path in (STORE_FILE, STORE_FILE.parent) if path.exists()] or [Path()]
@@ -198,12 +198,16 @@ def diagnose_store(deep: bool = False) -> Iterator[DoctorFinding]:
     import apsw
 
     from nerve.store.migrations import MIGRATIONS, check_store_version
+    from nerve.store.sqlite_connection import to_store_error
 
     try:
-        with apsw.Connection(str(STORE_FILE), flags=apsw.SQLITE_OPEN_READONLY) as db:
+        with closing(apsw.Connection(str(STORE_FILE), flags=apsw.SQLITE_OPEN_READONLY)) as db:
             check_store_version(db, STORE_FILE)
             version = int(db.pragma("user_version"))
     except apsw.Error as error:
+        if isinstance(failure := to_store_error(STORE_FILE, error), StoreFull):
+            yield DoctorFinding("store", "wrong", str(failure), failure.fix)
+            return
         yield DoctorFinding(
             "store", "wrong", f"cannot read {STORE_FILE}: {error}", "Restore it from a backup."
         )

@@ -9,7 +9,13 @@ from typing import Annotated, Any, TypeVar
 
 from nerve.cli.errors import UsageError
 from nerve.project.paths import ProjectPaths
-from nerve.project.store_url import STORE_VARIABLE, has_password, is_store_url, store_url_of_environment
+from nerve.project.store_url import (
+    STORE_VARIABLE,
+    has_password,
+    is_store_url,
+    require_driver,
+    store_url_of_environment,
+)
 
 STORE_FILE = Path(".nerve/nerve.db")
 C = TypeVar("C", bound=type)
@@ -91,21 +97,36 @@ class CommonOptions:
 DEFAULT_OPTIONS = CommonOptions()
 
 
+def require_file(file: Path) -> None:
+    """Raise UsageError if there is no such file."""
+    require_no_folder(file)
+    if not file.is_file():
+        raise UsageError(f"File not found: {file}.")
+
+
+def require_no_folder(path: Path) -> None:
+    """Raise UsageError for a folder where a file is needed."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file in it.")
+
+
 def find_store_url(option: str | None) -> str | None:
     """Return the URL of the store from the option --store or the environment; None if it is a file."""
     if option is None:
         try:
-            return store_url_of_environment()
+            option = store_url_of_environment()
         except ValueError as error:
             raise UsageError(f"{error}.") from None
-    if not is_store_url(option):
+    elif not is_store_url(option):
         return None
-    if has_password(option):
+    elif has_password(option):
         # Other users of the machine can see the arguments of all processes.
         raise UsageError(
             "--store must not have a password. Put the URL into the environment variable "
             f"{STORE_VARIABLE}, or the password into ~/.pgpass or PGPASSWORD."
         )
+    if option is not None:
+        require_driver()
     return option
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from nerve.api import ApiError
 from nerve.cli.context import find_command_server
-from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.parameters import FileList, Flag
+from nerve.cli.parameters import FileList, Flag, require_file
 from nerve.cli.trust import require_trust
 from nerve.client.server_address import find_server, find_server_pid, read_server_info
 from nerve.commander.project_server import ProjectServer
@@ -80,8 +79,7 @@ def server_restart_command(*, modules: FileList = (), json: Flag = False, quiet:
         Print only errors.
     """
     for file in modules:
-        if not file.is_file():
-            raise UsageError(f"File not found: {file}.")
+        require_file(file)
     require_trust(opening=True)
     server_info = running_server()
     if server_info is not None and server_info.get("idle") is None:

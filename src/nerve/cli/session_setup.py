@@ -14,6 +14,7 @@ from nerve.api.commands import is_paused_or_held, wait_until_run_idle
 from nerve.api.lookup import find_run_row
 from nerve.cli.errors import UsageError
 from nerve.cli.gate_answers import PresetAnswers
+from nerve.cli.parameters import require_file
 from nerve.cli.targets import FileTarget, Project, PythonTarget
 from nerve.core.nodes.graph import find_registered_node
 from nerve.core.workflow.workflow import Workflow
@@ -29,10 +30,9 @@ def register_file(session: Session, file: Path) -> None:
     session.modules.append(str(file))
     if file.suffix == ".py":
         register_python_file(session, file)
-    elif file.is_file():
-        session.load(file)
     else:
-        raise UsageError(f"File not found: {file}.")
+        require_file(file)
+        session.load(file)
 
 
 def load_target_workflow(session: Session, project: Project, target: FileTarget | PythonTarget) -> Workflow:
@@ -142,8 +142,7 @@ def register_python_file(session: Session, file: Path) -> list[str]:
 
     A file without it may register workflows with the name `session`, which it finds defined.
     """
-    if not file.is_file():
-        raise UsageError(f"File not found: {file}.")
+    require_file(file)
     known_ids = set(session.workflows)
     try:
         call = getattr(import_python_file(file, session), "register", None)

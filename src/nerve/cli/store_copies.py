@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, require_file
 from nerve.cli.trust import require_trust
 from nerve.project.store_url import has_password, is_store_url
 from nerve.ui.formatting import count_noun
@@ -47,8 +47,7 @@ def restore_command(
     The backup is verified. Its open runs resume when a server starts. A backup that you did not write on this
     machine needs `nerve trust` afterwards.
     """
-    if not file.is_file():
-        raise UsageError(f"File not found: {file}.")
+    require_file(file)
     store = common.store_location
     if isinstance(store, Path):
         if store.exists():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, require_no_folder
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.errors import StoreInUse
@@ -74,11 +74,14 @@ class Project:
         if path.is_file():
             return FileTarget(path)
         if path.suffix.lower() in SUFFIXES:
-            if path.is_dir():
-                raise UsageError(f"{text} is a folder. Select a file in it.")
+            require_no_folder(path)
             suggestion = did_you_mean_hint(path.name, workflow_file_names(path.parent))
             raise NameNotFound(with_full_stop(f"File not found: {text}{suggestion}"))
-        match = self.find_workflow(text, other_names)
+        try:
+            match = self.find_workflow(text, other_names)
+        except NameNotFound:
+            require_no_folder(path)
+            raise
         return FileTarget(match.path, match)
 
     def find_workflow(self, name: str, other_names: Iterable[str] = ()) -> DiscoveredWorkflow:
@@ -194,7 +197,9 @@ async def load_stored_definition(
 
 
 def python_target_error(name: str) -> UsageError:
+    file = name.rpartition(":")[0] or name
+    with_file = "" if file.endswith(".py") else ", with --with FILE for the file that registers it"
     return UsageError(
         f"Workflow {name} is Python code and has no definition file."
-        f" To see its inputs: nerve run {name} --help, with --with FILE for the file that registers it."
+        f" To see its inputs: nerve run {name} --help{with_file}."
     )

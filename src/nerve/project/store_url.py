@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from urllib.parse import parse_qs, urlsplit
+
+from nerve.errors import DriverMissing
 
 STORE_VARIABLE = "NERVE_STORE"
 """The environment variable with the URL of the store, which may have a password."""
@@ -14,6 +17,15 @@ URL_SCHEMES = ("postgresql://", "postgres://")
 def is_store_url(store: object) -> bool:
     """Whether a store is given as the URL of a database in PostgreSQL."""
     return isinstance(store, str) and store.startswith(URL_SCHEMES)
+
+
+def require_driver() -> None:
+    """Raise DriverMissing if the library for PostgreSQL is not installed; does not import it, to be fast."""
+    if find_spec("psycopg") is None:
+        raise DriverMissing(
+            "A store in PostgreSQL needs psycopg, which is not installed. "
+            "Install it: pip install '.[postgres]' in the clone of Nerve."
+        )
 
 
 def has_password(url: str) -> bool:

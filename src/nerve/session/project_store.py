@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.codec import CODECS_PROPERTY, Codec
-from nerve.project.store_url import is_store_url
+from nerve.project.store_url import is_store_url, require_driver
 
 if TYPE_CHECKING:
     from nerve.store.port import Store
@@ -55,6 +55,7 @@ def open_plain_store(store: str | os.PathLike[str] | Store | None, session: str 
 
         return MemoryStore()
     if isinstance(store, str) and is_store_url(store):
+        require_driver()
         from nerve.store.postgres import PostgresStore
 
         return PostgresStore(store, session)

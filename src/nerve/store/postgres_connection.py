@@ -7,21 +7,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+from psycopg.types.json import Json
+
 from nerve.errors import NerveError, OwnershipLost, StoreError, StoreFailed, StoreFull, StoreUnreachable
 from nerve.lazy_dataclass import dataclass
 from nerve.store.statements import load_statements
-
-try:
-    import psycopg
-    from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.rows import TupleRow
-    from psycopg.types.json import Json
-except ImportError as error:
-    raise StoreError(
-        f"A store in PostgreSQL needs psycopg: {error}. "
-        "Install it: pip install '.[postgres]' in the clone of Nerve."
-    ) from None
 
 POSTGRES_SQL = load_statements("sql/postgres")
 
@@ -159,9 +153,7 @@ def to_store_error(address: PostgresAddress, error: psycopg.Error) -> NerveError
     if error.sqlstate == OWNERSHIP_LOST_CODE:
         return lost_ownership_error(address)
     if isinstance(error, psycopg.errors.DiskFull):
-        return StoreFull(
-            f"{address} cannot grow: {lines[0]}. Free some space on the server, then resume the held runs."
-        )
+        return StoreFull(f"{address} cannot grow: {lines[0]}")
     if isinstance(error, DISCONNECTED) and (error.sqlstate or "08")[:2] in UNREACHABLE_CLASSES:
         return StoreUnreachable(f"{address} cannot be reached: {lines[0]}")
     return StoreFailed(f"{address}: {lines[0]}")

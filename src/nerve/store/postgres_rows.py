@@ -171,9 +171,7 @@ def _translate_copy_errors(address: PostgresAddress) -> Iterator[None]:
         with translate_postgres_errors(address):
             yield
     except StoreFull:
-        raise StoreFull(
-            f"{address} cannot be written: the disk is full. Free some space, then repeat the command."
-        ) from None
+        raise StoreFull(f"{address} cannot be written: the disk is full") from None
 
 
 def _lock_owners(db: Connection, address: PostgresAddress) -> None:

@@ -13,6 +13,7 @@ import apsw
 from nerve.errors import StoreBusy, StoreError, StoreFailed, StoreFull
 from nerve.project.ownership import sign_log, sign_store
 from nerve.store import migrations
+from nerve.store.owner_lock import make_open_error
 
 FILE_CHECK_INTERVAL_S = 1.0
 """Seconds between two checks that the file still exists."""
@@ -35,7 +36,7 @@ def create_store_file(file: Path) -> None:
         if file.stat().st_size:  # an empty file is left by a process killed before it signed it
             return
     except OSError as error:
-        raise StoreFailed(f"Cannot create {file}: {error.strerror}") from None
+        raise make_open_error("create", file, error) from None
     # Where the user cannot have a secret, commands ask before they resume these runs.
     with suppress(OSError):
         sign_store(file)
@@ -134,10 +135,15 @@ def translate_sqlite_errors(file: Path) -> Iterator[None]:
         raise StoreFailed(f"{file} has an unreadable row: {error}") from error
 
 
+def error_code(error: apsw.Error) -> int | None:
+    """Return the extended result code of SQLite, if the error has one."""
+    return getattr(error, "extendedresult", None)
+
+
 def to_store_error(file: Path, error: apsw.Error) -> StoreError:
     """Return the store error for an error of SQLite."""
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"{file} is locked by another connection")
-    if isinstance(error, apsw.FullError):
-        return StoreFull(f"{file} cannot grow: the disk is full. Free some space, then resume the held runs.")
+    if isinstance(error, apsw.FullError) or error_code(error) == apsw.SQLITE_IOERR_SHMSIZE:
+        return StoreFull(f"{file} cannot grow: the disk is full")
     return StoreFailed(f"{file}: {error or type(error).__name__}")

@@ -197,7 +197,5 @@ def translate_target_errors(target: Path) -> Iterator[None]:
 
 def write_error(target: Path, error: apsw.Error) -> StoreError:
     if isinstance(error, apsw.FullError):
-        return StoreFull(
-            f"{target} cannot be written: the disk is full. Free some space, then repeat the command."
-        )
+        return StoreFull(f"{target} cannot be written: the disk is full")
     return StoreFailed(f"{target} cannot be written: {error}.")
