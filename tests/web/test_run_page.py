@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from nerve.api.callers import Caller
 from nerve.client import Client
 from nerve.web import run_values
 from nerve.web.pages import run as run_pages
@@ -76,6 +77,16 @@ async def test_the_header_and_the_timeline_show_the_run(web: WebServer, browser:
     assert 'class="bar retry waiting wait"' in reply.text
     assert "attempt 2, runs, completed" in reply.text
     assert f"/runs/{run.run_id}/stream" in reply.text
+
+
+async def test_the_page_of_a_run_names_who_started_it_as_the_list_does(
+    web: WebServer, browser: httpx2.AsyncClient
+) -> None:
+    caller = Caller("unix:ada", via="commander", scope=None)
+    run = await Client(web.api.as_caller(caller)).start(workflow="release", input="3.0")
+    pages = [plain((await browser.get(path)).text) for path in ("/runs", f"/runs/{run.run_id}")]
+    assert all("by ada (commander)" in page for page in pages)
+    assert not any("unix:ada" in page for page in pages)
 
 
 async def test_the_detail_of_an_agent_shows_prompt_tools_answer_usage_and_commands(
