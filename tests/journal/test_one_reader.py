@@ -1,22 +1,26 @@
-"""Only the journal and the store look at the JSON of an event, and code compares types, not names."""
+"""Only the journal and the store look at the JSON of an event, and code compares types, not names.
+
+The plugin of mypy in `tools/journal_plugin.py`, part of `make check`, finds reads of the JSON by their type.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
+import mypy.api
 import pytest
 
 from nerve.core.events import WorkflowEventType
 from nerve.project.notify_settings import NOTIFIED_EVENTS
 
-SOURCE = Path(__file__).parents[2] / "src" / "nerve"
-READERS = ("journal/", "store/", "testing/store_contract.py")
-"""The code that encodes, decodes and stores event data."""
-ROW_NAME = re.compile(r"(\w+_)?(rows?|record|recorded|first|last|start)")
-"""Names of variables that are rows of a journal."""
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "nerve"
+PLUGIN = ROOT / "tools" / "journal_plugin.py"
 EVENT_NAMES = frozenset(WorkflowEventType)
 COMMON_WORDS = frozenset({"usage", "plan", "log", "skipped", "permission", "steered"})
 """Event names that are also words with another meaning; some places show that they are event names."""
@@ -47,18 +51,6 @@ def last_name(node: ast.expr) -> str:
         case ast.Subscript(value=value) | ast.Call(func=value):
             return last_name(value)
     return ""
-
-
-def find_row_reads(tree: ast.Module) -> Iterator[int]:
-    """Yield the lines that read the data of a row."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(attr="data", value=value, ctx=ast.Load()) if ROW_NAME.fullmatch(
-                last_name(value)
-            ):
-                yield node.lineno
-            case ast.Call(func=ast.Name(id="decode_json"), args=[ast.Attribute(attr="data"), *_]):
-                yield node.lineno
 
 
 def constants_of(node: ast.expr) -> Iterator[ast.Constant]:
@@ -105,11 +97,6 @@ def modules(exempt: tuple[str, ...]) -> Iterator[tuple[str, ast.Module]]:
             yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_only_the_journal_and_the_store_read_the_data_of_a_row() -> None:
-    found = [f"{name}:{line}" for name, tree in modules(READERS) for line in find_row_reads(tree)]
-    assert found == []
-
-
 def test_code_names_event_types_by_members() -> None:
     found = [
         f"{name}:{line}: {event_name}"
@@ -137,19 +124,6 @@ def test_json_that_code_puts_together_is_found() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "decode_json(event.data)",
-        "start = row.data.startswith('{')",
-        "x = '\"guard\":true' in rows[0].data",
-        "len(self.store.last_row.data)",
-    ],
-)
-def test_a_read_of_a_row_is_found(code: str) -> None:
-    assert list(find_row_reads(ast.parse(code))) == [1]
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
         "row.type == 'gate_waiting'",
         "kind in ('x', 'gate_waiting')",
         "match event.event_type:\n    case 'usage' | 'x': ...",
@@ -167,5 +141,61 @@ def test_an_event_name_is_found(code: str) -> None:
 
 def test_other_words_and_the_data_of_public_events_are_not_found() -> None:
     tree = ast.parse("event.data.get('x')\nkind == 'log'\n'usage' in attributes\nresult.data\nread('plan')\n")
-    assert list(find_row_reads(tree)) == []
     assert list(find_event_names(tree)) == []
+
+
+MODULES = {
+    "nerve/store/port.py": """
+        from typing import NamedTuple
+
+        class EventRow(NamedTuple):
+            seq: int
+            data: str
+
+        class WaitRow(NamedTuple):
+            data: str
+    """,
+    "nerve/journal/events.py": """
+        from nerve.store.port import EventRow
+
+        def size(row: EventRow) -> int:
+            return len(row.data)
+    """,
+    "nerve/engine/reads.py": """
+        from collections.abc import Iterable
+        from nerve.store.port import EventRow, WaitRow
+
+        def sizes(each: Iterable[EventRow]) -> list[int]:
+            return [len(e.data) for e in each]  # reported
+
+        def is_guard(given: list[EventRow]) -> bool:
+            return '"guard":true' in given[0].data  # reported
+
+        def seqs(each: Iterable[EventRow], waits: list[WaitRow]) -> list[object]:
+            return [[e.seq for e in each], [wait.data for wait in waits]]
+    """,
+}
+
+
+def test_reads_of_the_json_of_an_event_are_found_by_their_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in MODULES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(text))
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nplugins = {PLUGIN}\n")
+    monkeypatch.chdir(tmp_path)
+    reported, _, status = mypy.api.run(["nerve"])
+    lines = MODULES["nerve/engine/reads.py"].splitlines()
+    expected = [number for number, line in enumerate(lines, 1) if line.endswith("# reported")]
+    found = re.findall(
+        r"^nerve/engine/reads\.py:(\d+): error: The JSON of an event is read", reported, re.MULTILINE
+    )
+    assert ([int(line) for line in found], status) == (expected, 1), reported
+    assert "Found 2 errors in 1 file" in reported
+
+
+def test_the_plugin_is_part_of_the_check_of_types() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert ROOT / settings["plugins"][0] == PLUGIN
