@@ -21,8 +21,8 @@ READERS = ("nerve/journal/", "nerve/store/", "nerve/testing/store_contract.py")
 
 def check_reader(context: AttributeContext) -> Type:
     """Report the read of the JSON of an event, unless it is in the journal or the store."""
-    path = Path(context.api.path).as_posix()
-    if not any(f"/{reader}" in f"/{path}" for reader in READERS):
+    path = Path(context.api.path).as_posix().removeprefix("src/")  # mypy runs in the root of the project
+    if path.startswith("nerve/") and not path.startswith(READERS):
         context.api.fail(
             "The JSON of an event is read outside nerve.journal and nerve.store; use decode_event(row)",
             context.context,

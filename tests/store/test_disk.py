@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from nerve.errors import StoreError, StoreFailed, StoreFull
+from nerve.project.ownership import write_private
 from nerve.store.port import Append
 from nerve.store.sqlite import SqliteStore
 from nerve.testing.store_contract import append, event, fact_row, retracted_fact_row, run_row
@@ -273,3 +274,11 @@ def test_a_store_that_is_opened_on_a_full_disk_says_so(file: Path) -> None:
     store = SqliteStore(file)
     assert len(store.events("r")) == 1
     store.close()
+
+
+def test_a_private_file_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path) -> None:
+    target = tmp_path / "server.json"
+    write_private(target, "before")
+    with room_for(4), pytest.raises(OSError, match="File too large"):
+        write_private(target, "after it")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("server.json", "before")]

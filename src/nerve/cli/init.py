@@ -189,7 +189,7 @@ def new_command(
     text = notation.starter_text(file_name) if source is None else read_ready_made(source, file_name)
     file = Path(".nerve/workflows") / f"{file_name}{notation.suffixes[0]}"
     if not write_new_file(file, text):
-        raise UsageError(f"{file} already exists.")
+        raise UsageError(f"{file} already exists. Use another name, or edit that file.")
     print(json_text.dumps({"file": str(file)}) if json else file)
     if not quiet:
         print(f"Check it: nerve check {file_name}", file=sys.stderr)

@@ -213,9 +213,14 @@ def _is_own_file(file: Path) -> bool:
 def write_private(path: Path, text: str) -> None:
     """Write a file atomically with mode 0600; a symbolic link at the path is replaced, not followed."""
     new = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    new.replace(path)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        new.replace(path)
+    except OSError:  # such as on a full disk
+        new.unlink()
+        raise
 
 
 # -- tokens and server files -------------------------------------------------------------------
