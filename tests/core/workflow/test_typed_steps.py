@@ -134,6 +134,26 @@ async def test_wrong_arguments_are_a_type_error_before_anything_is_recorded(sess
     assert types(run) == ["workflow_started", "workflow_completed"]
 
 
+def test_an_unknown_setting_of_a_step_is_refused_with_the_nearest_name(session: Session) -> None:
+    def charge() -> None: ...
+
+    with pytest.raises(TypeError, match=r"^'charge' has no setting 'tiemout'. Did you mean 'timeout'\?$"):
+        session.step(tiemout=3)(charge)
+    with pytest.raises(TypeError, match=r"^'charge' has no setting 'color'. Known: retry, timeout, "):
+        session.step(color="red")(charge)
+    assert session.find("charge") is None
+
+
+def test_a_workflow_function_without_the_context_is_refused_when_it_is_registered(session: Session) -> None:
+    async def fulfil() -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r"workflow 'fulfil' must take the context .*async def fulfil\(ctx\)$"
+    ):
+        session.workflow(fulfil)
+    assert session.get_workflow("fulfil") is None
+
+
 async def test_a_failure_raises_with_step_type_and_message(session: Session) -> None:
     class Declined(Exception):
         pass

@@ -11,12 +11,20 @@ from nerve.core.limits import Limits
 from nerve.core.policy import NO_POLICY, Effect, OnError, Policy, Retry
 from nerve.core.queues import Queue
 from nerve.core.result import Result
+from nerve.core.suggest import did_you_mean_hint
 
 if TYPE_CHECKING:
     from nerve.codec import Codec
     from nerve.core.nodes.context import ExecutionContext
 
 Role = Literal["leaf", "control", "workflow"]
+SETTINGS = ("retry", "timeout", "idle_timeout", "on_error", "effect", "limits", "queue")
+"""The settings that every node takes by name."""
+
+
+def unknown_setting_message(id: str, name: str) -> str:
+    hint = did_you_mean_hint(name, SETTINGS) or f". Known: {', '.join(SETTINGS)}"
+    return f"'{id}' has no setting '{name}'{hint}"
 
 
 class NodeRegistry(Protocol):
@@ -78,7 +86,10 @@ class Node:
         effect: Effect | None = None,
         limits: Limits | Mapping[str, Any] | None = None,
         queue: str | Queue | None = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            raise TypeError(unknown_setting_message(id or type(self).__name__, next(iter(unknown))))
         self._id, self._session = id, session
         try:
             self.policy = Policy.of(retry, timeout, idle_timeout, on_error, effect, limits, queue)

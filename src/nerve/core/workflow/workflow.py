@@ -333,9 +333,17 @@ def check_channel_name(channel: Any) -> None:
 
 
 def workflow_signature(fn: Callable[..., Any], id: str) -> FunctionSignature | None:
-    """Return the signature of a function with parameters after the context; None for any other callable."""
+    """Return the signature of a function with parameters after the context; None for any other callable.
+
+    TypeError for a function without parameters: it could not do anything durable.
+    """
     if not inspect.isroutine(fn):
         return None
+    if not inspect.signature(fn).parameters:
+        raise TypeError(
+            f"The function of workflow '{id}' must take the context as its first parameter:"
+            f" async def {fn.__name__}(ctx)"
+        )
     signature = FunctionSignature(fn, f"workflow '{id}'", skipped=1)
     is_typed = any(parameter.kind not in VARIADIC_KINDS for parameter in signature.parameters.values())
     return signature if is_typed else None
