@@ -98,7 +98,7 @@ DEFAULT_OPTIONS = CommonOptions()
 
 
 def require_file(file: Path) -> None:
-    """Raise UsageError if there is no such file."""
+    """Raise UsageError if a file is not found."""
     require_no_folder(file)
     if not file.is_file():
         raise UsageError(f"File not found: {file}.")
