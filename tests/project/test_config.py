@@ -36,14 +36,14 @@ def test_a_configuration_says_where_workflows_are_and_who_sees_them() -> None:
     assert config.settings_of("feature-dev") == WorkflowSettings(True, ("plan", "build"))
     assert config.is_enabled("feature-dev")
     assert not config.is_enabled("old")
-    assert config.may_call("plan", "feature-dev")
-    assert not config.may_call("deploy", "feature-dev")
-    assert not config.may_call("plan", "old")
+    assert not config.refusal("feature-dev", "plan")
+    assert config.refusal("feature-dev", "deploy")
+    assert config.refusal("old", "plan")
 
 
 def test_what_is_not_mentioned_is_enabled_and_seen_by_all() -> None:
     assert read_config("{}") == Config()
-    assert Config().may_call("anybody", "anything")
+    assert not Config().refusal("anything", "anybody")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_configuration_of_a_folder_is_read_or_is_the_default(tmp_path) -> No
 
 
 def test_an_empty_list_is_visible_to_no_other_workflow() -> None:
-    assert not read_config('{"workflows": {"a": {"visible_to": []}}}').may_call("plan", "a")
+    assert read_config('{"workflows": {"a": {"visible_to": []}}}').refusal("a", "plan")
 
 
 def test_a_disabled_project_has_no_workflow() -> None:

@@ -26,7 +26,7 @@ async def test_steps_are_aligned_by_path_with_their_differences(client: Client) 
         "/check": "changed",
     }
     assert steps["/claude"].output.lines == ["@@ -1,3 +1,3 @@", " # Done", " ", "-Plan tea", "+Plan milk"]
-    assert (steps["/claude"].cost_a, steps["/claude"].cost_change) == (0.25, 0)
+    assert (steps["/claude"].cost_a, steps["/claude"].cost_b) == (0.25, 0.25)
     assert comparison.input.lines == ["@@ -1 +1 @@", "-tea", "+milk"]
     assert comparison.usage_a == comparison.usage_b
     assert comparison.counts == {"changed": 2, "same": 1}

@@ -18,7 +18,7 @@ from nerve.spec.checker import check_document
 from nerve.spec.validation import plain_form
 from nerve.testing import TestSession, test_session
 from nerve.ui.event_lines import to_workflow_event
-from nerve.ui.graph_model import MAX_VISIBLE_NODES, RunGraph
+from nerve.ui.graph_model import MAX_VISIBLE_NODES, RunGraph, encode_for_script
 from nerve.ui.progress_tree import ProgressTree
 from nerve.ui.run_graph import build_run_graph
 
@@ -107,7 +107,10 @@ def test_dependencies_are_edges() -> None:
     graph = graph_of({"kind": "graph", "steps": steps})
     assert edges_of(graph) == ["/a → /c", "/b → /c"]
     assert graph.nodes["/c"].detail == "true"
-    assert [*graph.text_lines()][2] == "3. c (shell command true after a, b): pending"
+    last = graph.list_items()[2]
+    assert (last.node.label, last.node.word, last.node.detail, last.node.after, last.status.state) == (
+        *("c", "shell command", "true", "a, b", "pending"),
+    )
 
 
 def test_a_decision_has_an_edge_to_each_alternative_and_to_what_follows() -> None:
@@ -383,7 +386,7 @@ def test_the_cost_of_a_graph_grows_with_its_steps() -> None:
         def measure() -> float:
             started = time.process_time()
             for source in (spec, None):
-                build_run_graph(source, tree).to_script()
+                encode_for_script(build_run_graph(source, tree).to_dict())
             return time.process_time() - started
 
         # The garbage of all tests of the process may be collected during one of them.
@@ -395,6 +398,6 @@ def test_the_cost_of_a_graph_grows_with_its_steps() -> None:
 
 def test_no_text_can_end_the_script_element_of_the_data() -> None:
     graph = graph_of(sequence(bash("a", "</script><script>alert(1)</script><!-- &amp;")))
-    script = graph.to_script()
+    script = encode_for_script(graph.to_dict())
     assert not set("<>&") & set(script)
     assert json.loads(script) == graph.to_dict()

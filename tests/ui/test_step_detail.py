@@ -22,7 +22,7 @@ async def test_the_detail_of_an_agent_has_its_prompt_text_tools_and_cost(client:
     detail = await detail_of(client, await ship(client), "/claude")
     assert (detail.kind, detail.state, detail.node_id) == ("agent", "completed", "claude")
     assert [entry.kind for entry in detail.transcript.entries] == ["prompt", "reasoning", "tool", "text"]
-    [tool] = detail.transcript.of_kinds("tool")
+    [tool] = [entry for entry in detail.transcript.entries if entry.kind == "tool"]
     assert (tool.name, tool.input, tool.status, tool.text) == (
         "Bash",
         {"command": "ls"},
@@ -44,7 +44,7 @@ async def test_the_detail_of_a_retried_step_has_its_attempts_with_tracebacks_and
     assert (first.state, first.error, first.error_type) == ("failed", "offline", "LookupError")
     assert "raise LookupError" in (first.traceback or "")
     assert (second.state, second.error) == ("completed", None)
-    logged = [(entry.text, entry.status) for entry in detail.transcript.of_kinds("log")]
+    logged = [(entry.text, entry.status) for entry in detail.transcript.entries if entry.kind == "log"]
     assert logged == [("try 1", "warning"), ("try 2", "warning")]
     assert detail.input.kind == "json"
     assert (detail.output.kind, detail.output.columns) == ("table", ["name", "size"])

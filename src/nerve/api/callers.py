@@ -35,12 +35,6 @@ class Caller:
         kind, _, name = self.identity.partition(PERSON_IDENTITY)
         return name if name and not kind else None
 
-    @property
-    def local_user(self) -> str | None:
-        """The user of this machine who calls, if it is one."""
-        kind, _, name = self.identity.partition("unix:")
-        return name if name and not kind else None
-
     def to_start_data(self, via: str | None = None) -> dict[str, str]:
         """Return what the start of a run records of its caller."""
         data = {"by": self.identity, "via": via or self.via}

@@ -117,10 +117,6 @@ class Config:
     def is_enabled(self, workflow: str) -> bool:
         return self.enabled and self.settings_of(workflow).enabled
 
-    def may_call(self, caller: str, workflow: str) -> bool:
-        """Whether one workflow may call another."""
-        return not self.refusal(workflow, caller)
-
     def refusal(self, workflow: str, caller: str | None = None) -> str:
         """Return why a workflow may not be started or called; an empty string if it may."""
         if not self.is_enabled(workflow):

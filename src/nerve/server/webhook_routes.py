@@ -27,7 +27,6 @@ log = logging.getLogger("nerve")
 HOOKS_PREFIX = "/hooks/"
 MAX_REFUSED_PER_SECOND = 10
 """Requests with wrong signatures per second that get a normal response."""
-PAUSED_FIX = "Resume it: nerve triggers resume NAME"
 
 
 def build_webhook_routes(api: Api) -> list[Route]:

@@ -63,10 +63,6 @@ class FollowedRun:
         """The run and its child runs as far as they are known."""
         return {position.run_id for position in self._positions.values()}
 
-    def last_seq_of(self, run_id: str) -> int:
-        """Return the number of the last event of a run that was applied."""
-        return max((each.after for each in self._positions.values() if each.run_id == run_id), default=0)
-
     async def catch_up(
         self, client: Client, run_ids: Collection[str] | None = None, max_events: int | None = None
     ) -> None:

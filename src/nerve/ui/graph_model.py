@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
 
@@ -221,10 +221,6 @@ class RunGraph:
             "states": {id: status.to_dict() for id, status in self.states.items()},
         }
 
-    def to_script(self) -> str:
-        """Return the data as JSON for a `<script type="application/json">`, which no value can end."""
-        return encode_for_script(self.to_dict())
-
     def list_items(self, parent: str = "") -> list[GraphListItem]:
         """Return the steps as a nested list in the order of the definition."""
         return [
@@ -232,19 +228,6 @@ class RunGraph:
             for id in self.members.get(parent, ())
             if (node := self.nodes[id]).kind not in POINT_KINDS
         ]
-
-    def text_lines(self) -> Iterator[str]:
-        """Yield the steps as a numbered, indented list."""
-        return format_list_lines(self.list_items())
-
-
-def format_list_lines(items: Iterable[GraphListItem], indent: str = "") -> Iterator[str]:
-    for number, item in enumerate(items, 1):
-        status = ", ".join(filter(None, (item.status.state, item.status.text, item.status.time)))
-        after = f"after {item.node.after}" if item.node.after else ""
-        kind = " ".join(filter(None, (item.node.word, item.node.detail, after)))
-        yield f"{indent}{number}. {item.node.label} ({kind}): {status}"
-        yield from format_list_lines(item.items, indent + "   ")
 
 
 def encode_for_script(value: Any) -> str:

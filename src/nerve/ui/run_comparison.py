@@ -12,7 +12,7 @@ from nerve.core.run_view import NodeView
 from nerve.journal.run_view import RunViewBuilder
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.display_values import pretty_json
-from nerve.ui.usage_charts import cost_of, tokens_of
+from nerve.ui.usage_charts import cost_of
 
 MAX_DIFF_LINES = 400
 """Lines of a difference that are returned."""
@@ -54,18 +54,8 @@ class ComparedStep:
     seconds_b: float | None
     cost_a: float | None
     cost_b: float | None
-    tokens_a: float | None
-    tokens_b: float | None
     input: TextDiff
     output: TextDiff
-
-    @property
-    def seconds_change(self) -> float | None:
-        return subtract(self.seconds_b, self.seconds_a)
-
-    @property
-    def cost_change(self) -> float | None:
-        return subtract(self.cost_b, self.cost_a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +153,6 @@ def compare_runs(a: RunOutline, b: RunOutline) -> RunComparison:
                 node_b[0].seconds if node_b else None,
                 cost_of(usage_a.get(path)),
                 cost_of(usage_b.get(path)),
-                tokens_of(usage_a.get(path)),
-                tokens_of(usage_b.get(path)),
                 input,
                 output,
             )
@@ -212,7 +200,3 @@ def diff_values(a: Any, b: Any) -> TextDiff:
     if not diff and not is_truncated and texts[0] != texts[1]:
         diff = [f"-{texts[0]!r}", f"+{texts[1]!r}"]  # they differ only in line ends
     return TextDiff(diff[:MAX_DIFF_LINES], max(0, len(diff) - MAX_DIFF_LINES), is_truncated)
-
-
-def subtract(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a - b

@@ -96,9 +96,6 @@ class StepTranscript:
         separator = "\n\n" if self.is_agent else ""
         return separator.join(entry.text for entry in texts)
 
-    def of_kinds(self, *kinds: EntryKind) -> list[TranscriptEntry]:
-        return [entry for entry in self.entries if entry.kind in kinds]
-
     def _start(self, data: Mapping[str, Any], at: datetime) -> None:
         match data.get("input"):
             case str() as text:

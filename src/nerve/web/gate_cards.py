@@ -277,11 +277,3 @@ async def find_closed_gate(visit: Visit, run: str, gate_id: str) -> ClosedGate:
 def is_of_people(answer: Mapping[str, Any]) -> bool:
     """Whether people who have proved who they are have given an answer."""
     return bool(answer.get("votes")) or str(answer.get("by")).startswith(PERSON_IDENTITY)
-
-
-async def load_card(visit: Visit, run: str, gate_id: str) -> GateView | ClosedGate:
-    """Return the card of a gate for another page, or how the gate ended."""
-    gate = await find_gate(visit, run, gate_id)
-    if gate is None:
-        return await find_closed_gate(visit, run, gate_id)
-    return make_card(gate, is_embedded=True)

@@ -28,7 +28,11 @@ ELEMENT = Path(nerve.__file__).with_name("web") / "static" / "run-graph.js"
 
 
 def graph_html(graph: RunGraph, source: str = "") -> str:
-    data = f'<script id="data" type="application/json">{graph.to_script()}</script>' if not source else ""
+    data = (
+        f'<script id="data" type="application/json">{encode_for_script(graph.to_dict())}</script>'
+        if not source
+        else ""
+    )
     src = f' data-src="{source}"' if source else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Graph</title>'
@@ -135,7 +139,7 @@ class GraphPage:
                 script.textContent = text;
                 document.querySelector("#data").replaceWith(script);
             }""",
-            graph.to_script(),
+            encode_for_script(graph.to_dict()),
         )
 
     async def focused(self) -> str | None:

@@ -30,7 +30,6 @@ MAX_SELECTED_RUNS = 1000
 PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
 SHOWN_STATES = ("running", "waiting", "held", "paused", "failed", "completed", "cancelled")
 FILTER_NAMES = ("search", "workflow", "since", "label")
-LIST_FILTER_NAMES = ("state", "tag")
 PAST_TENSE = {"stop": "stopped", "retry": "retried", "rerun": "started again", "delete": "deleted"}
 CHANGED_STATES: Mapping[str, list[str]] = {
     "stop": OPEN_STATE_VALUES,
