@@ -12,8 +12,7 @@ from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter, format_command
-from nerve.cli.queues import format_table
-from nerve.ui.formatting import format_file_size
+from nerve.ui.formatting import format_file_size, format_table
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def artifacts_command(
         if name is None:
             found = await list_all_artifacts(context, run)
             rows = format_table([HEADINGS, *map(format_artifact, found)]) if found else "No artifacts."
-            context.print_result([artifact.model_dump(mode="json") for artifact in found], rows)
+            context.print_result(found, rows)
         elif output is not None:
             await save_artifact(context, run, name, output)
             size = output.stat().st_size

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
-from nerve.cli.queues import format_table
 from nerve.cli.runs import SHORT_ID_CHARS
-from nerve.ui.formatting import count_noun, format_caller
+from nerve.ui.formatting import count_noun, format_caller, format_table
 from nerve.ui.sanitize import dump_safe_json
 
 if TYPE_CHECKING:

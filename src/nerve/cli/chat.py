@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.notify import NO_LINKS
+from nerve.cli.notify import format_ago, format_message_notes
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
-from nerve.cli.queues import format_table
-from nerve.ui.formatting import count_noun, format_duration_between
+from nerve.ui.formatting import format_table
 
 if TYPE_CHECKING:
     from nerve.api.models import ChatPage, ChatResponse, FailedChatMessageResponse
 
 HEADINGS = ("chat", "kind", "as", "by", "sent", "last", "waiting", "")
 NO_CHATS = 'No chats. Add "chat" to .nerve/config.json: docs/guides/chat.md'
-MAX_LISTED_FAILURES = 10
 
 
 def chat_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
@@ -25,7 +22,7 @@ def chat_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
 
     async def do(context: CliContext) -> int:
         page = await context.client.chats()
-        context.print_result(page.model_dump(mode="json"), format_chats(page))
+        context.print_result(page, format_chats(page))
         return COMPLETED
 
     return run_with_api(common, do, writes=False, read_only=True)
@@ -35,30 +32,23 @@ def format_chats(page: ChatPage) -> list[str] | str:
     """Return the lines about chats and failures."""
     if not page.chats:
         return NO_CHATS
-    lines = format_table([HEADINGS, *map(format_chat, page.chats)])
-    if page.public_url is None:
-        lines += ["", NO_LINKS]
-    if page.failures:
-        lines += ["", f"{count_noun(len(page.failures), 'message')} not delivered:"]
-        lines += map(format_failure, page.failures[:MAX_LISTED_FAILURES])
-    return lines
+    table = format_table([HEADINGS, *map(format_chat, page.chats)])
+    return [*table, *format_message_notes(page, format_failure)]
 
 
 def format_chat(chat: ChatResponse) -> tuple[str, ...]:
-    last = chat.last_sent
-    ago = "" if last is None else f"{format_duration_between(last, None, datetime.now(UTC))} ago"
     return (
         chat.name,
         chat.kind,
         chat.target,
         chat.delivery,
         str(chat.sent),
-        ago,
+        format_ago(chat.last_sent),
         str(chat.received + chat.pending),
         chat.problem or chat.error or "",
     )
 
 
 def format_failure(failure: FailedChatMessageResponse) -> str:
-    ago = format_duration_between(failure.failed_at, None, datetime.now(UTC))
-    return f"  {ago} ago to {failure.chat}, thread {failure.thread}: {failure.event}. {failure.error}"
+    place = f"{failure.chat}, thread {failure.thread}"
+    return f"  {format_ago(failure.failed_at)} to {place}: {failure.event}. {failure.error}"

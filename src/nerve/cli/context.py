@@ -110,8 +110,7 @@ class CliContext:
     ) -> None:
         """Print the result: one JSON value with --json, otherwise lines."""
         if self.common.json:
-            data = result if isinstance(result, list | dict) else result.model_dump(mode="json")
-            print(dump_safe_json(data), file=self.out)
+            print(dump_safe_json(to_json_data(result)), file=self.out)
         else:
             for line in [lines] if isinstance(lines, str) else lines:
                 print(sanitize_text(line), file=self.out)
@@ -188,6 +187,13 @@ class CliContext:
     def print_outcome(self, outcome: RunOutcome) -> int:
         """Print the outcome of a run; return the exit code."""
         return print_outcome(outcome, self.common, self.out, has_server=self.session is None)
+
+
+def to_json_data(result: Any) -> Any:
+    """Return the JSON form of a response, or of a list of responses."""
+    if isinstance(result, list):
+        return [to_json_data(each) for each in result]
+    return result.model_dump(mode="json") if hasattr(result, "model_dump") else result
 
 
 CommandAction = Callable[[CliContext], Coroutine[Any, Any, int]]

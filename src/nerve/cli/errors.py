@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from nerve.core.suggest import did_you_mean_hint
+
 
 def with_full_stop(sentence: str) -> str:
     """Return the sentence with a full stop, unless it already ends in punctuation."""
     return sentence if sentence.endswith(("?", ".", "!")) else f"{sentence}."
+
+
+def check_action(action: str | None, actions: Collection[str], usage: str = "") -> None:
+    """Raise UsageError for an action that a command does not have; `usage` shows how to write them."""
+    if action is not None and action not in actions:
+        hint = did_you_mean_hint(action, actions) or f". Use {usage or ', '.join(actions)}."
+        raise UsageError(f"Unknown action '{action}'{hint}")
 
 
 class UsageError(Exception):

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 from nerve.api import ApiError
 from nerve.cli.completion import RUN_PARAMETER, RunArgument
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.outcome import PARKED, choices_suffix, outcome_from_run
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, format_command
 from nerve.cli.trust import is_at_terminal
 from nerve.core.events import WorkflowEventType
 from nerve.core.gates import gate_names
-from nerve.core.suggest import did_you_mean_hint
 from nerve.core.tags import format_tags
 from nerve.errors import NerveError
 from nerve.ui.gate_names import example_answer, gate_display_name, gate_preview
@@ -223,9 +222,7 @@ def gates_command(
 
 def act_at_gate(common: CommonOptions, action: str, gate: str | None, person: str | None) -> int:
     """Delegate, claim or release a gate."""
-    if action not in GATE_ACTIONS:
-        hint = did_you_mean_hint(action, GATE_ACTIONS)
-        raise UsageError(f"Unknown action '{action}'{hint or '. Use delegate, claim or release.'}")
+    check_action(action, GATE_ACTIONS, "delegate, claim or release")
     if gate is None or (action == "delegate") != (person is not None):
         names = "GATE PERSON" if action == "delegate" else "GATE"
         raise UsageError(f"Write: nerve gates {action} {names}")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
-from nerve.cli.queues import format_table
-from nerve.core.suggest import did_you_mean_hint
-from nerve.ui.formatting import count_noun, format_duration_between
+from nerve.ui.formatting import count_noun, format_duration_between, format_table
 
 if TYPE_CHECKING:
-    from nerve.api.models import ChannelResponse, FailedMessageResponse, NotificationsResponse
+    from nerve.api.models import ChannelResponse, ChatPage, FailedMessageResponse, NotificationsResponse
 
 ACTIONS = ("test",)
 HEADINGS = ("channel", "kind", "to", "sent", "last", "waiting", "")
@@ -34,9 +33,7 @@ def notify_command(
 
     `nerve notify test CHANNEL` sends a message now, and says what went wrong.
     """
-    if action is not None and action not in ACTIONS:
-        hint = did_you_mean_hint(action, ACTIONS)
-        raise UsageError(f"Unknown action '{action}'{hint or '. Use test CHANNEL.'}")
+    check_action(action, ACTIONS, "test CHANNEL")
     if action is not None and channel is None:
         raise UsageError("The name of the channel is missing: nerve notify test CHANNEL.")
 
@@ -44,10 +41,10 @@ def notify_command(
         if action is not None:
             sent = await context.client.test_channel(channel=channel)
             text = f"Sent a test message to {sent.channel}: {sent.target}."
-            context.print_result(sent.model_dump(mode="json"), text)
+            context.print_result(sent, text)
             return COMPLETED
         state = await context.client.notifications()
-        context.print_result(state.model_dump(mode="json"), format_notifications(state))
+        context.print_result(state, format_notifications(state))
         return COMPLETED
 
     return run_with_api(common, do, writes=False, read_only=action is None)
@@ -57,29 +54,37 @@ def format_notifications(state: NotificationsResponse) -> list[str] | str:
     """Return the lines about channels and failures."""
     if not state.channels:
         return NO_CHANNELS
-    lines = format_table([HEADINGS, *map(format_channel, state.channels)])
-    if state.public_url is None:
-        lines += ["", NO_LINKS]
-    if state.failures:
-        lines += ["", f"{count_noun(len(state.failures), 'message')} not delivered:"]
-        lines += map(format_failure, state.failures[:MAX_LISTED_FAILURES])
+    table = format_table([HEADINGS, *map(format_channel, state.channels)])
+    return [*table, *format_message_notes(state, format_failed_message)]
+
+
+def format_message_notes(
+    page: NotificationsResponse | ChatPage, format_failure: Callable[[Any], str]
+) -> list[str]:
+    """Return the lines below a table of channels or chats: messages have no links, or were not delivered."""
+    lines = ["", NO_LINKS] if page.public_url is None else []
+    if page.failures:
+        lines += ["", f"{count_noun(len(page.failures), 'message')} not delivered:"]
+        lines += map(format_failure, page.failures[:MAX_LISTED_FAILURES])
     return lines
 
 
+def format_ago(at: datetime | None) -> str:
+    """Return how long ago a time was: `3m 05s ago`; "" for None."""
+    return "" if at is None else f"{format_duration_between(at, None, datetime.now(UTC))} ago"
+
+
 def format_channel(channel: ChannelResponse) -> tuple[str, ...]:
-    last = channel.last_sent
-    ago = "" if last is None else f"{format_duration_between(last, None, datetime.now(UTC))} ago"
     return (
         channel.name,
         channel.kind,
         channel.target,
         str(channel.sent),
-        ago,
+        format_ago(channel.last_sent),
         str(channel.pending),
         channel.problem or channel.error or "",
     )
 
 
-def format_failure(failure: FailedMessageResponse) -> str:
-    ago = format_duration_between(failure.failed_at, None, datetime.now(UTC))
-    return f"  {ago} ago to {failure.channel}: {failure.title}. {failure.error}"
+def format_failed_message(failure: FailedMessageResponse) -> str:
+    return f"  {format_ago(failure.failed_at)} to {failure.channel}: {failure.title}. {failure.error}"

@@ -7,12 +7,12 @@ import secrets
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList
-from nerve.cli.queues import format_table
 from nerve.core.people import TOKEN_PREFIX
 from nerve.core.suggest import did_you_mean_hint
+from nerve.ui.formatting import format_table
 
 if TYPE_CHECKING:
     from nerve.api.models import PersonResponse
@@ -44,9 +44,7 @@ def people_command(
     NAME` makes a new one: the old one, and the browsers that signed in with it, end at once. `nerve people
     roles` lists the roles. The contact `unix` is the name of the user of this machine who is this person.
     """
-    if action is not None and action not in ACTIONS:
-        hint = did_you_mean_hint(action, ACTIONS)
-        raise UsageError(f"Unknown action '{action}'{hint or '. Use ' + ', '.join(ACTIONS) + '.'}")
+    check_action(action, ACTIONS)
     if action not in (None, "roles") and name is None:
         raise UsageError(f"The name of the person is missing: nerve people {action} NAME.")
     fields = read_fields(role, no_roles, scope, contact)
@@ -142,7 +140,7 @@ def print_people(context: CliContext, people: list[PersonResponse]) -> None:
         for person in people
     ]
     lines = format_table([HEADINGS, *rows]) if rows else "No people. Add one: nerve people add NAME"
-    context.print_result([person.model_dump(mode="json") for person in people], lines)
+    context.print_result(people, lines)
 
 
 def print_roles(context: CliContext, people: list[PersonResponse]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
-from nerve.core.suggest import did_you_mean_hint
-from nerve.ui.formatting import format_duration_between, format_queue_limits, format_queue_notes
+from nerve.ui.formatting import format_duration_between, format_queue_limits, format_queue_notes, format_table
 
 if TYPE_CHECKING:
     from nerve.api.models import QueueResponse
@@ -31,23 +30,19 @@ def queues_command(
     `nerve queues pause NAME` starts nothing more that needs the queue, also after a restart, until
     `nerve queues resume NAME`.
     """
-    if action is not None and action not in ACTIONS:
-        hint = did_you_mean_hint(action, ACTIONS)
-        raise UsageError(f"Unknown action '{action}'{hint or '. Use pause NAME or resume NAME.'}")
+    check_action(action, ACTIONS, "pause NAME or resume NAME")
     if action is not None and name is None:
         raise UsageError(f"The name of the queue is missing: nerve queues {action} NAME.")
 
     async def do(context: CliContext) -> int:
         if action is not None:
-            client = context.client
-            is_paused = action == "pause"
-            changed = await (client.pause_queue(queue=name) if is_paused else client.resume_queue(queue=name))
+            changed: Any = await context.client.perform(f"{action}_queue", {"queue": name})
             state = "paused" if changed.paused else "resumed"
-            context.print_result(changed.model_dump(mode="json"), f"Queue {changed.name} is {state}.")
+            context.print_result(changed, f"Queue {changed.name} is {state}.")
             return COMPLETED
         queues = (await context.client.queues()).queues
         rows = format_table([HEADINGS, *map(format_queue, queues)]) if queues else "No queues."
-        context.print_result([queue.model_dump(mode="json") for queue in queues], rows)
+        context.print_result(queues, rows)
         return COMPLETED
 
     return run_with_api(common, do, writes=action is not None, read_only=action is None)
@@ -64,10 +59,3 @@ def format_queue(queue: QueueResponse) -> tuple[str, ...]:
         waited,
         format_queue_notes(queue),
     )
-
-
-def format_table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]

@@ -114,7 +114,7 @@ def result_payload(response: Any) -> Any:
 
         return outcome_from_run(response).to_dict()
     if isinstance(response, FactPage):
-        return [fact.model_dump(mode="json") for fact in response.facts]
+        return response.facts
     return response
 
 

@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
-from nerve.cli.queues import format_table
-from nerve.core.suggest import did_you_mean_hint
-from nerve.ui.formatting import format_trigger_notes, format_trigger_time
+from nerve.ui.formatting import format_table, format_trigger_notes, format_trigger_time
 
 if TYPE_CHECKING:
-    from nerve.api.models import ApiResponse, TriggerPage, TriggerResponse
-    from nerve.client import Client
+    from nerve.api.models import TriggerPage, TriggerResponse
 
 ACTIONS = ("show", "pause", "resume", "fire", "backfill", "add", "remove")
+PAST = {"pause": "paused", "resume": "resumed", "add": "added", "remove": "removed"}
 HEADINGS = ("trigger", "kind", "workflow", "next", "last", "")
 MAX_MAIL_BYTES = 10 * 1024 * 1024
 MAX_MAIL_CHARS = 100_000
@@ -54,9 +52,7 @@ def triggers_command(
     mail
         Fire with the e-mail in the standard input, once for its Message-ID.
     """
-    if action is not None and action not in ACTIONS:
-        hint = did_you_mean_hint(action, ACTIONS)
-        raise UsageError(f"Unknown action '{action}'{hint or '. Use ' + ', '.join(ACTIONS) + '.'}")
+    check_action(action, ACTIONS)
     if action is not None and name is None:
         raise UsageError(f"The name of the trigger is missing: nerve triggers {action} NAME.")
     check_options(action, event=event, mail=mail, key=key, since=since, until=until, file=file)
@@ -72,41 +68,26 @@ def triggers_command(
         client = context.client
         if action is None:
             page = await client.triggers()
-            context.print_result(
-                [trigger.model_dump(mode="json") for trigger in page.triggers], list_lines(page)
-            )
+            context.print_result(page.triggers, list_lines(page))
         elif action == "show":
             shown = await client.trigger(**arguments)
-            context.print_result(shown.model_dump(mode="json"), detail_lines(shown))
+            context.print_result(shown, detail_lines(shown))
         elif action == "fire":
             fired = await client.fire_trigger(**arguments)
             text = fired.run.run_id if fired.run is not None else f"Nothing was started: {fired.reason}."
-            context.print_result(fired.model_dump(mode="json"), text)
+            context.print_result(fired, text)
         elif action == "backfill":
             started = (await client.backfill_trigger(**arguments)).runs
             lines = [f"{run.run_id}  {run.state}" for run in started] or "The range has no times."
-            context.print_result([run.model_dump(mode="json") for run in started], lines)
+            context.print_result(started, lines)
         else:
-            changed = await change_trigger(client, action, arguments)
-            context.print_result(changed.model_dump(mode="json"), f"Trigger {name} is {PAST[action]}.")
+            operation = "define_trigger" if action == "add" else f"{action}_trigger"
+            changed = await client.perform(operation, arguments)
+            context.print_result(changed, f"Trigger {name} is {PAST[action]}.")
         return COMPLETED
 
     is_reading = action in (None, "show")
     return run_with_api(common, do, writes=not is_reading, read_only=is_reading)
-
-
-async def change_trigger(client: Client, action: str, arguments: dict[str, Any]) -> ApiResponse:
-    match action:
-        case "add":
-            return await client.define_trigger(**arguments)
-        case "remove":
-            return await client.remove_trigger(**arguments)
-        case "pause":
-            return await client.pause_trigger(**arguments)
-    return await client.resume_trigger(**arguments)
-
-
-PAST = {"pause": "paused", "resume": "resumed", "add": "added", "remove": "removed"}
 
 
 def check_options(action: str | None, **options: Any) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nerve.cli.context import CliContext, run_with_api
-from nerve.cli.errors import UsageError
+from nerve.cli.errors import UsageError, check_action
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, format_command
-from nerve.core.suggest import did_you_mean_hint
 from nerve.ui.formatting import count_noun
 from nerve.ui.sanitize import sanitize_text
 from nerve.ui.workspace_lines import list_files
@@ -39,9 +38,7 @@ def workspaces_command(
     `diff` prints the work of one as a patch. `remove` removes one whose run has ended; its work must be
     merged, or --discard says to give it up. Its snapshots stay until the run is deleted.
     """
-    if action is not None and action not in ACTIONS:
-        hint = did_you_mean_hint(action, ACTIONS) or ". Use diff NAME or remove NAME"
-        raise UsageError(f"Unknown action '{action}'{hint.rstrip('.')}.")
+    check_action(action, ACTIONS, "diff NAME or remove NAME")
     if action is not None and name is None:
         raise UsageError(f"The name of the workspace is missing: nerve workspaces {action} RUN/NAME.")
     if discard and action != "remove":

@@ -171,6 +171,14 @@ def count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def format_table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return the lines of a table whose columns are as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
 def short_id(run_id: str) -> str:
     """Return the end of a run id that is shown to the user."""
     return run_id[-SHORT_ID_CHARS:]
