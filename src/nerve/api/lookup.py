@@ -27,6 +27,7 @@ from nerve.journal.events import (
     may_contain,
     read_intact,
 )
+from nerve.text.excerpts import clip_names
 
 if TYPE_CHECKING:
     from nerve.session import Session
@@ -40,10 +41,7 @@ WORKFLOWS_FIX = "See the list: nerve workflow list"
 
 
 def ambiguity_message(name: str, candidates: list[str]) -> str:
-    return (
-        f"'{name}' is ambiguous: {', '.join(candidates[:MAX_LISTED_MATCHES])}"
-        f"{', …' if len(candidates) > MAX_LISTED_MATCHES else ''}"
-    )
+    return f"'{name}' is ambiguous: {clip_names(candidates, MAX_LISTED_MATCHES)}"
 
 
 def complete_unique_name(name: str, names: Iterable[str]) -> str | None:

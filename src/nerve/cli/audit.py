@@ -10,6 +10,7 @@ from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
 from nerve.cli.runs import SHORT_ID_CHARS
+from nerve.text.excerpts import clip_text
 from nerve.ui.formatting import count_noun, format_caller, format_table
 from nerve.ui.sanitize import dump_safe_json
 
@@ -94,5 +95,4 @@ def describe_entry(entry: AuditEntry) -> str:
             parts.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
     if entry.reason:
         parts.append(f"because {entry.reason}")
-    text = " ".join(", ".join(parts).split())
-    return text if len(text) <= MAX_WHAT_CHARS else text[: MAX_WHAT_CHARS - 1] + "…"
+    return clip_text(" ".join(", ".join(parts).split()), MAX_WHAT_CHARS)

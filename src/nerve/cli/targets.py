@@ -19,6 +19,7 @@ from nerve.notations.workflow_files import DiscoveredWorkflow, DiscoveredWorkflo
 from nerve.notations.yaml_prompts import attach_prompts
 from nerve.project.config import Config, project_config
 from nerve.project.safe_files import FileRefused, read_file_inside
+from nerve.text.excerpts import clip_names
 from nerve.text.source import Document, InvalidDefinition
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Project:
             return matching[0]
         names = [slugify(candidate.name) for candidate in matching or workflows]
         names += [other for other in other_names if not matching and other not in names]
-        name_list = ", ".join(names[:MAX_LISTED_NAMES]) + (", …" if len(names) > MAX_LISTED_NAMES else "")
+        name_list = clip_names(names, MAX_LISTED_NAMES)
         if matching:
             raise AmbiguousName(f"'{name}' is ambiguous: {name_list}. Use a longer prefix.")
         if broken := [

@@ -16,6 +16,7 @@ from nerve.notifications.messages import NotifiedEvent
 from nerve.notifications.person_channel import ReadPeople, find_person_channel, name_person_channel
 from nerve.project.notify_settings import PERSON_MARK, is_person_target
 from nerve.store.port import StreamedEvent, WaitRow
+from nerve.text.excerpts import clip_text
 
 if TYPE_CHECKING:
     from nerve.project.notify_settings import NotifyRule, NotifySettings
@@ -104,9 +105,7 @@ class EventFilter:
     def _with_content(self, event: NotifiedEvent, content: str) -> NotifiedEvent:
         if self._redact is None or not content.strip():
             return event
-        text = self._redact(content.strip())
-        short = text if len(text) <= MAX_CONTENT_CHARS else text[: MAX_CONTENT_CHARS - 1] + "…"
-        return replace(event, content=short)
+        return replace(event, content=clip_text(self._redact(content.strip()), MAX_CONTENT_CHARS))
 
 
 def read_event(store: Store, streamed: StreamedEvent) -> ReportedEvent | None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import clip_text
 
 MAX_LISTED_EVENTS = 10
 """Events that one message names; it counts the others."""
@@ -225,7 +226,7 @@ def describe_run(event: NotifiedEvent) -> str:
 def shorten(name: str) -> str:
     """Return a name in one line without control characters."""
     line = "".join(char if char.isprintable() else " " for char in name)
-    return line if len(line) <= MAX_NAME_CHARS else line[: MAX_NAME_CHARS - 1] + "…"
+    return clip_text(line, MAX_NAME_CHARS)
 
 
 def format_time(at: float) -> str:

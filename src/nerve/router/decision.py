@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from nerve.agents.provider import TurnUsage
 from nerve.lazy_dataclass import dataclass
 from nerve.spec.models import InputSpec
+from nerve.text.excerpts import clip_names
 
 DecidedBy = Literal["agent", "words"]
 """The decider: an agent, or keyword matching without an agent."""
@@ -99,4 +100,4 @@ Decision = WorkflowDecision | ConversationDecision | QuestionDecision
 
 def join_quoted_names(names: tuple[str, ...] | list[str], limit: int = 20) -> str:
     """Return the names quoted and separated by commas."""
-    return ", ".join(f"'{name}'" for name in names[:limit]) + (", …" if len(names) > limit else "")
+    return clip_names([f"'{name}'" for name in names], limit)

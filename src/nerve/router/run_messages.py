@@ -16,6 +16,7 @@ from nerve.core.events import (
 )
 from nerve.core.json_codec import encode_json
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import clip_text
 
 MessageMode = Literal["stream", "batch"]
 """`stream` sends each agent message and tool call at once; `batch` joins the messages of a step."""
@@ -158,8 +159,7 @@ def start_message(workflow: WorkflowDescription) -> str:
 def format_tool_call(name: str, tool_input: Any) -> str:
     """Return a tool call on one line."""
     text = "" if not tool_input else encode_json(tool_input)
-    excerpt = text if len(text) <= MAX_TOOL_INPUT_CHARS else f"{text[:MAX_TOOL_INPUT_CHARS]}…"
-    return f"**Tool**: {name} {excerpt}".rstrip()
+    return f"**Tool**: {name} {clip_text(text, MAX_TOOL_INPUT_CHARS)}".rstrip()
 
 
 def format_gate_message(data: dict[str, Any]) -> str:

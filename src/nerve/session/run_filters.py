@@ -12,6 +12,7 @@ from nerve.core.validation import describe_value
 from nerve.core.workflow.state import OPEN_STATE_VALUES, WorkflowState
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import PATCH_KIND, TAG_KIND, RunRow, Store
+from nerve.text.excerpts import clip_names
 
 STATE_NAMES = [state.value for state in WorkflowState]
 MAX_SUGGESTED_NAMES = 10
@@ -81,8 +82,7 @@ def suggest_name(kind: str, name: str, known: list[str]) -> str:
     """Return a sentence with the most similar of the known names, or with all of them."""
     if close := closest_name(name, known):
         return f"Did you mean '{close}'?"
-    listed = ", ".join(known[:MAX_SUGGESTED_NAMES]) + (", …" if len(known) > MAX_SUGGESTED_NAMES else "")
-    return f"Known: {listed}." if known else f"No run has a {kind}."
+    return f"Known: {clip_names(known, MAX_SUGGESTED_NAMES)}." if known else f"No run has a {kind}."
 
 
 def parse_state(name: str) -> str:

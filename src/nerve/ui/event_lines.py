@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
 from nerve.core.limits import RunUsage
 from nerve.core.step_names import step_label, step_name
+from nerve.text.excerpts import clip_text
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_usage, format_value
 from nerve.ui.gate_votes import describe_answerers
@@ -112,8 +113,7 @@ def format_user_event(event: WorkflowEvent) -> str:
 
 def shorten_to_line(text: str) -> str:
     """Return the start of a text on one line."""
-    text = " ".join(text.split())
-    return text if len(text) <= MAX_USER_EVENT_CHARS else f"{text[: MAX_USER_EVENT_CHARS - 1]}…"
+    return clip_text(" ".join(text.split()), MAX_USER_EVENT_CHARS)
 
 
 def format_event(event: WorkflowEvent) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nerve.core.json_codec import encode_json
+from nerve.text.excerpts import clip_text
 
 MAX_TOOL_INPUT_CHARS = 160
 MAIN_INPUTS = (
@@ -32,8 +33,7 @@ def format_tool_call(data: Mapping[str, Any]) -> str:
 
 def format_tool_input(tool_input: Any) -> str:
     """Return the beginning of the main part of an input on one line; of another input, all of it as JSON."""
-    text = " ".join(find_main_input(tool_input).split())
-    return text if len(text) <= MAX_TOOL_INPUT_CHARS else f"{text[: MAX_TOOL_INPUT_CHARS - 1]}…"
+    return clip_text(" ".join(find_main_input(tool_input).split()), MAX_TOOL_INPUT_CHARS)
 
 
 def find_main_input(tool_input: Any) -> str:

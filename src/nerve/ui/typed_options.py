@@ -15,6 +15,7 @@ from nerve.core.json_schema import (
 )
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.suggest import did_you_mean_hint
+from nerve.text.excerpts import clip_text
 from nerve.ui.formatting import format_value
 
 BOOLEAN_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -176,11 +177,10 @@ def convert_option_value(input: InputResponse, value: Any) -> Any:
         if isinstance(parsed, str) and not matches_format(parsed, input.format):
             raise ValueError(parsed)
     except ValueError:
-        shortened = value if len(value) <= 60 else f"{value[:60]}…"
         expected = TYPE_DESCRIPTIONS[type]
         if (example := FORMAT_EXAMPLES.get(input.format)) is not None:
             expected = f"a {input.format} such as {example}"
-        raise InvalidOption(f"--{name} must be {expected}, got '{shortened}'.") from None
+        raise InvalidOption(f"--{name} must be {expected}, got '{clip_text(value, 60)}'.") from None
     return parsed
 
 

@@ -22,6 +22,7 @@ from nerve.core.json_schema import (
     reduce_field_schema,
 )
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import clip_text
 from nerve.ui.formatting import format_value
 from nerve.ui.json_forms import describe_field_type
 from nerve.ui.typed_options import OPTION_PARSERS, TYPE_DESCRIPTIONS, parse_finite_json, parse_json_or_text
@@ -388,8 +389,7 @@ def parse_text(
     try:
         return parse(text.strip() if part.kind == "number" else text)
     except (ValueError, OverflowError):
-        shortened = text if len(text) <= 60 else f"{text[:60]}…"
-        errors.setdefault(name or part.name, f"Must be {expected}, got '{shortened}'.")
+        errors.setdefault(name or part.name, f"Must be {expected}, got '{clip_text(text, 60)}'.")
         return ABSENT
 
 

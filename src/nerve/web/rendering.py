@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.api.errors import ApiError
+from nerve.text.excerpts import clip_text, take_first_line
 from nerve.ui.artifact_paths import find_artifact
 from nerve.ui.display_values import display_value
 from nerve.ui.formatting import (
@@ -60,7 +61,7 @@ def make_environment() -> Environment:
         "ago": format_time_ago,
         "iso": format_iso_time,
         "exact": format_exact_time,
-        "first_line": first_line,
+        "first_line": take_first_line,
         "question": markdown_first_line,
         "short_id": short_id,
         "caller": format_caller,
@@ -114,10 +115,6 @@ def from_seconds(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
-
-
 def quote_segment(text: str) -> str:
     """Return a text as one segment of a path."""
     return quote(text, safe="")
@@ -135,8 +132,7 @@ def format_clock_time(moment: datetime) -> str:
 
 def format_short_json(value: Any) -> str:
     """Return a value on one line, for a summary."""
-    text = format_value("" if value is None else value)
-    return text if len(text) <= MAX_SHORT_CHARS else f"{text[:MAX_SHORT_CHARS]} …"
+    return clip_text(format_value("" if value is None else value), MAX_SHORT_CHARS)
 
 
 def split_text(text: str) -> list[str]:

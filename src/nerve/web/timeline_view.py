@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import take_first_line
 from nerve.ui.formatting import format_duration_between
 from nerve.ui.timeline import WHOLE_RUN, TimelineBar, TimelineLayout, TimelineRow, TimelineRows, TimeSpan
-from nerve.web.rendering import first_line, quote_step_path
+from nerve.web.rendering import quote_step_path
 
 if TYPE_CHECKING:
     from nerve.web.site import Visit
@@ -235,7 +236,7 @@ def describe_row(row: TimelineRow) -> str:
     if row.kind == "group":
         return ", ".join(f"{count:,} {state}" for state, count in sorted(row.counts.items()))
     note = row.note.partition(f" {row.name} ")[2] if row.kind == "tool" else row.note
-    return first_line(note)[:MAX_NOTE_CHARS]
+    return take_first_line(note)[:MAX_NOTE_CHARS]
 
 
 def make_bar_view(row: TimelineRow, bar: TimelineBar, now: datetime) -> BarView:
@@ -245,7 +246,7 @@ def make_bar_view(row: TimelineRow, bar: TimelineBar, now: datetime) -> BarView:
     attempt = f"attempt {bar.attempt}, " if row.attempts > 1 else ""
     title = f"{attempt}{BAR_WORDS[bar.kind]}, {bar.state}, {time}"
     if bar.label:
-        title += f": {first_line(bar.label)[:MAX_NOTE_CHARS]}"
+        title += f": {take_first_line(bar.label)[:MAX_NOTE_CHARS]}"
     classes = f"bar {bar.kind} {bar.state}" + (" wait" if bar.is_wait and bar.kind != "child" else "")
     return BarView(classes, f"{x:.3f}%", f"{width:.3f}%", title)
 

@@ -9,6 +9,7 @@ from nerve.api.models import InputResponse, WorkflowResponse
 from nerve.commander.core import command_table
 from nerve.commander.core.input_parser import FILE_PREFIXES, InputType, parse_input
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import take_first_line
 from nerve.ui.fuzzy import best_matches
 from nerve.ui.typed_options import describe_option_type, format_option_name
 
@@ -60,8 +61,7 @@ class CompletionNames:
     @property
     def workflow_names(self) -> list[CompletionName]:
         return [
-            CompletionName(workflow.id, description_first_line(workflow.description))
-            for workflow in self.workflows
+            CompletionName(workflow.id, take_first_line(workflow.description)) for workflow in self.workflows
         ]
 
 
@@ -231,11 +231,7 @@ def complete_option_value(
 
 def describe_option(input: InputResponse) -> str:
     return (
-        f"{describe_option_type(input)}: {description_first_line(input.description)}"
+        f"{describe_option_type(input)}: {take_first_line(input.description)}"
         if input.description
         else describe_option_type(input)
     )
-
-
-def description_first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]

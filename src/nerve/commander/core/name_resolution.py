@@ -12,6 +12,7 @@ from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS
 from nerve.commander.core.state import CommanderState
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
 from nerve.core.suggest import did_you_mean_hint
+from nerve.text.excerpts import clip_names
 from nerve.ui.formatting import short_id
 from nerve.ui.gate_names import AmbiguousAnswer, gate_display_name
 
@@ -93,7 +94,7 @@ def suggest_other_kind(state: CommanderState, kind: str, name: str, graphs: list
 def unknown_name_message(kind: str, name: str, close: list[str], known: list[str]) -> str:
     if close:
         return f"Name '{name}' is ambiguous: {', '.join(sorted(close)[:10])}. Type more of it."
-    known_names = ", ".join(sorted(known)[:10]) + (", …" if len(known) > 10 else "")
+    known_names = clip_names(sorted(known), 10)
     hint = did_you_mean_hint(name, known).removeprefix(". ") or (
         f"Available: {known_names}." if known else f"The project has no {kind}s."
     )

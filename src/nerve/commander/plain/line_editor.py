@@ -14,6 +14,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.styles import Style
 
 from nerve.commander.plain.key_bindings import PlainKeyActions, plain_key_bindings
+from nerve.text.excerpts import clip_text
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.formatting import format_duration_between, format_usage
 from nerve.ui.gate_names import describe_gate_answers
@@ -130,7 +131,7 @@ class LineEditor:
             parts.append(("class:waits", f" ⏸ {len(self.state.gates)} waiting: /gates "))
         if self.state.queue:
             first = " ".join(sanitize_text(self.state.queue[0]).split())
-            preview = first if len(first) <= MAX_QUEUED_CHARS else f"{first[:MAX_QUEUED_CHARS]}…"
+            preview = clip_text(first, MAX_QUEUED_CHARS)
             parts.append(("", f" {len(self.state.queue)} queued: {preview} (↑ takes it back) "))
         parts.append(("", " ? keys "))
         return [piece for part in parts for piece in (("", "·"), part)][1:]

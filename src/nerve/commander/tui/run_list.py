@@ -17,6 +17,7 @@ from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_text_strip
 from nerve.lazy_dataclass import dataclass
+from nerve.text.excerpts import clip_text
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import count_noun, format_cost, format_short_duration
 from nerve.ui.sanitize import sanitize_text
@@ -199,7 +200,7 @@ def waiting_badge(card: RunCard, width: int) -> str:
     """Return the state of a run that is not running, with what it waits for."""
     text = sanitize_text(card.waiting_for or card.state)
     room = max(len(card.state), width - MIN_SUBJECT_CHARS)
-    return text if len(text) <= room else f"{text[: room - 1]}…"
+    return clip_text(text, room)
 
 
 def run_subject(card: RunCard) -> str:

@@ -11,6 +11,7 @@ from nerve.lazy_dataclass import dataclass
 from nerve.notations.json_steps.step_schema import StepSource, input_step_ids
 from nerve.notations.yaml_keys import GATE_POLICY_KEYS
 from nerve.project.agent_settings import STEP_SETTING_KEYS
+from nerve.text.excerpts import clip_names
 from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 
 DEFAULT_MAX_ITERATIONS = 100
@@ -98,8 +99,7 @@ def note_defaults(source: LocatedMap, known: dict[str, StepSource], diagnostics:
         step for top in known.values() for step in top.with_nested() if uses_default_timeout(step)
     ]
     if without_timeout:
-        names = ", ".join(f"'{step.id}'" for step in without_timeout[:20])
-        names += ", …" if len(without_timeout) > 20 else ""
+        names = clip_names([f"'{step.id}'" for step in without_timeout], 20)
         diagnostics.add_note(
             without_timeout[0].position, f"timeout_ms is not set for {names}: {DEFAULT_TIMEOUT_MS} (1 minute)"
         )

@@ -10,6 +10,7 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.project.agent_settings import STEP_SETTING_KEYS, parse_setting
 from nerve.spec import models
 from nerve.spec.walk import SpecNode
+from nerve.text.excerpts import clip_names
 from nerve.text.source import Loc
 
 LocatedProblem = tuple[Loc, str, str]
@@ -62,7 +63,7 @@ def describe_unknown_name(message: str, name: str, known: Collection[str]) -> tu
 
 
 def format_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_COMPARED_NAMES]) + (", …" if len(names) > MAX_COMPARED_NAMES else "")
+    return clip_names(names, MAX_COMPARED_NAMES)
 
 
 def check_declared_inputs(spec: models.WorkflowSpec, spec_nodes: list[SpecNode]) -> Iterator[LocatedProblem]:
