@@ -16,6 +16,7 @@ from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.workflow.state import FINAL_STATE_VALUES
 from nerve.errors import NerveError
 from nerve.lazy_dataclass import dataclass
+from nerve.text.sentences import join_problem_and_fix
 from nerve.ui.event_lines import changed_files, to_workflow_event
 from nerve.ui.failure_text import failure_text
 from nerve.ui.formatting import format_value
@@ -319,4 +320,4 @@ def describe_outcome(run: RunResponse) -> str:
 
 def format_error(error: Exception) -> str:
     fix = getattr(error, "fix", "")
-    return f"{error}. {fix}".rstrip() if fix else str(error)
+    return join_problem_and_fix(str(error), fix) if fix else str(error)

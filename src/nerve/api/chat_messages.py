@@ -239,7 +239,7 @@ class ChatResponder:
             return f"{person.name} has the scope '{person.scope}', which does not allow this."
         if not self._has_content:
             return f"The message was refused ({error.code}). See the server for the reason."
-        return f"{error.message}. {error.fix}".strip()
+        return error.sentences
 
 
 def find_choice(gate: GateInfo, text: str) -> str | None:

@@ -164,7 +164,7 @@ async def answer_conversation_gate(
         hash = None if shown is None else shown[candidates[0].gate_id]
         await api.answer(gate=candidates[0].gate_id, answer=text, key=key, hash=hash)
     except ApiError as error:
-        return f"{error.message}. {error.fix}".rstrip()
+        return error.sentences
     return f"Answered: {text}{describe_open_vote(api, conversation, candidates[0].gate_id)}"
 
 

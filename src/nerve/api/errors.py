@@ -21,6 +21,7 @@ from nerve.errors import (
     VoteRefused,
     WorkflowAbsent,
 )
+from nerve.text.sentences import join_problem_and_fix
 
 ERROR_CODES = {
     "bad_request": (400, "See the accepted fields: nerve schema openapi"),
@@ -62,6 +63,11 @@ class ApiError(NerveError):
     def status(self) -> int:
         """The HTTP status of this error."""
         return STATUS_BY_CODE[self.code]
+
+    @property
+    def sentences(self) -> str:
+        """The message and the fix, for people."""
+        return join_problem_and_fix(self.message, self.fix)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as sent: `code`, `message`, `fix`, and `details` if there are any."""

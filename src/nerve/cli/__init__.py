@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from nerve import __version__
 from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
-from nerve.cli.errors import InvalidInputs, UsageError, with_full_stop
+from nerve.cli.errors import InvalidInputs, UsageError
 from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreFull, StoreInUse, StoreUnreachable, WorkflowAbsent
 from nerve.lazy_dataclass import dataclass
+from nerve.text.sentences import with_full_stop
 
 if TYPE_CHECKING:
     from cyclopts import UnknownOptionError

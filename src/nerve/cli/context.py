@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from nerve.api.errors import ApiError
-from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, INTERRUPTED
 from nerve.cli.outcome import RunOutcome, outcome_from_run, print_outcome, state_when_idle
 from nerve.cli.parameters import CommonOptions, file_options, format_command, format_resume_command
@@ -483,8 +483,7 @@ def register_files(session: Session, files: Iterable[Path]) -> None:
 
 
 def format_api_error(error: ApiError) -> str:
-    message = with_full_stop(error.message) + (f" {error.fix}" if error.fix else "")
-    return sanitize_text(f"{message} [{error.code}]")
+    return sanitize_text(f"{error.sentences} [{error.code}]")
 
 
 def stderr_console(common: CommonOptions) -> Console:

@@ -19,7 +19,7 @@ from nerve.agents import registry
 from nerve.agents.installations import BUILTIN_PROVIDERS, find_installations
 from nerve.api import ApiError
 from nerve.cli.check import known_provider_names, unknown_router_warnings
-from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, FAILED
 from nerve.cli.parameters import STORE_FILE, Flag, find_store_url, project_store_file
 from nerve.cli.targets import Project
@@ -33,6 +33,7 @@ from nerve.project.config import Config
 from nerve.project.engine_url import ENGINE_VARIABLE, engine_url_of_environment, parse_engine_url
 from nerve.project.ownership import foreign_state, refusal_of
 from nerve.project.store_url import STORE_VARIABLE
+from nerve.text.sentences import with_full_stop
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 

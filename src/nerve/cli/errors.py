@@ -7,11 +7,6 @@ from collections.abc import Collection
 from nerve.core.suggest import did_you_mean_hint
 
 
-def with_full_stop(sentence: str) -> str:
-    """Return the sentence with a full stop, unless it already ends in punctuation."""
-    return sentence if sentence.endswith(("?", ".", "!")) else f"{sentence}."
-
-
 def check_action(action: str | None, actions: Collection[str], usage: str = "") -> None:
     """Raise UsageError for an action that a command does not have; `usage` shows how to write them."""
     if action is not None and action not in actions:

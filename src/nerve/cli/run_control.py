@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from nerve.api import ApiError
 from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, format_api_error, run_with_api
-from nerve.cli.errors import UsageError, with_full_stop
+from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED, REFUSED
 from nerve.cli.limit_options import parse_limit_options
 from nerve.cli.parameters import (
@@ -28,6 +28,7 @@ from nerve.cli.parameters import (
     format_resume_command,
 )
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
+from nerve.text.sentences import with_full_stop
 from nerve.ui.gate_names import (
     APPROVE_WORDS,
     REJECT_WORDS,

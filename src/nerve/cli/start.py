@@ -10,7 +10,7 @@ from typing import Annotated
 from nerve.api.models import WorkflowResponse
 from nerve.cli.completion import complete_target
 from nerve.cli.context import BUSY_COMMAND, CliContext, run_with_api
-from nerve.cli.errors import AmbiguousName, UsageError, with_full_stop
+from nerve.cli.errors import AmbiguousName, UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.gate_answers import PresetAnswers
 from nerve.cli.limit_options import parse_run_limit_options
@@ -21,6 +21,7 @@ from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_line
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.tags import parse_tag
 from nerve.notations import SUFFIXES, definition_in
+from nerve.text.sentences import with_full_stop
 
 PYTHON_TARGET_REFUSED = (
     "The running project server cannot load Python files."

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError, with_full_stop
+from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, require_no_folder
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
@@ -20,6 +20,7 @@ from nerve.notations.yaml_prompts import attach_prompts
 from nerve.project.config import Config, project_config
 from nerve.project.safe_files import FileRefused, read_file_inside
 from nerve.text.excerpts import clip_names
+from nerve.text.sentences import with_full_stop
 from nerve.text.source import Document, InvalidDefinition
 
 if TYPE_CHECKING:

@@ -54,9 +54,8 @@ def failed_step_lines(nodes: Iterable[NodeView]) -> Iterator[str]:
 
 
 def api_error_sentence(error: ApiError) -> str:
-    message = sanitize_text(error.message).strip()
-    text = message[:1].upper() + message[1:] + ("" if message.endswith((".", "!", "?")) else ".")
-    return f"{text} {error.fix}".rstrip()
+    text = sanitize_text(error.sentences).strip()
+    return text[:1].upper() + text[1:]
 
 
 def format_any_error(error: Exception) -> str:

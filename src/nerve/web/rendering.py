@@ -164,7 +164,7 @@ def describe_error(error: ApiError) -> str:
     """Return an error that the user can correct as one text beside its field; raise any other error."""
     if error.status not in FIELD_ERRORS:
         raise error
-    return " ".join(f"{part.rstrip('.')}." for part in (error.message, error.fix) if part)
+    return error.sentences
 
 
 def make_partial(target: str, html: str, swap: str = "outerMorph") -> str:

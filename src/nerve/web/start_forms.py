@@ -10,6 +10,7 @@ from nerve.api.errors import ApiError
 from nerve.core.limits import FRACTIONAL_LIMITS
 from nerve.core.tags import parse_tag
 from nerve.lazy_dataclass import dataclass
+from nerve.text.sentences import with_full_stop
 from nerve.ui.typed_options import OPTION_PARSERS, find_option_schema, parse_finite_json
 from nerve.web.json_form import FormField, change_rows, encode_value, parse_form, show_form
 
@@ -141,8 +142,8 @@ async def start_run(visit: Visit, shown: StartForm, request: dict[str, Any]) -> 
     except ApiError as error:
         if error.code not in ("refused", "bad_request", "conflict", "gone", "too_large", "not_found"):
             raise
-        fix = f" {error.fix}" if error.fix and error.code != "refused" else ""
-        shown.errors = {**shown.errors, "": f"{error.message}.{fix}"}
+        text = with_full_stop(error.message) if error.code == "refused" else error.sentences
+        shown.errors = {**shown.errors, "": text}
         if error.code == "conflict":  # the key of this form has started another run
             shown.values = {**shown.values, "key": ""}
         return None

@@ -11,6 +11,7 @@ from nerve.api.errors import ApiError
 from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS
 from nerve.core.gates import ALLOW, DENY, EDITABLE
 from nerve.lazy_dataclass import dataclass
+from nerve.text.sentences import with_full_stop
 from nerve.ui.formatting import count_noun, format_value
 from nerve.ui.gate_names import gate_display_name, split_gate_question
 from nerve.ui.sanitize import markdown_first_line, sanitize_line
@@ -266,7 +267,7 @@ async def answer_gate(visit: Visit) -> Response:
             return await respond_after_end(visit, form)
         if gate.hash != form.get("hash"):
             return await respond_to_changed_gate(visit, gate, form)
-        entered["error"] = f"{error.message}."
+        entered["error"] = with_full_stop(error.message)
         return await respond_with_card(visit, make_card(gate, texts, **entered), status=422)
     if visit.is_htmx:
         gate = await find_gate(visit, run, gate_id)
@@ -340,7 +341,7 @@ async def answer_selected_gates(visit: Visit) -> Response:
         except ApiError as error:
             if error.code in ("forbidden", "unauthorized"):
                 raise
-            problem = f"{error.message}."
+            problem = with_full_stop(error.message)
         results.append(BulkResult(run, gate_id, title or gate_id, problem))
     failed = sum(bool(result.problem) for result in results)
     done = count_noun(len(results) - failed, "gate")

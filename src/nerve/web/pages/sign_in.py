@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from nerve.api.errors import ApiError
+from nerve.text.sentences import with_full_stop
 from nerve.web.site import read_form
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def add_pages(site: Site) -> None:
         try:
             cookie = await site.server.sign_in(request, token)
         except ApiError as error:
-            problem = "This token is not valid." if error.code == "unauthorized" else f"{error.message}."
+            problem = (
+                "This token is not valid." if error.code == "unauthorized" else with_full_stop(error.message)
+            )
             values = {"title": "Sign in", "problem": problem}
             return HTMLResponse(site.render("sign_in.html", values), error.status)
         return RedirectResponse(site.url("/inbox"), 303, {"set-cookie": cookie})
