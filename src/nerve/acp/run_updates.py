@@ -12,7 +12,7 @@ from nerve.api.models import StepChanges
 from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.step_names import step_label
 from nerve.router.run_messages import step_name_of_path, step_path_of
-from nerve.ui.event_lines import is_internal_call
+from nerve.ui.event_lines import is_internal_call, result_attributes
 from nerve.ui.failure_text import failure_line
 from nerve.ui.formatting import format_value
 
@@ -76,7 +76,7 @@ class RunUpdates:
 
     def _finished_step(self, event: WorkflowEvent) -> Update:
         result = event.data.get("result") or {}
-        is_agent = "provider" in (result.get("attributes") or {})
+        is_agent = "provider" in result_attributes(event.data)
         output = "" if is_agent or result.get("output") is None else format_value(result["output"])
         is_failed = not event.data.get("success")
         text = failure_line({"error": result.get("error"), **event.data}) if is_failed else output

@@ -51,11 +51,16 @@ def event_duration_s(event: WorkflowEvent) -> float:
     return duration_s
 
 
+def result_attributes(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes of the result in the data of an event; none if it has no result."""
+    result = data.get("result")
+    attributes = result.get("attributes") if isinstance(result, Mapping) else None
+    return attributes if isinstance(attributes, Mapping) else {}
+
+
 def changed_files(event: WorkflowEvent) -> str:
     """Return what a step has changed in its workspace: `changed a.py, b.py and 3 more`; empty for nothing."""
-    result = event.data.get("result")
-    attributes = result.get("attributes") if isinstance(result, Mapping) else None
-    record = attributes.get("workspace") if isinstance(attributes, Mapping) else None
+    record = result_attributes(event.data).get("workspace")
     if not isinstance(record, Mapping) or not (files := record.get("files")):
         return ""
     return f"changed {list_files(files, int(record.get('more_files', 0)))}"
@@ -158,9 +163,8 @@ def format_event_text(event: WorkflowEvent) -> str | None:
 
 def format_runner(event: WorkflowEvent) -> str:
     """Return what executed a step, if its name does not tell: a node, or the agent that took over from it."""
-    node_id, result = str(event.data.get("node_id", "")), event.data.get("result")
-    attributes = result.get("attributes") if isinstance(result, Mapping) else None
-    if isinstance(attributes, Mapping) and (limited := attributes.get("instead_of")):
+    node_id, attributes = str(event.data.get("node_id", "")), result_attributes(event.data)
+    if limited := attributes.get("instead_of"):
         return f"{attributes.get('provider')} instead of {limited}"
     return node_id if node_id not in ("", step_name(event.path)) else ""
 

@@ -22,6 +22,7 @@ from nerve.core.step_names import step_name, step_path
 from nerve.journal.run_view import RunViewBuilder
 from nerve.lazy_dataclass import dataclass
 from nerve.ui.display_values import DisplayValue, display_value
+from nerve.ui.event_lines import result_attributes
 from nerve.ui.step_transcript import StepTranscript
 
 MAX_KEPT_EVENTS = 1000
@@ -219,8 +220,7 @@ class StepDetail:
             result = data.get("result")
             if isinstance(result, dict):
                 self._output = result.get("output", UNSET)
-                attributes = result.get("attributes")
-                self.attributes = attributes if isinstance(attributes, dict) else {}
+                self.attributes = dict(result_attributes(data))
         elif type in WAIT_OPEN_EVENTS:
             kind = type.partition("_")[0]
             self.waits.append(WaitDetail(event.path, kind, data, event.timestamp))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from nerve.core.events import STEP_END_EVENTS, STEP_START_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.event_lines import result_attributes
 from nerve.ui.formatting import format_value
 
 EntryKind = Literal["prompt", "text", "reasoning", "tool", "steer", "plan", "output", "print", "log"]
@@ -115,9 +116,8 @@ class StepTranscript:
             self._add(prompt)
 
     def _end(self, data: Mapping[str, Any], at: datetime) -> None:
-        result = data.get("result")
-        attributes = result.get("attributes") if isinstance(result, Mapping) else None
-        if isinstance(attributes, Mapping) and attributes.get("provider"):
+        attributes = result_attributes(data)
+        if attributes.get("provider"):
             self._mark_agent()
             self.provider = str(attributes["provider"])
             self.thread = str(attributes.get("thread") or self.thread)

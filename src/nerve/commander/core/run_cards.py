@@ -20,6 +20,7 @@ from nerve.core.events import (
 from nerve.core.json_codec import preview_value
 from nerve.core.limits import RunUsage
 from nerve.lazy_dataclass import dataclass
+from nerve.ui.event_lines import result_attributes
 from nerve.ui.failure_text import failure_text
 from nerve.ui.formatting import short_id
 
@@ -148,8 +149,8 @@ class RunCard:
         elif type in WAIT_END_EVENTS and not data.get("guard"):
             self.open_waits.pop(event.path, None)
             self._leave_wait()
-        elif type in STEP_END_EVENTS and isinstance(result := data.get("result"), dict):
-            self.usage.spend(None if data.get("control") else (result.get("attributes") or {}).get("usage"))
+        elif type in STEP_END_EVENTS and not data.get("control"):
+            self.usage.spend(result_attributes(data).get("usage"))
 
     def apply_child_event(self, event: WorkflowEvent) -> None:
         """Apply an event of a child run of a run that is not followed: only what it waits for."""
