@@ -11,6 +11,7 @@ from nerve.acp.gate_questions import permission_options, question_call, question
 from nerve.acp.run_updates import RunUpdates
 from nerve.api.errors import ApiError
 from nerve.api.models import GateResponse, RunResponse, WorkflowResponse
+from nerve.background_tasks import cancel_tasks
 from nerve.client import Client
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.workflow.state import FINAL_STATE_VALUES
@@ -217,9 +218,7 @@ class EditorSession:
             return "cancelled" if self._is_cancelled else "end_turn"
         finally:
             tasks = [watcher, *questions.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_tasks(*tasks)
             self._followed_run = ""
 
     async def _watch(self, run_id: str, after: int, happenings: asyncio.Queue[Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.api import ApiError, models
 from nerve.api.chat_messages import make_replies, receive_chat
 from nerve.api.errors import to_api_error
+from nerve.background_tasks import cancel_tasks
 from nerve.chat.adapter import ChatMessage
 from nerve.chat.adapter_table import make_chats
 from nerve.chat.telegram import TelegramAdapter
@@ -45,9 +46,7 @@ async def run_chats(session: Session) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
         await runner.close()
 
 
@@ -72,9 +71,7 @@ class ChatRunner:
 
     async def close(self) -> None:
         """Stop replying. A reply that was not stored is made by the next process."""
-        for task in self._replying.values():
-            task.cancel()
-        await asyncio.gather(*self._replying.values(), return_exceptions=True)
+        await cancel_tasks(*self._replying.values())
         for chat in self._chats.values():
             await chat.close()
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
+from nerve.background_tasks import run_in_background
 from nerve.core.events import RUN_END_EVENTS
 from nerve.errors import StoreError
 from nerve.triggers import run_triggers
@@ -56,12 +57,8 @@ class ClusterLeader:
     @contextlib.asynccontextmanager
     async def leading(self) -> AsyncIterator[None]:
         """Take the lead inside the block, as soon as no other server has it."""
-        task = asyncio.ensure_future(self._lead_until_cancelled())
-        try:
+        async with run_in_background(self._lead_until_cancelled()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def _lead_until_cancelled(self) -> None:
         while True:

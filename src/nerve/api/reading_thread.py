@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nerve.api.errors import DATABASE_FIX, ApiError
+from nerve.background_tasks import cancel_tasks
 
 if TYPE_CHECKING:
     from nerve.session import Session
@@ -60,9 +61,7 @@ class ReadingThread:
             self._ready.set_result(session)
             await self._end.wait()
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await cancel_tasks(*others)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the thread."""
@@ -123,6 +122,5 @@ class ThreadSteps:
 
     async def close(self) -> None:
         if self._step is not None and not self._step.done():
-            self._step.cancel()
-            await asyncio.gather(self._step, return_exceptions=True)
+            await cancel_tasks(self._step)
         await self._generator.aclose()

@@ -24,6 +24,7 @@ from nerve.api.reading_thread import UNLIMITED, ReadingThread
 from nerve.api.reload import reload
 from nerve.api.request_parsing import parse_request
 from nerve.api.stored_event_hub import StoredEventHub
+from nerve.background_tasks import cancel_tasks, run_in_background
 from nerve.codec import Codec, decode_text, encode_text
 from nerve.errors import OwnershipLost, StoreError
 from nerve.store.postgres import PostgresStore
@@ -103,7 +104,6 @@ class SharedSession:
         self.hub = SharedEventHub(self._reads, lambda: self._stored_hub)
         self.commands = PostgresCommands(url, name)
         self._listener = ChangeListener(url, name)
-        self._listening: asyncio.Task[None] | None = None
         self._reply_news = asyncio.Event()
         self._owner: Session | None = None
         self._executor: CommandExecutor | None = None
@@ -131,12 +131,10 @@ class SharedSession:
         self._listener.on("events", self._on_events)
         self._listener.on("replies", self._on_replies)
         self._listener.on("commands", self._on_commands)
-        self._listening = asyncio.create_task(self._listener.listen())
         try:
-            yield self
+            async with run_in_background(self._listener.listen()):
+                yield self
         finally:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
             await self.commands.close()
             await self._reads.close()
 
@@ -253,13 +251,11 @@ class SharedSession:
         """Execute commands on the session that owns the runs, until the end of the context."""
         self._owner = session
         self._executor = CommandExecutor(self.commands, session, epoch, self.execute, self)
-        execution = asyncio.create_task(self._executor.execute_until_cancelled())
         try:
-            yield
+            # Ends before the session closes: what it refuses then is left to the next owner.
+            async with run_in_background(self._executor.execute_until_cancelled()):
+                yield
         finally:
-            # Before the session closes: what it refuses then is left to the next owner.
-            execution.cancel()
-            await asyncio.gather(execution, return_exceptions=True)
             self._owner = self._executor = None
 
     # -- operations --------------------------------------------------------------------------------
@@ -467,9 +463,7 @@ class CommandExecutor:
         finally:
             if tasks := list(self._running.values()):
                 await asyncio.wait(tasks, timeout=SHUTDOWN_GRACE_S)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_tasks(*tasks)
 
     async def _clean_up(self) -> None:
         with contextlib.suppress(StoreError):
@@ -530,12 +524,10 @@ async def execute_sent_commands(
     """Execute what other processes send to this one, which owns the session, until the end of the context."""
     commands = PostgresCommands(url, session.name)
     executor = CommandExecutor(commands, session, epoch, execute)
-    execution = asyncio.create_task(executor.execute_until_cancelled())
     try:
-        yield
+        async with run_in_background(executor.execute_until_cancelled()):
+            yield
     finally:
-        execution.cancel()
-        await asyncio.gather(execution, return_exceptions=True)
         await commands.close()
 
 

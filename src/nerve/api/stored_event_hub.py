@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from nerve.api.event_hub import MAX_REPLAYABLE_EVENTS, EventFrame, EventHub, row_size
+from nerve.background_tasks import cancel_tasks
 from nerve.core.workflow.run import WorkflowRun
 from nerve.errors import StoreError
 from nerve.journal.events import make_event
@@ -113,8 +114,7 @@ class StoredEventHub(EventHub):
     async def close(self) -> None:
         """Stop reading."""
         if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+            await cancel_tasks(self._reading)
 
 
 def make_frames(events: Iterable[StreamedEvent]) -> Iterable[EventFrame]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse, GateResponse
+from nerve.background_tasks import cancel_tasks
 from nerve.cli.context import CliContext, CommandServerGone, format_api_error, stderr_console
 from nerve.cli.exit_codes import EXIT_CODE_BY_STATE
 from nerve.cli.gate_answers import PresetAnswers
@@ -103,7 +104,7 @@ class RunFollower:
             raise
         finally:
             self.display.stop()
-            await self._cancel_tasks()
+            await cancel_tasks(*self._watch_tasks)
 
     def _check_server(self, interval: float = 0.0) -> None:
         """Raise CommandServerGone if another command drove the run, and has ended."""
@@ -148,11 +149,6 @@ class RunFollower:
             if self.context.session is None
             else replace(last_outcome, state=state_when_idle(last_outcome))
         )
-
-    async def _cancel_tasks(self) -> None:
-        for task in self._watch_tasks:
-            task.cancel()
-        await asyncio.gather(*self._watch_tasks, return_exceptions=True)
 
     def _raise_task_error(self) -> None:
         """Raise the error of a failed event stream."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import OPERATIONS, ApiError
 from nerve.api.models import GateResponse, RouteResponse, RunResponse, WorkflowResponse
+from nerve.background_tasks import cancel_tasks
 from nerve.commander.core.input_parser import InputType, ParsedInput, format_input, parse_input
 from nerve.commander.core.name_resolution import CommanderInputError, find_run_by_name, resolve_startable_name
 from nerve.commander.core.references import resolve_input, resolve_references
@@ -84,8 +85,7 @@ class CommanderController:
     async def close(self) -> None:
         """Stop synchronization; runs continue."""
         if self._send_task is not None:
-            self._send_task.cancel()
-            await asyncio.gather(self._send_task, return_exceptions=True)
+            await cancel_tasks(self._send_task)
         await self.event_sync.close()
         self._is_open = False
 

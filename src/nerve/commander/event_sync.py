@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse, QueueResponse, TriggerResponse
+from nerve.background_tasks import cancel_tasks
 from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
 from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
@@ -77,9 +78,7 @@ class EventSync:
 
     async def close(self) -> None:
         tasks = [*self._background_tasks, *([self._task] if self._task is not None else ())]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
         self._task = None
 
     async def _listen(self) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from nerve.background_tasks import cancel_tasks
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import NerveError, OwnershipLost, StoreError
@@ -373,9 +374,7 @@ class Notifier:
                         await self._has_progress.wait()
             except (TimeoutError, StoreError) as error:
                 log.debug("notifications are left to the next process: %s", error)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await cancel_tasks(*self._tasks)
             self._tasks = []
         for channel in self._channels.values():
             await channel.close()

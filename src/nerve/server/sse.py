@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from nerve.api import Api
 from nerve.api.event_hub import EventFrame
+from nerve.background_tasks import cancel_tasks
 from nerve.server.event_feed import Feed, RunFeed, all_runs_feed
 
 if TYPE_CHECKING:
@@ -110,9 +111,7 @@ class EventSourceResponse(Response):
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel_tasks(*tasks)
             await self._messages.aclose()
         if not heartbeat_task.cancelled():
             with contextlib.suppress(KeyError):

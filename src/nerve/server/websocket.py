@@ -15,6 +15,7 @@ from nerve.api.command_protocol import convert_and_log_error
 from nerve.api.errors import InvalidRequest
 from nerve.api.event_hub import EventFrame
 from nerve.api.request_parsing import parse_request
+from nerve.background_tasks import cancel_tasks
 from nerve.core.json_codec import encode_json
 from nerve.server.auth import Auth, Holder, caller_of_request
 from nerve.server.event_feed import Feed, FeedMessage, RunFeed, all_runs_feed
@@ -95,9 +96,7 @@ class WebSocketSession:
 
     async def close(self) -> None:
         tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nerve.background_tasks import run_in_background
 from nerve.core.clock import SYSTEM_CLOCK
 from nerve.core.workflow.workspace_block import FRESH_PLACE
 from nerve.errors import EngineUnavailable
@@ -98,9 +99,5 @@ async def use_temporal_engine(
             TemporalEngine(store, session, session.name, SYSTEM_CLOCK, client, projection, place, stuck)
         )
         session.provider_slots.shared = ClusterSlots(slots)
-        watching = asyncio.create_task(stuck.watch())
-        try:
+        async with run_in_background(stuck.watch()):
             yield store
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nerve.background_tasks import cancel_tasks
 from nerve.errors import JournalBroken, StoreError
 from nerve.store.port import EventStream, StreamedEvent
 from nerve.telemetry.span_exporter import export_interval_s
@@ -84,8 +85,7 @@ class StreamTelemetry(Telemetry):
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_tasks(task)
             if self.is_sending:
                 # What the collector does not accept in time, the next process sends.
                 with contextlib.suppress(StoreError, TimeoutError):

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from nerve.background_tasks import cancel_tasks
 from nerve.core.events import RUN_END_EVENTS
 from nerve.core.triggers import Kind, Trigger
 from nerve.core.workflow.run import WorkflowRun
@@ -51,8 +52,7 @@ async def run_triggers(session: Session) -> AsyncIterator[TriggerService]:
     try:
         yield service
     finally:
-        supervisor.cancel()
-        await asyncio.gather(supervisor, return_exceptions=True)
+        await cancel_tasks(supervisor)
         service.engine.watchers.remove(runner.on_events)
         service.is_running, service.on_run_ended = False, ignore_run
 
@@ -123,8 +123,7 @@ class ActiveTrigger:
     async def end(self) -> None:
         """Stop starting runs; a start that has begun completes."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_tasks(self._task)
 
     def on_run_ended(self, run_id: str) -> None:
         """Take note of a run that has ended."""

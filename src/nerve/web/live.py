@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from nerve.api.errors import ApiError
 from nerve.api.models import EventResponse
+from nerve.background_tasks import cancel_tasks
 from nerve.client import Client
 from nerve.core.events import RUN_END_EVENTS
 from nerve.lazy_dataclass import dataclass
@@ -166,8 +167,7 @@ class LiveView:
                 rest = min(REST_FACTOR * seconds, MAX_REST_S) if seconds > SLOW_RENDER_S else 0.0
                 await asyncio.sleep(max(rest, MESSAGE_INTERVAL_S - COLLECT_S))
         finally:
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            await cancel_tasks(reader)
 
     def _report_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from rich.console import Console
 from rich.text import Text
 
+from nerve.background_tasks import cancel_tasks
 from nerve.commander.core.command_table import find_command
 from nerve.commander.core.input_parser import InputType, parse_input
 from nerve.commander.history import open_history
@@ -181,8 +182,7 @@ class PlainApp:
             self._entered_lines.put_nowait(None)
             await asyncio.wait([submit_task], timeout=EXIT_GRACE_S)
         finally:
-            submit_task.cancel()
-            await asyncio.gather(submit_task, return_exceptions=True)
+            await cancel_tasks(submit_task)
 
     async def _submit_entered_lines(self) -> None:
         """Submit entered lines in order while the user types the next one."""
@@ -247,9 +247,7 @@ async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(*tasks)
 
 
 class StdinLines:

@@ -1,0 +1,25 @@
+"""Tasks that run beside other work until they are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+
+async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait until they have ended; their errors are dropped."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine until the end of the context."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        await cancel_tasks(task)
