@@ -8,11 +8,11 @@ from typing import Annotated
 
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag, Parameter
+from nerve.cli.parameters import DEFAULT_REPORT, Parameter, ReportOptions
+from nerve.cli.reports import print_report
 from nerve.cli.targets import Project
 from nerve.client import find_server
 from nerve.crypto import InvalidKeys, add_key, project_key_file
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 CONFIG_FIX = 'Set "encryption": {"key_file": "PATH"} in .nerve/config.json.'
 
@@ -21,19 +21,11 @@ def keygen_command(
     id: Annotated[str | None, Parameter(name="ID", help="The id of the key. Default: today.")] = None,
     /,
     *,
-    json: Flag = False,
-    quiet: Flag = False,
+    options: ReportOptions = DEFAULT_REPORT,
 ) -> int:
     """Add a new random key to the key file of this project. New data is encrypted with it.
 
     Data that is encrypted with an older key stays readable as long as that key is in the file.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    quiet
-        Print only errors.
     """
     encryption = Project().config.encryption
     if encryption is None:
@@ -48,10 +40,8 @@ def keygen_command(
         ids = add_key(file, id)
     except InvalidKeys as error:
         raise UsageError(str(error)) from None
-    if json:
-        print(dump_safe_json({"id": id, "ids": ids, "key_file": str(file)}))
-    elif not quiet:
-        print(sanitize_text(f"Added key '{id}' to {file}. Keep a copy: without it, the data is lost."))
-        if find_server(Path()) is not None:
-            print("The server uses it after a restart: nerve server restart")
+    lines = [f"Added key '{id}' to {file}. Keep a copy: without it, the data is lost."]
+    if find_server(Path()) is not None:
+        lines.append("The server uses it after a restart: nerve server restart")
+    print_report(options, {"id": id, "ids": ids, "key_file": str(file)}, *lines)
     return COMPLETED

@@ -12,7 +12,16 @@ from nerve.api.errors import ApiError, to_api_error
 from nerve.cli.completion import RunArgument
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag, Parameter, find_store_url, project_store_file, require_store_file
+from nerve.cli.parameters import (
+    DEFAULT_REPORT,
+    Flag,
+    Parameter,
+    ReportOptions,
+    find_store_url,
+    project_store_file,
+    require_store_file,
+)
+from nerve.cli.reports import print_report
 from nerve.cli.serve import find_engine_address
 from nerve.cli.targets import Project
 from nerve.cli.trust import require_trust
@@ -20,7 +29,6 @@ from nerve.errors import EngineUnavailable, NerveError
 from nerve.project.engine_url import ENGINE_VARIABLE
 from nerve.project.store_url import is_store_url
 from nerve.ui.formatting import count_noun
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 SESSION_NAME = "default"
 """The session of a project."""
@@ -37,8 +45,7 @@ def move_command(
     store: str | None = None,
     engine: str | None = None,
     host_name: str = "",
-    json: Flag = False,
-    quiet: Flag = False,
+    options: ReportOptions = DEFAULT_REPORT,
 ) -> int:
     """Move open runs from the local engine to a Temporal cluster, which continues them with the same ids.
 
@@ -58,10 +65,6 @@ def move_command(
         The URL of the cluster, temporal://HOST:7233/NAMESPACE. Default: NERVE_ENGINE.
     host_name
         The name of this machine in the cluster, on which runs with workspaces stay. Default: its host name.
-    json
-        Print one JSON value.
-    quiet
-        Print only errors.
     """
     if bool(runs) == all:
         raise UsageError("Name the runs to move, or write --all.")
@@ -73,10 +76,8 @@ def move_command(
     )
     with translated_errors():
         moved = asyncio.run(move(location, runs, address, url, host_name))
-    if json:
-        print(dump_safe_json({"moved": [{"run_id": row.run, "workflow": row.workflow} for row in moved]}))
-    elif not quiet:
-        print(sanitize_text(f"Moved {count_noun(len(moved), 'run')} to {address}."))
+    data = {"moved": [{"run_id": row.run, "workflow": row.workflow} for row in moved]}
+    print_report(options, data, f"Moved {count_noun(len(moved), 'run')} to {address}.")
     return COMPLETED
 
 

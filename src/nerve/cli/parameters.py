@@ -97,6 +97,26 @@ class CommonOptions:
 DEFAULT_OPTIONS = CommonOptions()
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReportOptions:
+    """Options of a command that only reports what it has done.
+
+    Parameters
+    ----------
+    json
+        Print one JSON value.
+    quiet
+        Print only errors.
+    """
+
+    json: Flag = False
+    quiet: Flag = False
+
+
+DEFAULT_REPORT = ReportOptions()
+
+
 def require_file(file: Path) -> None:
     """Raise UsageError if a file is not found."""
     require_no_folder(file)

@@ -10,10 +10,10 @@ from nerve.cli.completion import RunArgument
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.move import SESSION_NAME, find_cluster, translated_errors
-from nerve.cli.parameters import Flag
+from nerve.cli.parameters import DEFAULT_REPORT, ReportOptions
+from nerve.cli.reports import print_report
 from nerve.cli.trust import require_trust
 from nerve.ui.formatting import count_noun
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 if TYPE_CHECKING:
     from nerve.project.engine_url import TemporalAddress
@@ -24,8 +24,7 @@ def rebase_command(
     *runs: RunArgument,
     store: str | None = None,
     engine: str | None = None,
-    json: Flag = False,
-    quiet: Flag = False,
+    options: ReportOptions = DEFAULT_REPORT,
 ) -> int:
     """Continue runs of a Temporal cluster from their journals, with the code of the current workers.
 
@@ -39,10 +38,6 @@ def rebase_command(
         The URL of the database of the cluster. Default: NERVE_STORE.
     engine
         The URL of the cluster, temporal://HOST:7233/NAMESPACE. Default: NERVE_ENGINE.
-    json
-        Print one JSON value.
-    quiet
-        Print only errors.
     """
     if not runs:
         raise UsageError("Name the runs to continue. See the stuck ones: nerve doctor")
@@ -50,10 +45,8 @@ def rebase_command(
     require_trust(has_url=True)
     with translated_errors():
         rebased = asyncio.run(rebase(runs, address, url))
-    if json:
-        print(dump_safe_json({"rebased": [{"run_id": row.run, "workflow": row.workflow} for row in rebased]}))
-    elif not quiet:
-        print(sanitize_text(f"Continued {count_noun(len(rebased), 'run')} from the journal."))
+    data = {"rebased": [{"run_id": row.run, "workflow": row.workflow} for row in rebased]}
+    print_report(options, data, f"Continued {count_noun(len(rebased), 'run')} from the journal.")
     return COMPLETED
 
 

@@ -11,12 +11,12 @@ from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.keygen import CONFIG_FIX
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions
+from nerve.cli.reports import print_report
 from nerve.cli.targets import Project
 from nerve.cli.trust import require_trust
 from nerve.client import find_server
 from nerve.crypto import open_project_codec
 from nerve.ui.formatting import count_noun
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 if TYPE_CHECKING:
     from nerve.codec import Codec
@@ -47,17 +47,13 @@ def rekey_command(*, common: CommonOptions = DEFAULT_OPTIONS) -> int:
         events, others = reencode_file(common.store_file, codec)
     threads = ThreadFiles(THREADS_FOLDER, codec).reencode() if THREADS_FOLDER.is_dir() else 0
     newest, unused = codec.key_ids[-1], codec.key_ids[:-1]
-    if common.json:
-        counts = {"events": events, "rows": others, "threads": threads}
-        print(dump_safe_json({"key": newest, "unused_keys": unused, **counts}))
-    elif not common.quiet:
-        total = count_noun(events + others + threads, "payload")
-        print(
-            sanitize_text(f"Encrypted {total} with key '{newest}'. Everything that is stored was verified.")
-        )
-        if unused:
-            names = ", ".join(f"'{id}'" for id in unused)
-            print(sanitize_text(f"Not needed any more, except for backups: {names} in {codec.source}."))
+    total = count_noun(events + others + threads, "payload")
+    lines = [f"Encrypted {total} with key '{newest}'. Everything that is stored was verified."]
+    if unused:
+        names = ", ".join(f"'{id}'" for id in unused)
+        lines.append(f"Not needed any more, except for backups: {names} in {codec.source}.")
+    counts = {"events": events, "rows": others, "threads": threads}
+    print_report(common, {"key": newest, "unused_keys": unused, **counts}, *lines)
     return COMPLETED
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from nerve.api import ApiError
 from nerve.cli.context import find_command_server
 from nerve.cli.exit_codes import COMPLETED, FAILED
-from nerve.cli.parameters import FileList, Flag, require_file
+from nerve.cli.parameters import DEFAULT_REPORT, FileList, Flag, ReportOptions, require_file
+from nerve.cli.reports import print_report
 from nerve.cli.trust import require_trust
 from nerve.client.server_address import find_server, find_server_pid, read_server_info
 from nerve.commander.project_server import ProjectServer
 from nerve.project.paths import ProjectPaths
 from nerve.store.owner_lock import is_store_owned
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 STOP_TIMEOUT_S = 20.0
 """Seconds to wait for the server to exit. It forces its own exit after 14."""
@@ -38,45 +38,30 @@ def server_status_command(*, json: Flag = False, quiet: Flag = False) -> int:
         Print nothing; use the exit code.
     """
     server_info = running_server()
-    payload = {"running": server_info is not None, **(server_info or {})}
-    print_server_result(
-        payload,
-        describe_server(server_info) if server_info else f"{NO_SERVER_MESSAGE} Start one: nerve serve",
-        json,
-        quiet,
+    message = describe_server(server_info) if server_info else f"{NO_SERVER_MESSAGE} Start one: nerve serve"
+    print_report(
+        ReportOptions(json, quiet), {"running": server_info is not None, **(server_info or {})}, message
     )
     return COMPLETED if server_info else FAILED
 
 
-def server_stop_command(*, json: Flag = False, quiet: Flag = False) -> int:
-    """Stop the project server. Its runs are parked and resume when it restarts.
-
-    Parameters
-    ----------
-    json
-        Print one JSON object.
-    quiet
-        Print only errors.
-    """
+def server_stop_command(*, options: ReportOptions = DEFAULT_REPORT) -> int:
+    """Stop the project server. Its runs are parked and resume when it restarts."""
     pid = end_server()
     message = (
         f"Stopped the server (process {pid}). Its runs resume when it restarts." if pid else NO_SERVER_MESSAGE
     )
-    print_server_result({"stopped": pid is not None, "pid": pid}, message, json, quiet)
+    print_report(options, {"stopped": pid is not None, "pid": pid}, message)
     return COMPLETED
 
 
-def server_restart_command(*, modules: FileList = (), json: Flag = False, quiet: Flag = False) -> int:
+def server_restart_command(*, modules: FileList = (), options: ReportOptions = DEFAULT_REPORT) -> int:
     """Restart the background server.
 
     Parameters
     ----------
     modules
         A Python file that defines register(session), or a workflow file. Default: the files it had before.
-    json
-        Print one JSON object.
-    quiet
-        Print only errors.
     """
     for file in modules:
         require_file(file)
@@ -91,7 +76,7 @@ def server_restart_command(*, modules: FileList = (), json: Flag = False, quiet:
     files = modules or tuple(Path(file) for file in (server_info or {}).get("modules", ()))
     asyncio.run(ProjectServer(modules=files).replace(end_server))
     new_server_info = running_server() or {}
-    print_server_result({"running": True, **new_server_info}, describe_server(new_server_info), json, quiet)
+    print_report(options, {"running": True, **new_server_info}, describe_server(new_server_info))
     return COMPLETED
 
 
@@ -106,7 +91,7 @@ def server_sign_in_command(*, json: Flag = False, quiet: Flag = False) -> int:
         No effect: the command prints only its result.
     """
     url = create_launch_url()
-    print_server_result({"url": url}, url, json, False)
+    print_report(ReportOptions(json), {"url": url}, url)
     return COMPLETED
 
 
@@ -161,10 +146,3 @@ def describe_server(server_info: dict[str, Any]) -> str:
         kind = f"by {command}, until it ends"
     code = f", with {', '.join(server_info['modules'])}" if server_info.get("modules") else ""
     return f"Running at {server_info.get('url')} (process {server_info.get('pid')}, {kind}{code})"
-
-
-def print_server_result(payload: dict[str, Any], message: str, json: bool, quiet: bool) -> None:
-    if json:
-        print(dump_safe_json(payload))
-    elif not quiet:
-        print(sanitize_text(message))

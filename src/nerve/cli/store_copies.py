@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, require_file
+from nerve.cli.parameters import (
+    DEFAULT_OPTIONS,
+    DEFAULT_REPORT,
+    CommonOptions,
+    Parameter,
+    ReportOptions,
+    require_file,
+)
+from nerve.cli.reports import print_report
 from nerve.cli.trust import require_trust
 from nerve.project.store_url import has_password, is_store_url
 from nerve.ui.formatting import count_noun
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
 
 if TYPE_CHECKING:
     from nerve.store.store_copy import CopiedStore
@@ -32,7 +39,7 @@ def backup_command(
     if not common.has_store:
         raise UsageError(f"No store to back up: {store} does not exist. The first run creates it.")
     copied = copy(str(store), str(file), while_owned=True)
-    print_report(copied, str(store), str(file), "Backed up", common.json, common.quiet)
+    report_copy(common, copied, str(store), str(file), "Backed up")
     return COMPLETED
 
 
@@ -54,7 +61,7 @@ def restore_command(
             raise UsageError(f"{store} exists already. Stop the server, and move the file away.")
         store.parent.mkdir(parents=True, exist_ok=True)
     copied = copy(str(file), str(store), while_owned=True)
-    print_report(copied, str(file), str(store), "Restored", common.json, common.quiet)
+    report_copy(common, copied, str(file), str(store), "Restored")
     return COMPLETED
 
 
@@ -63,21 +70,13 @@ def store_copy_command(
     target: Annotated[str, Parameter(name="TO", help="A new file, or the URL of an empty database.")],
     /,
     *,
-    json: Flag = False,
-    quiet: Flag = False,
+    options: ReportOptions = DEFAULT_REPORT,
 ) -> int:
     """Copy a store into a new one, to move a project, and verify the hash chain of every run.
 
     A store is a file or the URL of a PostgreSQL database. Stop the server first. The copy has everything or
     does not exist, also if it is interrupted. Afterwards use only one of the two stores: the open runs are in
     both.
-
-    Parameters
-    ----------
-    json
-        Print one JSON value.
-    quiet
-        Print only errors.
     """
     for store in (source, target):
         if is_store_url(store) and has_password(store):
@@ -86,7 +85,7 @@ def store_copy_command(
                 f"{name_store(store)} must not have a password in the arguments. Put it into ~/.pgpass or"
                 " PGPASSWORD."
             )
-    print_report(copy(source, target), source, target, "Copied", json, quiet)
+    report_copy(options, copy(source, target), source, target, "Copied")
     return COMPLETED
 
 
@@ -99,13 +98,13 @@ def copy(source: str, target: str, *, while_owned: bool = False) -> CopiedStore:
     return copy_store(source, target, while_owned=while_owned)
 
 
-def print_report(copied: CopiedStore, source: str, target: str, done: str, json: bool, quiet: bool) -> None:
+def report_copy(
+    options: CommonOptions | ReportOptions, copied: CopiedStore, source: str, target: str, done: str
+) -> None:
     source, target = name_store(source), name_store(target)
-    if json:
-        print(dump_safe_json({**copied._asdict(), "from": source, "to": target}))
-    elif not quiet:
-        amount = f"{count_noun(copied.runs, 'run')} with {count_noun(copied.events, 'event')}"
-        print(sanitize_text(f"{done} {amount} into {target}. All hash chains are intact."))
+    amount = f"{count_noun(copied.runs, 'run')} with {count_noun(copied.events, 'event')}"
+    text = f"{done} {amount} into {target}. All hash chains are intact."
+    print_report(options, {**copied._asdict(), "from": source, "to": target}, text)
 
 
 def name_store(store: str) -> str:

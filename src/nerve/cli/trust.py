@@ -10,10 +10,11 @@ from typing import Annotated
 from nerve.api import ApiError
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag, Parameter, project_store_file
+from nerve.cli.parameters import DEFAULT_REPORT, Flag, Parameter, ReportOptions, project_store_file
+from nerve.cli.reports import print_report
 from nerve.project import ownership
 from nerve.project.paths import ProjectPaths
-from nerve.ui.sanitize import dump_safe_json, sanitize_text
+from nerve.ui.sanitize import sanitize_text
 
 TRUST_RISK = (
     "Trusting it lets Nerve resume these runs and use this configuration. Both can execute commands on"
@@ -30,8 +31,7 @@ def trust_command(
     *,
     revoke: Flag = False,
     list: Flag = False,
-    json: Flag = False,
-    quiet: Flag = False,
+    options: ReportOptions = DEFAULT_REPORT,
 ) -> int:
     """Trust a folder from elsewhere, so that Nerve resumes its runs and uses its configuration.
 
@@ -44,23 +44,16 @@ def trust_command(
         Revoke trust: commands ask again before they use the folder.
     list
         List trusted folders.
-    json
-        Print one JSON value.
-    quiet
-        Print only errors.
     """
     if list:
-        return print_trusted_folders(json, quiet)
+        return print_trusted_folders(options)
     if not folder.exists():
         raise UsageError(f"Folder not found: {folder}.")
     try:
         message, payload = revoke_path_trust(folder) if revoke else add_trust(folder)
     except OSError as error:
         raise trust_write_error(error) from None
-    if json:
-        print(dump_safe_json(payload))
-    elif not quiet:
-        print(sanitize_text(message))
+    print_report(options, payload, message)
     return COMPLETED
 
 
@@ -88,21 +81,20 @@ def revoke_path_trust(folder: Path) -> tuple[str, dict[str, object]]:
     return message, {"path": str(path), "trusted": False, "was_trusted": was_trusted}
 
 
-def print_trusted_folders(json: bool, quiet: bool) -> int:
+def print_trusted_folders(options: ReportOptions) -> int:
     try:
         trusted = ownership.list_trusted()
     except OSError as error:
         raise trust_write_error(error) from None
-    if json:
-        payload = [
-            {"path": str(entry.path), "at": entry.at, "is_there": entry.is_unchanged} for entry in trusted
-        ]
-        print(dump_safe_json(payload))
-    for entry in [] if json else trusted:
-        suffix = "" if entry.is_unchanged else "  (removed or replaced)"
-        print(sanitize_text(f"{datetime.fromtimestamp(entry.at):%Y-%m-%d %H:%M}  {entry.path}{suffix}"))
-    if not (json or quiet or trusted):
-        print("No trusted folders.")
+    payload = [{"path": str(entry.path), "at": entry.at, "is_there": entry.is_unchanged} for entry in trusted]
+    lines = [
+        f"{datetime.fromtimestamp(entry.at):%Y-%m-%d %H:%M}  {entry.path}"
+        + ("" if entry.is_unchanged else "  (removed or replaced)")
+        for entry in trusted
+    ]
+    if trusted:
+        options = ReportOptions(options.json)  # the list is the result
+    print_report(options, payload, *(lines or ["No trusted folders."]))
     return COMPLETED
 
 

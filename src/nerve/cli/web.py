@@ -9,8 +9,9 @@ import webbrowser
 from pathlib import Path
 
 from nerve.cli.exit_codes import COMPLETED
-from nerve.cli.parameters import Flag
-from nerve.cli.server import create_launch_url, print_server_result, running_server
+from nerve.cli.parameters import Flag, ReportOptions
+from nerve.cli.reports import print_report
+from nerve.cli.server import create_launch_url, running_server
 from nerve.cli.trust import require_trust
 from nerve.commander.project_server import ProjectServer
 from nerve.project.paths import ProjectPaths
@@ -44,9 +45,9 @@ def web_command(*, no_open: Flag = False, json: Flag = False, quiet: Flag = Fals
     is_opened = not no_open and webbrowser.open(write_redirect_file(launch_url).as_uri())
     address = (running_server() or {}).get("url", "")
     if is_opened:
-        print_server_result({"url": address, "opened": True}, f"Opened {address}", json, quiet)
+        print_report(ReportOptions(json, quiet), {"url": address, "opened": True}, f"Opened {address}")
     else:
-        print_server_result({"url": launch_url, "opened": False}, launch_url, json, False)
+        print_report(ReportOptions(json), {"url": launch_url, "opened": False}, launch_url)
     return COMPLETED
 
 
