@@ -15,6 +15,14 @@ async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def wait_for_event(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after that many seconds."""
+    # `asyncio.wait_for` of Python 3.11 loses a cancellation that comes together with the event.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
 @contextlib.asynccontextmanager
 async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run a coroutine until the end of the context."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from nerve.background_tasks import run_in_background
+from nerve.background_tasks import run_in_background, wait_for_event
 from nerve.core.events import RUN_END_EVENTS
 from nerve.errors import StoreError
 from nerve.triggers import run_triggers
@@ -94,9 +94,7 @@ class ClusterLeader:
                     # Observations of facts end, and begin again with those that other servers have asserted.
                     session.engine.forget_dataspace()
                     facts = version
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_INTERVAL_S):
-                        await self._has_news.wait()
+                await wait_for_event(self._has_news, LOOK_INTERVAL_S)
 
     @property
     def _has_lease(self) -> bool:

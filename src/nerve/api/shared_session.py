@@ -24,7 +24,7 @@ from nerve.api.reading_thread import UNLIMITED, ReadingThread
 from nerve.api.reload import reload
 from nerve.api.request_parsing import parse_request
 from nerve.api.stored_event_hub import StoredEventHub
-from nerve.background_tasks import cancel_tasks, run_in_background
+from nerve.background_tasks import cancel_tasks, run_in_background, wait_for_event
 from nerve.codec import Codec, decode_text, encode_text
 from nerve.errors import OwnershipLost, StoreError
 from nerve.store.postgres import PostgresStore
@@ -399,8 +399,7 @@ class SharedSession:
                 raise await self._not_executed_error(operation)
             if state.is_begun and unowned_since and loop.time() - unowned_since > COMMAND_PATIENCE_S:
                 raise self._lost_owner_error(operation)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), POLL_INTERVAL_S)
+            await wait_for_event(news, POLL_INTERVAL_S)
 
     async def _not_executed_error(self, operation: Operation) -> NotExecuted:
         owner = await self.commands.owner() if self._engine is None else None
@@ -458,8 +457,7 @@ class CommandExecutor:
                     return
                 except StoreError as error:
                     log.warning("commands of other servers are late: %s", error)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_changed.wait(), POLL_INTERVAL_S)
+                await wait_for_event(self._has_changed, POLL_INTERVAL_S)
         finally:
             if tasks := list(self._running.values()):
                 await asyncio.wait(tasks, timeout=SHUTDOWN_GRACE_S)

@@ -6,7 +6,6 @@ So a cursor of one of them is valid at all others.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -14,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from nerve.api.event_hub import MAX_REPLAYABLE_EVENTS, EventFrame, EventHub, row_size
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.core.workflow.run import WorkflowRun
 from nerve.errors import StoreError
 from nerve.journal.events import make_event
@@ -75,8 +74,7 @@ class StoredEventHub(EventHub):
             if error is not None and not is_failing:
                 log.warning("events are late: %s", error)
             is_failing = error is not None
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_changed.wait(), POLL_INTERVAL_S)
+            await wait_for_event(self._has_changed, POLL_INTERVAL_S)
 
     async def _read_available(self) -> StoreError | None:
         """Read all new events; return why they cannot be read."""

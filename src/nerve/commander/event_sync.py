@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import ApiError
 from nerve.api.models import EventResponse, QueueResponse, TriggerResponse
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.commander.core.state import CommanderState
 from nerve.commander.project_server import EmptyFolder
 from nerve.core.events import STEP_START_EVENTS, WorkflowEventType
@@ -61,9 +61,7 @@ class EventSync:
     async def open(self) -> None:
         """Start synchronization; return when the state is loaded or the first attempt failed."""
         self._task = asyncio.create_task(self._listen())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOAD_TIMEOUT_S):
-                await self._first_attempt_done.wait()
+        await wait_for_event(self._first_attempt_done, FIRST_LOAD_TIMEOUT_S)
 
     async def wait_loaded(self) -> None:
         """Return when the state is loaded; raise ApiError or EmptyFolder if it cannot be."""

@@ -8,14 +8,13 @@ accepted it, so a process that is killed loses none, and repeats at most the one
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 from nerve.engine.task_tracking import spawn_detached
 from nerve.errors import NerveError, OwnershipLost, StoreError
@@ -243,10 +242,7 @@ class Notifier:
             if wait_s is None:
                 await news.wait()
             elif wait_s > 0:
-                # `wait_for` of Python 3.11 loses a cancellation that comes together with the news.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
-                        await news.wait()
+                await wait_for_event(news, wait_s)
 
     async def _send_next(self, name: str) -> float | None:
         """Try to send the next message to a channel; return the seconds until the next look at it.

@@ -14,6 +14,7 @@ from typing import Any
 from watchfiles import awatch
 
 from nerve.api import Api
+from nerve.background_tasks import wait_for_event
 from nerve.errors import NerveError
 from nerve.project.discovery import PROMPT_FOLDER_NAMES
 from nerve.project.paths import PROJECT_FOLDER_NAMES
@@ -92,8 +93,7 @@ async def watch_changes(folders: list[Path], stop: asyncio.Event) -> AsyncGenera
         full = all(folder.is_dir() for folder in folders)  # otherwise a folder was just removed
         if full:
             log.warning("cannot watch definition files: %s. Reload them with: nerve workflow reload", error)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), RETRY_DELAY_S if full else WATCH_INTERVAL_MS / 1000)
+        await wait_for_event(stop, RETRY_DELAY_S if full else WATCH_INTERVAL_MS / 1000)
         yield set()
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import Api
 from nerve.api.service import execute_operation
+from nerve.background_tasks import wait_for_event
 from nerve.core.step_output import capture_standard_streams
 from nerve.core.workflow import WorkflowState
 from nerve.errors import OwnershipLost, StoreFailed, StoreInUse
@@ -377,8 +378,7 @@ class SessionClaim:
                     raise
                 log.warning("%s", error)
             for event in (self._end, self._stop):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), CLAIM_INTERVAL_S / 2)
+                await wait_for_event(event, CLAIM_INTERVAL_S / 2)
         return None
 
     async def _execute(self, shared: SharedSession, store: PostgresStore) -> None:
@@ -426,8 +426,7 @@ async def wait_until_server_idle(
     """
     quiet = 0
     while quiet < CHECKS_PER_PERIOD and not stop.is_set():
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), seconds / CHECKS_PER_PERIOD)
+        await wait_for_event(stop, seconds / CHECKS_PER_PERIOD)
         is_active = connected() or (api.executes_runs and await api.measure(measure_activity))
         quiet = 0 if is_active else quiet + 1
 

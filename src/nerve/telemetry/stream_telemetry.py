@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.errors import JournalBroken, StoreError
 from nerve.store.port import EventStream, StreamedEvent
 from nerve.telemetry.span_exporter import export_interval_s
@@ -118,8 +118,7 @@ class StreamTelemetry(Telemetry):
             except StoreError as error:
                 log.warning("telemetry is late: %s", error)
                 position = None
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_changed.wait(), MAX_PAUSE_S)
+            await wait_for_event(self._has_changed, MAX_PAUSE_S)
             # Spans wait for others, so that few requests and few commits are needed.
             await asyncio.sleep(export_interval_s())
 

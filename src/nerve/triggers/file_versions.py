@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
+from nerve.background_tasks import wait_for_event
 from nerve.core.triggers import FileOptions
 from nerve.lazy_dataclass import dataclass
 
@@ -88,10 +89,7 @@ class FileWatch:
         if self._pending:
             oldest = min(since for _, since in self._pending.values())
             delay = max(0.01, oldest + self._options.debounce - now)
-        # `wait_for` of Python 3.11 loses a cancellation that comes together with the news.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._news.wait()
+        await wait_for_event(self._news, delay)
 
     async def _watch(self) -> None:
         """Look at the files when the system reports a change; end where it cannot."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from nerve.api.errors import ApiError
 from nerve.api.models import EventResponse
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.client import Client
 from nerve.core.events import RUN_END_EVENTS
 from nerve.lazy_dataclass import dataclass
@@ -149,8 +149,7 @@ class LiveView:
         reader = asyncio.create_task(self._read_events())
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakeup.wait(), self._page.tick_s or UNUSED_VIEW_S)
+                await wait_for_event(self._wakeup, self._page.tick_s or UNUSED_VIEW_S)
                 if not self._browsers:
                     if not await self._wait_for_browser():
                         self._task = None
@@ -184,8 +183,7 @@ class LiveView:
         until = time.monotonic() + UNUSED_VIEW_S
         while not self._browsers and time.monotonic() < until:
             self._wakeup.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wakeup.wait(), until - time.monotonic())
+            await wait_for_event(self._wakeup, until - time.monotonic())
         self._wakeup.set()
         return self._browsers > 0
 
