@@ -1,11 +1,14 @@
-"""Tasks that run beside other work until they are cancelled."""
+"""Work in the background of an event loop: tasks, events to wait for, and signals that end it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
+
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
@@ -31,3 +34,16 @@ async def run_in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[No
         yield
     finally:
         await cancel_tasks(task)
+
+
+@contextlib.contextmanager
+def handle_signals(signals: tuple[signal.Signals, ...], handle: Callable[[], object]) -> Iterator[None]:
+    """Call a function on the running event loop when one of the signals arrives, inside the block."""
+    loop = asyncio.get_running_loop()
+    for number in signals:
+        loop.add_signal_handler(number, handle)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

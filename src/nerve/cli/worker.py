@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json as json_text
-import signal
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import validators
 
 from nerve.api import ApiError
+from nerve.background_tasks import END_SIGNALS, handle_signals
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import FileList, Flag, Parameter, find_store_url
@@ -156,7 +155,8 @@ async def execute(
         if metrics:
             serve_worker_metrics(metrics)
         async with contextlib.AsyncExitStack() as stack:
-            stop, queues = stack.enter_context(stop_on_signals()), list[str]()
+            stop, queues = asyncio.Event(), list[str]()
+            stack.enter_context(handle_signals(END_SIGNALS, stop.set))
             if options.leaves:
                 leaves = open_leaf_worker(session, options, partial(log_failed_leaf, session))
                 queues += await stack.enter_async_context(leaves)
@@ -178,16 +178,3 @@ async def execute(
     except EngineUnavailable as error:
         raise ApiError("refused", f"{error.problem}.", f"{error.fix}.") from None
     return COMPLETED
-
-
-@contextlib.contextmanager
-def stop_on_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        yield stop
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)

@@ -16,10 +16,10 @@ from nerve import __version__
 from nerve.api.errors import ApiError, to_api_error
 from nerve.client import Client
 from nerve.mcp.host_call import CURRENT_CLIENT, HOST_CALL, HostCall, QuestionForUser
-from nerve.mcp.input_lines import read_input_lines
 from nerve.mcp.resources import Resources
 from nerve.mcp.run_tools import RunTools
 from nerve.mcp.workflow_tools import TOOL_PREFIX, WorkflowTools
+from nerve.ui.input_lines import read_input_lines
 
 if TYPE_CHECKING:
     from anyio import AsyncFile

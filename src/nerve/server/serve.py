@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from nerve.api import Api
 from nerve.api.service import execute_operation
-from nerve.background_tasks import wait_for_event
+from nerve.background_tasks import END_SIGNALS, handle_signals, wait_for_event
 from nerve.core.step_output import capture_standard_streams
 from nerve.core.workflow import WorkflowState
 from nerve.errors import OwnershipLost, StoreFailed, StoreInUse
@@ -398,7 +398,7 @@ class SessionClaim:
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[asyncio.Event]:
     """Yield an event that SIGTERM and Ctrl-C set. The first signal also starts the forced-exit timer."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
     last = threading.Timer(FORCED_EXIT_S, os._exit, [1])
     last.daemon = True
 
@@ -407,14 +407,11 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
             stop.set()
             last.start()
 
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, request_stop)
     try:
-        yield stop
+        with handle_signals(END_SIGNALS, request_stop):
+            yield stop
     finally:
         last.cancel()
-        for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(signal_number)
 
 
 async def wait_until_server_idle(

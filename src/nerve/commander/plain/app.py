@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 from rich.text import Text
 
-from nerve.background_tasks import cancel_tasks
+from nerve.background_tasks import END_SIGNALS, cancel_tasks, handle_signals
 from nerve.commander.core.command_table import find_command
 from nerve.commander.core.input_parser import InputType, parse_input
 from nerve.commander.history import open_history
 from nerve.commander.plain.output_above_prompt import OutputAbovePrompt
 from nerve.commander.plain.printer import ConversationPrinter
 from nerve.ui.formatting import count_noun
+from nerve.ui.input_lines import read_input_lines
 from nerve.ui.sanitize import sanitize_text
 
 if TYPE_CHECKING:
@@ -83,11 +82,10 @@ class PlainApp:
             self.state.mark_changed(block=block)
         self._change_event.set()
         is_interactive = self.output_above is not None
-        signals = (
-            [signal.SIGTERM] if is_interactive else [signal.SIGTERM, signal.SIGINT]
-        )  # the line editor handles Ctrl-C as a key
+        # The line editor handles Ctrl-C as a key.
+        signals = (signal.SIGTERM,) if is_interactive else END_SIGNALS
         try:
-            with exit_on_signals(signals, self._request_exit):
+            with handle_signals(signals, self._request_exit):
                 await run_until_first_done(
                     self._print_loop(), self._run_interactive() if is_interactive else self._run_piped()
                 )
@@ -194,9 +192,10 @@ class PlainApp:
 
     async def _run_piped(self) -> None:
         """Submit line by line; each line, and the end, waits until earlier runs are idle."""
-        lines, is_terminal = StdinLines(), sys.stdin is not None and sys.stdin.isatty()
+        is_terminal = sys.stdin is not None and sys.stdin.isatty()
         await self._open_and_summarize()
-        while (line := await lines.read_line()) is not None:
+        async for text in read_input_lines():
+            line = text.rstrip("\r")
             if not (is_terminal or is_immediate_command(line)):
                 await self._wait_until_idle()
             self._print_changes()  # print earlier output before the line
@@ -226,19 +225,6 @@ def is_immediate_command(line: str) -> bool:
     return command is not None and command.name in IMMEDIATE_COMMANDS
 
 
-@contextlib.contextmanager
-def exit_on_signals(signals: list[signal.Signals], request_exit: Callable[[], None]) -> Iterator[None]:
-    """Exit cleanly on these signals, so that the terminal is restored."""
-    loop = asyncio.get_running_loop()
-    for signal_number in signals:
-        loop.add_signal_handler(signal_number, request_exit)
-    try:
-        yield
-    finally:
-        for signal_number in signals:
-            loop.remove_signal_handler(signal_number)
-
-
 async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
     """Return when one coroutine ends; cancel the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
@@ -248,37 +234,3 @@ async def run_until_first_done(*coroutines: Coroutine[Any, Any, None]) -> None:
             task.result()
     finally:
         await cancel_tasks(*tasks)
-
-
-class StdinLines:
-    """Reads lines from a file descriptor without blocking the event loop."""
-
-    def __init__(self, file: int = 0) -> None:
-        self._file = file
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        # A thread, because not every descriptor supports polling. It reads the descriptor directly, so
-        # that the interpreter can exit while the read blocks.
-        threading.Thread(target=self._read_loop, daemon=True, name="nerve-stdin").start()
-
-    async def read_line(self) -> str | None:
-        """Return the next line; None at end of input."""
-        return await self._lines.get()
-
-    def _read_loop(self) -> None:
-        rest = b""
-        while True:
-            try:
-                data = os.read(self._file, 65536)
-            except OSError:
-                data = b""
-            *lines, rest = (rest + data).split(b"\n")
-            for line in [*lines, *([rest] if rest and not data else [])]:
-                self._enqueue(line.decode(errors="replace").rstrip("\r"))
-            if not data:
-                self._enqueue(None)
-                return
-
-    def _enqueue(self, line: str | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)

@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator
 from nerve.core.nodes.daemon_threads import DAEMON_THREADS
 
 READ_BYTES = 65_536
+STANDARD_INPUT = 0
 
 
-async def read_input_lines(descriptor: int = 0) -> AsyncIterator[str]:
-    """Yield the lines of a file descriptor until it ends.
+async def read_input_lines() -> AsyncIterator[str]:
+    """Yield the lines of standard input until it ends.
 
     A daemon thread reads, so Ctrl-C does not wait for the next line. The thread holds no lock of a file
     object, which the interpreter would need when it exits.
     """
     parts: list[bytes] = []
-    while data := await DAEMON_THREADS.run(read_bytes, descriptor, lambda: None):
+    while data := await DAEMON_THREADS.run(read_bytes, STANDARD_INPUT, lambda: None):
         *lines, rest = data.split(b"\n")
         for line in lines:
             yield b"".join([*parts, line]).decode(errors="replace")
@@ -28,4 +29,7 @@ async def read_input_lines(descriptor: int = 0) -> AsyncIterator[str]:
 
 
 def read_bytes(descriptor: int) -> bytes:
-    return os.read(descriptor, READ_BYTES)
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError:  # it is closed
+        return b""
