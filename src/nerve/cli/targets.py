@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nerve.cli.errors import AmbiguousName, NameNotFound, UsageError
-from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, require_no_folder
+from nerve.cli.parameters import DEFAULT_OPTIONS, require_no_folder
 from nerve.core.slugs import slugify
 from nerve.core.suggest import did_you_mean_hint
 from nerve.errors import StoreInUse
@@ -143,24 +143,22 @@ def workflow_file_names(folder: Path) -> list[str]:
 # -- definitions ---------------------------------------------------------------------------------------
 
 
-def load_target_document(project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS) -> Document:
+def load_target_document(project: Project, name: str) -> Document:
     """Return the definition of a target without executing it; UsageError for Python code."""
-    document = load_target(project, name, common)
+    document = load_target(project, name)
     if isinstance(document, Document):
         return document
     raise python_target_error(document.id)
 
 
-def load_target(
-    project: Project, name: str, common: CommonOptions = DEFAULT_OPTIONS
-) -> Document | WorkflowResponse:
+def load_target(project: Project, name: str) -> Document | WorkflowResponse:
     """Return the definition of a target, or the description of Python code that the server knows."""
     try:
         target = project.resolve_target(name)
     except NameNotFound:
         import asyncio
 
-        if (stored := asyncio.run(load_stored_definition(project, name, common))) is None:
+        if (stored := asyncio.run(load_stored_definition(project, name))) is None:
             raise
         return stored
     if isinstance(target, PythonTarget):
@@ -168,29 +166,23 @@ def load_target(
     return open_document(target.path, project.folder)[0]
 
 
-async def load_stored_definition(
-    project: Project, name: str, common: CommonOptions
-) -> Document | WorkflowResponse | None:
+async def load_stored_definition(project: Project, name: str) -> Document | WorkflowResponse | None:
     """Return the stored definition with this name or unique prefix, or None."""
+    from nerve.api.errors import ApiError
     from nerve.cli.context import open_context
     from nerve.client import find_server
 
-    if not common.has_store and find_server(Path()) is None:
+    if not DEFAULT_OPTIONS.has_store and find_server(Path()) is None:
         return None
-
     try:
-        async with open_context(common, writes=False) as context:
-            workflow_ids = [candidate.id for candidate in (await context.client.workflows()).workflows]
-            matches = (
-                [name]
-                if name in workflow_ids
-                else [candidate for candidate in workflow_ids if candidate.startswith(name)]
-            )
-            if len(matches) != 1:
-                return None
-            response = await context.client.workflow(workflow=matches[0])
+        async with open_context(DEFAULT_OPTIONS, writes=False) as context:
+            response = await context.client.workflow(workflow=name)
     except StoreInUse:
         return None
+    except ApiError as error:
+        if error.code in ("not_found", "conflict", "bad_request"):
+            return None
+        raise
     if response.kind not in NOTATIONS:
         return response
     document = read_source(response.source or "", f"<{response.id}>", response.kind)

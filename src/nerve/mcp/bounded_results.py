@@ -21,10 +21,10 @@ def shorten_text(text: str, limit: int = MAX_FIELD_CHARS) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
-def shorten_value(value: Any, limit: int = MAX_FIELD_CHARS) -> Any:
+def shorten_value(value: Any) -> Any:
     """Return a value, or the beginning of its text if it is long."""
     text = to_text(value)
-    return value if len(text) <= limit else shorten_text(text, limit)
+    return value if len(text) <= MAX_FIELD_CHARS else shorten_text(text)
 
 
 def to_text(value: Any) -> str:
@@ -32,9 +32,9 @@ def to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def page_of_text(text: str, offset: int, limit: int = MAX_TEXT_CHARS) -> dict[str, Any]:
+def page_of_text(text: str, offset: int) -> dict[str, Any]:
     """Return a part of a text, the number of all characters, and the offset of the next part, if any."""
-    end = min(offset + limit, len(text))
+    end = min(offset + MAX_TEXT_CHARS, len(text))
     page: dict[str, Any] = {"text": text[offset:end], "total_chars": len(text)}
     return page | ({"next_offset": end} if end < len(text) else {})
 

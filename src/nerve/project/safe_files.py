@@ -32,11 +32,9 @@ def check_file_name(name: object) -> str:
     return name
 
 
-def read_named_file(
-    root: Path, folder: Path, name: str, suffix: str = "", limit: int = MAX_TEXT_BYTES
-) -> str:
+def read_named_file(root: Path, folder: Path, name: str, suffix: str) -> str:
     """Return the text of the file `name + suffix` in a folder that must be inside `root`."""
-    return read_file_inside(root, folder / (check_file_name(name) + suffix), limit)
+    return read_file_inside(root, folder / (check_file_name(name) + suffix))
 
 
 def read_file_inside(root: Path, path: Path, limit: int = MAX_TEXT_BYTES) -> str:

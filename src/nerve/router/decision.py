@@ -12,6 +12,7 @@ from nerve.spec.models import InputSpec
 from nerve.text.excerpts import clip_names
 
 DecidedBy = Literal["agent", "words"]
+MAX_LISTED_NAMES = 20
 """The decider: an agent, or keyword matching without an agent."""
 
 
@@ -98,6 +99,6 @@ class QuestionDecision(RoutingDecision):
 Decision = WorkflowDecision | ConversationDecision | QuestionDecision
 
 
-def join_quoted_names(names: tuple[str, ...] | list[str], limit: int = 20) -> str:
-    """Return the names quoted and separated by commas."""
-    return clip_names([f"'{name}'" for name in names], limit)
+def join_quoted_names(names: tuple[str, ...] | list[str]) -> str:
+    """Return the first names quoted and separated by commas."""
+    return clip_names([f"'{name}'" for name in names], MAX_LISTED_NAMES)

@@ -37,10 +37,8 @@ def count_gaps(typed: str, name: str) -> int | None:
     return gaps
 
 
-def best_matches(
-    typed: str, items: Iterable[T], name: Callable[[T], str], limit: int | None = None
-) -> list[T]:
+def best_matches(typed: str, items: Iterable[T], name: Callable[[T], str]) -> list[T]:
     """Return the matching items, best first; equal scores keep their order."""
     scored = [(score, item) for item in items if (score := fuzzy_score(typed, name(item))) is not None]
     scored.sort(key=lambda pair: -pair[0])
-    return [item for _, item in scored[:limit]]
+    return [item for _, item in scored]

@@ -109,25 +109,21 @@ class StepPeriods:
             self._end_current(at, state)
             self._continue(at)
 
-    def end_all(self, at: float, state: str) -> None:
+    def cancel_all(self, at: float) -> None:
         """End everything that is open, because the run has ended or the step is requested again."""
         if self.is_open:
-            self.end_call(state, at)
+            self.end_call("cancelled", at)
 
     def add_tool_call(self, data: Mapping[str, Any], at: float) -> None:
         """Note a tool call, or how one proceeds."""
         call_id = str(data.get("id") or "")
         known = self.tool_calls.get(call_id) if call_id else None
         if known is None and "name" in data:
-            self._end_unnumbered_call(at)
+            self.end_unnumbered_call(at)
             call_id = call_id or f"call {len(self.tool_calls) + 1}"
             self.tool_calls[call_id] = Period("tool", at, label=summarize_tool_call(dict(data)))
         elif known is not None and known.end is None and data.get("status") in ENDED_TOOL_STATES:
             known.end, known.state = at, str(data["status"])
-
-    def note_output(self, at: float) -> None:
-        """Note that the agent has said something: a tool call without an id has ended."""
-        self._end_unnumbered_call(at)
 
     @property
     def _current(self) -> Period | None:
@@ -167,7 +163,8 @@ class StepPeriods:
         if label and self.periods:
             self.periods[-1].label = label
 
-    def _end_unnumbered_call(self, at: float) -> None:
+    def end_unnumbered_call(self, at: float) -> None:
+        """End the last tool call if it has no id: the agent has said something, or called another tool."""
         last_id = next(reversed(self.tool_calls), "")
         if last_id.startswith("call ") and self.tool_calls[last_id].end is None:
             self.tool_calls[last_id].end, self.tool_calls[last_id].state = at, "completed"
@@ -219,7 +216,7 @@ class RunPeriods:
             self._step(path).add_tool_call(data, at)
         elif type == WorkflowEventType.OUTPUT_CHUNK:
             if (step := self.steps.get(path)) is not None:
-                step.note_output(at)
+                step.end_unnumbered_call(at)
         elif type == WorkflowEventType.PROVIDER_LIMITED:
             self._step(path).open_wait("limit", "limit", str(data.get("message") or ""), at)
         elif type == WorkflowEventType.PROVIDER_OPEN:
@@ -227,7 +224,7 @@ class RunPeriods:
         elif type == WorkflowEventType.PATH_RESET:
             for step_path, step in self.steps.items():
                 if step_path and is_within_step(step_path, path):
-                    step.end_all(at, "cancelled")
+                    step.cancel_all(at)
         else:
             self._apply_run_event(type, data, at)
         if not is_recovery:
@@ -250,7 +247,7 @@ class RunPeriods:
             state = type.removeprefix("workflow_")
             run.end_call(state, at)
             for step in self.steps.values():
-                step.end_all(at, "cancelled")
+                step.cancel_all(at)
             self._wait_rows.clear()
 
     def _step(self, path: str) -> StepPeriods:

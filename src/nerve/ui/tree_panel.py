@@ -39,13 +39,13 @@ def render_progress_panel(
     return Panel(body, title=title, border_style="blue", width=width and min(width, MAX_PANEL_WIDTH))
 
 
-def render_tree_grid(tree: ProgressTree, now: datetime | None = None, max_rows: int = MAX_TREE_ROWS) -> Table:
+def render_tree_grid(tree: ProgressTree, now: datetime | None = None) -> Table:
     """Render the tree without a frame, each row with its elapsed time."""
     now, view = now or datetime.now(UTC), tree.root.view
     grid = create_row_grid()
     elapsed = format_elapsed(view.started_at, view.ended_at, now)
     grid.add_row(render_root(view.workflow_id, view.state), Text(elapsed, "dim"))
-    add_rows(grid, list(tree.rows(now)), max_rows, "   … {} more above")
+    add_rows(grid, list(tree.rows(now)), MAX_TREE_ROWS, "   … {} more above")
     if used := format_usage(tree.usage):
         grid.add_row("", Text(used, "dim"))
     return grid

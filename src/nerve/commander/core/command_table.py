@@ -224,7 +224,7 @@ def find_command(name: str) -> CommanderCommand | None:
     return COMMANDS_BY_NAME.get(name.lower())
 
 
-def unknown_command_message(name: str, text: str = "") -> str:
+def unknown_command_message(name: str) -> str:
     """Return the error for an unknown command."""
     close = (
         did_you_mean_hint(name.lower(), COMMANDS_BY_NAME)
