@@ -7,9 +7,9 @@ from pkgutil import resolve_name
 import pytest
 
 from nerve.cli import exit_codes
+from nerve.cli.answer import AnswerOptions
 from nerve.cli.command_table import CLI_COMMANDS, NESTED_TABLES
 from nerve.cli.parameters import CommonOptions
-from nerve.cli.run_control import AnswerOptions
 from nerve.cli.start import StartOptions
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()

@@ -87,7 +87,7 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve triggers show nightly",
     ),
     "answer": CommandEntry(
-        "nerve.cli.run_control:answer_gate_command",
+        "nerve.cli.answer:answer_gate_command",
         "Answer an open gate of a run.",
         "nerve answer v3 yes --gate approve",
     ),
@@ -102,12 +102,12 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve chat",
     ),
     "approve": CommandEntry(
-        "nerve.cli.run_control:approve_gate_command",
+        "nerve.cli.answer:approve_gate_command",
         "Answer a gate with its approving choice.",
         "nerve approve v3",
     ),
     "reject": CommandEntry(
-        "nerve.cli.run_control:reject_gate_command",
+        "nerve.cli.answer:reject_gate_command",
         "Answer a gate with its rejecting choice.",
         "nerve reject v3",
     ),
@@ -153,7 +153,7 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve rebase v3",
     ),
     "signal": CommandEntry(
-        "nerve.cli.run_control:signal_command",
+        "nerve.cli.facts:signal_command",
         "Send a signal that runs wait for.",
         "nerve signal reviewed '{\"ok\": true}' --key v3",
     ),
@@ -173,22 +173,22 @@ CLI_COMMANDS: dict[str, CommandEntry] = {
         "nerve query v3 progress",
     ),
     "assert": CommandEntry(
-        "nerve.cli.run_control:assert_command",
+        "nerve.cli.facts:assert_command",
         "Assert a fact in the dataspace.",
         'nerve assert \'(review "main.py" :by "ann")\'',
     ),
     "retract": CommandEntry(
-        "nerve.cli.run_control:retract_command",
+        "nerve.cli.facts:retract_command",
         "Retract the facts that match a pattern.",
         "nerve retract '(review _)'",
     ),
     "facts": CommandEntry(
-        "nerve.cli.run_control:facts_command",
+        "nerve.cli.facts:facts_command",
         "List the facts of the dataspace.",
         "nerve facts '(review _ :by ?who)'",
     ),
     "route": CommandEntry(
-        "nerve.cli.run_control:route_command",
+        "nerve.cli.route:route_command",
         "Find the workflow for a text.",
         "nerve route 'ship version 3' --start",
     ),

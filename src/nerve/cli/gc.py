@@ -9,8 +9,8 @@ from nerve.cli.completion import RunArgument
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError
 from nerve.cli.exit_codes import COMPLETED
+from nerve.cli.operations import KeyOption
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, format_command
-from nerve.cli.run_control import KeyOption
 from nerve.cli.trust import confirm, is_at_terminal
 
 if TYPE_CHECKING:
