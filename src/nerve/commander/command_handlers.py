@@ -193,6 +193,18 @@ async def handle_retry_command(commander: CommanderController, text: str) -> Non
     )
 
 
+def split_action(noun: str, text: str, actions: tuple[str, ...]) -> tuple[str, str]:
+    """Return the action and the name in the text of a command, such as `pause NAME`."""
+    action, _, name = text.partition(" ")
+    if action not in actions:
+        *others, last = (f"{known} NAME" for known in actions)
+        fix = did_you_mean_hint(action, actions) or f". Use {', '.join(others)} or {last}."
+        raise CommanderInputError(f"Unknown action '{action}'{fix}")
+    if not name:
+        raise CommanderInputError(f"The name of the {noun} is missing: /{noun}s {action} NAME.")
+    return action, name.strip()
+
+
 QUEUE_ACTIONS = ("pause", "resume")
 
 
@@ -202,13 +214,8 @@ async def handle_queues_command(commander: CommanderController, text: str) -> No
         queues = await commander.event_sync.load_queues()
         reply_to_command(commander, "queues", reports.queues_report(queues))
         return
-    action, _, name = text.partition(" ")
-    if action not in QUEUE_ACTIONS:
-        hint = did_you_mean_hint(action, QUEUE_ACTIONS)
-        raise CommanderInputError(f"Unknown action '{action}'{hint or '. Use pause NAME or resume NAME.'}")
-    if not name:
-        raise CommanderInputError(f"The name of the queue is missing: /queues {action} NAME.")
-    queue = await commander.perform_operation(f"{action}_queue", queue=name.strip())
+    action, name = split_action("queue", text, QUEUE_ACTIONS)
+    queue = await commander.perform_operation(f"{action}_queue", queue=name)
     add_note(commander, f"Queue {queue.name} is {'paused' if queue.paused else 'resumed'}.")
 
 
@@ -221,14 +228,8 @@ async def handle_triggers_command(commander: CommanderController, text: str) -> 
         triggers = await commander.event_sync.load_triggers()
         reply_to_command(commander, "triggers", reports.triggers_report(triggers))
         return
-    action, _, name = text.partition(" ")
-    if action not in TRIGGER_ACTIONS:
-        hint = did_you_mean_hint(action, TRIGGER_ACTIONS)
-        fix = hint or ". Use pause NAME, resume NAME or fire NAME."
-        raise CommanderInputError(f"Unknown action '{action}'{fix}")
-    if not name:
-        raise CommanderInputError(f"The name of the trigger is missing: /triggers {action} NAME.")
-    reply = await commander.perform_operation(f"{action}_trigger", trigger=name.strip())
+    action, name = split_action("trigger", text, TRIGGER_ACTIONS)
+    reply = await commander.perform_operation(f"{action}_trigger", trigger=name)
     if action != "fire":
         add_note(commander, f"Trigger {reply.name} is {'paused' if reply.paused else 'resumed'}.")
     elif reply.run is None:
