@@ -195,11 +195,8 @@ def server_problem(server: Mapping[str, Any]) -> str:
     if not is_text_list(server.get("args") or []):
         return f"args must be a list of strings, got {server['args']!r}"
     for key in ("env", "headers"):
-        try:
-            texts = server.get(key) or {}
-            if not isinstance(texts, Mapping) or not all(isinstance(text, str) for text in texts.values()):
-                raise ValueError
-        except ValueError:
+        texts = server.get(key) or {}
+        if not isinstance(texts, Mapping) or not all(isinstance(text, str) for text in texts.values()):
             return f"{key} must be a mapping of strings, got {server[key]!r}"
     words = [command or "", *(server.get("args") or ())]
     if visible := next((word for word in words if VARIABLE_REFERENCE.search(word)), None):

@@ -16,6 +16,7 @@ from nerve.project.notify_settings import (
     NotifySettingsParser,
     ParseValue,
     RequiredByKind,
+    make_word_parser,
 )
 from nerve.text.source import Position
 
@@ -43,14 +44,6 @@ def parse_chats(reader: ConfigReader, source: Any, position: Position) -> Mappin
     return MappingProxyType(chats)
 
 
-def parse_unknown(parser: NotifySettingsParser, value: Any, position: Position, what: str) -> str:
-    return parser.parse_one_of(UNKNOWN_ACCOUNTS, value, position, what)
-
-
-def parse_answers(parser: NotifySettingsParser, value: Any, position: Position, what: str) -> str:
-    return parser.parse_one_of(ANSWER_PLACES, value, position, what)
-
-
 TEXTS = NotifySettingsParser.parse_texts
 COMMON_KEYS: dict[str, ParseValue] = {
     "token": SECRET,
@@ -58,8 +51,8 @@ COMMON_KEYS: dict[str, ParseValue] = {
     "bot": TEXT,
     "prefix": TEXT,
     "content": NotifySettingsParser.parse_flag,
-    "unknown": parse_unknown,
-    "answers": parse_answers,
+    "unknown": make_word_parser(UNKNOWN_ACCOUNTS),
+    "answers": make_word_parser(ANSWER_PLACES),
     "url": URL,
 }
 CHAT_KEYS: KeysByKind = {

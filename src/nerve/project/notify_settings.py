@@ -91,20 +91,20 @@ class NotifySettingsParser:
     """Parses the key `notify`; reports problems to the reader of the configuration."""
 
     def __init__(self, reader: ConfigReader) -> None:
-        self._reader = self.reader = reader
+        self.reader = reader
 
     def parse(self, source: Any, position: Position) -> NotifySettings:
         channels: dict[str, ChannelSettings] = {}
         rules: list[NotifyRule] = []
         parts = {
             key: (value, at)
-            for key, value, at in self._reader.known_entries(
+            for key, value, at in self.reader.known_entries(
                 source, "'notify'", NotifySettings.__slots__, position
             )
         }
         if "channels" in parts:
             value, at = parts["channels"]
-            for name, settings, where in self._reader.known_entries(value, "'channels'", None, at):
+            for name, settings, where in self.reader.known_entries(value, "'channels'", None, at):
                 channels[name] = self._parse_channel(name, settings, where)
         if "rules" in parts:
             value, at = parts["rules"]
@@ -116,7 +116,7 @@ class NotifySettingsParser:
 
     def _parse_channel(self, name: str, source: Any, position: Position) -> ChannelSettings:
         if name in BUILTIN_CHANNELS:
-            self._reader.add(position, f"The channel '{name}' needs no settings", "Use another name.")
+            self.reader.add(position, f"The channel '{name}' needs no settings", "Use another name.")
         return self.parse_service(f"channel '{name}'", source, position, CHANNEL_KEYS, REQUIRED_KEYS)
 
     def parse_service(
@@ -135,41 +135,41 @@ class NotifySettingsParser:
             problem = (
                 f"Unknown kind '{kind}' of {what}" if kind is not None else f"The kind of {what} is missing"
             )
-            self._reader.add(at, f"{problem}{hint}", f"Valid kinds: {', '.join(keys_by_kind)}.")
+            self.reader.add(at, f"{problem}{hint}", f"Valid kinds: {', '.join(keys_by_kind)}.")
             return ChannelSettings("")
         keys = keys_by_kind.get(str(kind), {})
         values: dict[str, Any] = {}
-        for key, value, at in self._reader.known_entries(source, what, ("kind", *keys), position):
+        for key, value, at in self.reader.known_entries(source, what, ("kind", *keys), position):
             if key != "kind":
                 values[key] = keys[key](self, value, at, f"{key} of {what}")
         for needed in required_by_kind.get(str(kind), ()):
             if not any(alternative in values for alternative in needed):
-                self._reader.add(position, f"{what[:1].upper()}{what[1:]} needs {' or '.join(needed)}")
+                self.reader.add(position, f"{what[:1].upper()}{what[1:]} needs {' or '.join(needed)}")
         return ChannelSettings(str(kind), MappingProxyType(values))
 
     def parse_text(self, value: Any, position: Position, what: str) -> str:
         if not isinstance(value, str) or not value.strip() or not value.isprintable():
-            self._reader.add(position, f"{what} must be a non-empty string in one line")
+            self.reader.add(position, f"{what} must be a non-empty string in one line")
             return ""
         return value.strip()
 
     def parse_url(self, value: Any, position: Position, what: str) -> str:
         text = self.parse_text(value, position, what)
         if text and (problem := find_url_problem(text)):
-            self._reader.add(position, f"{what} {problem}")
+            self.reader.add(position, f"{what} {problem}")
         return text.rstrip("/")
 
     def parse_secret(self, value: Any, position: Position, what: str) -> SecretSource:
         fix = 'Write {"env": "VARIABLE"} or {"file": "PATH"}.'
         if not isinstance(value, LocatedMap) or len(value) != 1 or next(iter(value)) not in ("env", "file"):
-            self._reader.add(position, f"{what} must say where the secret is", fix)
+            self.reader.add(position, f"{what} must say where the secret is", fix)
             return SecretSource()
         [(key, name)] = value.items()
         return SecretSource(**{key: self.parse_text(name, position, f"{key} in {what}")})
 
     def parse_port(self, value: Any, position: Position, what: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_PORT:
-            self._reader.add(position, f"{what} must be an integer from 1 to {MAX_PORT}")
+            self.reader.add(position, f"{what} must be an integer from 1 to {MAX_PORT}")
             return 1
         return value
 
@@ -177,32 +177,20 @@ class NotifySettingsParser:
         items = value if isinstance(value, LocatedList) else [value]
         addresses = tuple(self.parse_address(item, position, what) for item in items)
         if not addresses:
-            self._reader.add(position, f"{what} must name an address")
+            self.reader.add(position, f"{what} must name an address")
         return addresses
 
     def parse_address(self, value: Any, position: Position, what: str) -> str:
         if not isinstance(value, str) or not EMAIL_ADDRESS.fullmatch(value):
-            self._reader.add(position, f"{what} must be an e-mail address, such as ada@example.com")
+            self.reader.add(position, f"{what} must be an e-mail address, such as ada@example.com")
             return ""
         return value
 
-    def parse_security(self, value: Any, position: Position, what: str) -> str:
-        return self.parse_one_of(SECURITY_KINDS, value, position, what)
-
-    def parse_priority(self, value: Any, position: Position, what: str) -> str:
-        return self.parse_one_of(PRIORITIES, value, position, what)
-
     def parse_flag(self, value: Any, position: Position, what: str) -> bool:
-        return self._reader.parse_flag(value, position, what)
+        return self.reader.parse_flag(value, position, what)
 
     def parse_texts(self, value: Any, position: Position, what: str) -> tuple[str, ...]:
         return tuple(self.parse_text(item, at, what) for item, at in self._items(value, what, position))
-
-    def parse_one_of(self, allowed: tuple[str, ...], value: Any, position: Position, what: str) -> str:
-        if value not in allowed:
-            self._reader.add(position, f"{what} must be one of {', '.join(allowed)}")
-            return allowed[0]
-        return str(value)
 
     # -- rules ---------------------------------------------------------------------------------------
 
@@ -211,7 +199,7 @@ class NotifySettingsParser:
     ) -> NotifyRule:
         values: dict[str, Any] = {"events": (), "to": ()}
         keys = NotifyRule.__slots__
-        for key, value, at in self._reader.known_entries(source, what, keys, position):
+        for key, value, at in self.reader.known_entries(source, what, keys, position):
             name = f"{key} of {what}"
             if key == "events":
                 values[key] = self._parse_names(value, at, name, "event", NOTIFIED_EVENTS)
@@ -223,11 +211,11 @@ class NotifySettingsParser:
             elif key == "tags":
                 values[key] = self._parse_tags(value, at, name)
             else:
-                values[key] = self._reader.parse_flag(value, at, name)
+                values[key] = self.reader.parse_flag(value, at, name)
         if isinstance(source, LocatedMap):
             for key in ("events", "to"):
                 if key not in source:
-                    self._reader.add(position, f"{what[:1].upper()}{what[1:]} needs {key}")
+                    self.reader.add(position, f"{what[:1].upper()}{what[1:]} needs {key}")
         return NotifyRule(**values)
 
     def _parse_names(
@@ -236,12 +224,10 @@ class NotifySettingsParser:
         names: list[str] = []
         for name, at in self._items(value, what, position):
             if not isinstance(name, str) or not name:
-                self._reader.add(at, f"{what} must be a list of names")
+                self.reader.add(at, f"{what} must be a list of names")
             elif known is not None and name not in known and not is_person_target(name):
                 hint = did_you_mean_hint(name, known)
-                self._reader.add(
-                    at, f"Unknown {noun} '{name}' in {what}{hint}", f"Valid: {', '.join(known)}."
-                )
+                self.reader.add(at, f"Unknown {noun} '{name}' in {what}{hint}", f"Valid: {', '.join(known)}.")
             else:
                 names.append(name)
         return tuple(names)
@@ -252,7 +238,7 @@ class NotifySettingsParser:
         """Report people and roles in `to` that no channel can reach."""
         people = [name for name in to if is_person_target(name)]
         if people and not any(channel.kind in PERSON_KINDS for channel in channels.values()):
-            self._reader.add(
+            self.reader.add(
                 position,
                 f"{what} names '{people[0]}', but no channel reaches single people",
                 f"Add a channel of the kind {', '.join(PERSON_KINDS)}.",
@@ -260,16 +246,16 @@ class NotifySettingsParser:
 
     def _parse_tags(self, value: Any, position: Position, what: str) -> Mapping[str, str]:
         tags: dict[str, str] = {}
-        for name, text, at in self._reader.known_entries(value, what, None, position):
+        for name, text, at in self.reader.known_entries(value, what, None, position):
             if isinstance(text, str):
                 tags[name] = text
             else:
-                self._reader.add(at, f"{name} in {what} must be a string")
+                self.reader.add(at, f"{name} in {what} must be a string")
         return MappingProxyType(tags)
 
     def _items(self, value: Any, what: str, position: Position) -> Iterator[tuple[Any, Position]]:
         if not isinstance(value, LocatedList) or not value:
-            self._reader.add(position, f"{what[:1].upper()}{what[1:]} must be a list with at least one entry")
+            self.reader.add(position, f"{what[:1].upper()}{what[1:]} must be a list with at least one entry")
             return
         for index, item in enumerate(value):
             yield item, value.value_positions.get(index, position)
@@ -306,6 +292,20 @@ def parse_public_url(reader: ConfigReader, value: Any, position: Position) -> st
 ParseValue = Callable[[NotifySettingsParser, Any, Position, str], Any]
 KeysByKind = Mapping[str, Mapping[str, ParseValue]]
 RequiredByKind = Mapping[str, tuple[tuple[str, ...], ...]]
+
+
+def make_word_parser(allowed: tuple[str, ...]) -> ParseValue:
+    """Return the parser of a setting that is one of some words."""
+
+    def parse_word(parser: NotifySettingsParser, value: Any, position: Position, what: str) -> str:
+        if value not in allowed:
+            parser.reader.add(position, f"{what} must be one of {', '.join(allowed)}")
+            return allowed[0]
+        return str(value)
+
+    return parse_word
+
+
 TEXT, URL, SECRET = (
     NotifySettingsParser.parse_text,
     NotifySettingsParser.parse_url,
@@ -313,13 +313,13 @@ TEXT, URL, SECRET = (
 )
 CHANNEL_KEYS: KeysByKind = {
     "webhook": {"url": URL, "secret": SECRET},
-    "ntfy": {"url": URL, "topic": TEXT, "token": SECRET, "priority": NotifySettingsParser.parse_priority},
+    "ntfy": {"url": URL, "topic": TEXT, "token": SECRET, "priority": make_word_parser(PRIORITIES)},
     "slack": {"webhook": SECRET, "token": SECRET, "channel": TEXT, "url": URL},
     "telegram": {"token": SECRET, "chat": TEXT, "url": URL},
     "email": {
         "host": TEXT,
         "port": NotifySettingsParser.parse_port,
-        "security": NotifySettingsParser.parse_security,
+        "security": make_word_parser(SECURITY_KINDS),
         "user": TEXT,
         "password": SECRET,
         "from": NotifySettingsParser.parse_address,
