@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.errors import UsageError, check_action
@@ -36,7 +36,9 @@ def queues_command(
 
     async def do(context: CliContext) -> int:
         if action is not None:
-            changed: Any = await context.client.perform(f"{action}_queue", {"queue": name})
+            client = context.client
+            change = client.pause_queue if action == "pause" else client.resume_queue
+            changed = await change(queue=name)
             state = "paused" if changed.paused else "resumed"
             context.print_result(changed, f"Queue {changed.name} is {state}.")
             return COMPLETED

@@ -14,7 +14,8 @@ from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter
 from nerve.ui.formatting import format_table, format_trigger_notes, format_trigger_time
 
 if TYPE_CHECKING:
-    from nerve.api.models import TriggerPage, TriggerResponse
+    from nerve.api.models import ApiResponse, TriggerPage, TriggerResponse
+    from nerve.client import Client
 
 ACTIONS = ("show", "pause", "resume", "fire", "backfill", "add", "remove")
 PAST = {"pause": "paused", "resume": "resumed", "add": "added", "remove": "removed"}
@@ -81,13 +82,23 @@ def triggers_command(
             lines = [f"{run.run_id}  {run.state}" for run in started] or "The range has no times."
             context.print_result(started, lines)
         else:
-            operation = "define_trigger" if action == "add" else f"{action}_trigger"
-            changed = await client.perform(operation, arguments)
+            changed = await change_trigger(client, action, arguments)
             context.print_result(changed, f"Trigger {name} is {PAST[action]}.")
         return COMPLETED
 
     is_reading = action in (None, "show")
     return run_with_api(common, do, writes=not is_reading, read_only=is_reading)
+
+
+async def change_trigger(client: Client, action: str, arguments: dict[str, Any]) -> ApiResponse:
+    match action:
+        case "add":
+            return await client.define_trigger(**arguments)
+        case "remove":
+            return await client.remove_trigger(**arguments)
+        case "pause":
+            return await client.pause_trigger(**arguments)
+    return await client.resume_trigger(**arguments)
 
 
 def check_options(action: str | None, **options: Any) -> None:
