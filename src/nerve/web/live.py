@@ -15,16 +15,19 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from hashlib import sha256
 from typing import NamedTuple
 
 from nerve.api.errors import ApiError
-from nerve.api.models import EventResponse
+from nerve.api.models import ApiResponse, EventResponse
 from nerve.background_tasks import cancel_tasks, wait_for_event
 from nerve.client import Client
 from nerve.core.events import RUN_END_EVENTS
 from nerve.lazy_dataclass import dataclass
 from nerve.web.rendering import KEY_PLACE, encode_message
 
+POLL_S = 1.0
+"""Seconds between two looks at what the API has no stream of."""
 MESSAGE_INTERVAL_S = 0.2
 """Seconds between two messages to a page."""
 COLLECT_S = 0.02
@@ -249,6 +252,23 @@ def fill_keys(message: bytes) -> bytes:
 def events_of_all_runs(client: Client) -> Callable[[str], EventStream]:
     """Return what opens the events of all runs after a cursor."""
     return client.resumable_events
+
+
+def poll_for_changes(load: Callable[[], Awaitable[ApiResponse]]) -> Callable[[str], EventStream]:
+    """Return what yields when a response is another one; the cursor is a digest of it.
+
+    For what the API has no stream of.
+    """
+
+    async def look(cursor: str) -> EventStream:
+        while True:
+            digest = sha256((await load()).model_dump_json().encode()).hexdigest()[:24]
+            if digest != cursor:
+                cursor = digest
+                yield cursor, None
+            await asyncio.sleep(POLL_S)
+
+    return look
 
 
 def events_until_end_of(client: Client, run: str) -> Callable[[str], EventStream]:

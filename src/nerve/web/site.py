@@ -234,13 +234,15 @@ class Visit:
 
     # -- the response --------------------------------------------------------------------------
 
-    async def page(self, template: str, **values: Any) -> Response:
+    async def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a whole page: a template that extends `base.html`."""
-        return HTMLResponse(self.render(template, inbox_count=await self.count_open_gates(), **values))
+        return HTMLResponse(
+            self.render(template, inbox_count=await self.count_open_gates(), **values), status
+        )
 
-    def fragment(self, template: str, **values: Any) -> Response:
+    def fragment(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a part of a page."""
-        return HTMLResponse(self.render(template, **values))
+        return HTMLResponse(self.render(template, **values), status)
 
     def render(self, template: str, **values: Any) -> str:
         """Return the text of a template."""

@@ -73,7 +73,11 @@ async def ask(visit: Visit) -> Response:
     exchange = await route_message(visit, text, conversation)
     if not visit.is_htmx:
         return await respond_with_ask(visit, conversation, exchange)
-    values = {"limit_labels": LIMIT_LABELS, "queues": await list_queues(visit), "is_new": True}
+    values: dict[str, Any] = {
+        "limit_labels": LIMIT_LABELS,
+        "queues": await list_queues(visit),
+        "is_new": True,
+    }
     return visit.fragment("parts/exchange.html", exchange=exchange, **values)
 
 

@@ -62,8 +62,9 @@ async def show_comparison(visit: Visit) -> Response:
             outlines.append(outline)
             is_truncated |= is_cut
     comparison = compare_runs(*outlines) if outlines else None
-    response = await visit.page(
+    return await visit.page(
         "compare.html",
+        404 if problems else 200,
         a=a,
         b=b,
         problems=problems,
@@ -73,8 +74,6 @@ async def show_comparison(visit: Visit) -> Response:
         is_truncated=is_truncated,
         **({} if comparison is None else comparison_values(visit, comparison, details)),
     )
-    response.status_code = 404 if problems else 200
-    return response
 
 
 def comparison_values(

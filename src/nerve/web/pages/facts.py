@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Collection
-from hashlib import sha256
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from nerve.api.errors import ApiError
@@ -13,18 +11,16 @@ from nerve.dataspace import Record, exactly
 from nerve.dataspace.builtin_records import DEFINITION_LABEL, INSTANCE_LABEL, LOG_LABEL, STATE_LABEL
 from nerve.errors import NerveError
 from nerve.ui.formatting import count_noun
-from nerve.web.live import LivePage
+from nerve.web.live import LivePage, poll_for_changes
 from nerve.web.rendering import describe_error, make_partial
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nerve.api.models import EventResponse, FactPage
+    from nerve.api.models import FactPage
     from nerve.web.site import Site, Visit
 
 FACTS_PER_PAGE = 100
-POLL_S = 1.0
-"""Seconds between two looks at the dataspace: the API has no stream of facts."""
 MAX_FACT_CHARS = 2000
 """Characters of a fact that a row shows."""
 READ_ONLY_LABELS = (STATE_LABEL, LOG_LABEL)
@@ -75,36 +71,25 @@ async def show_facts(visit: Visit, fact: str = "", error: ApiError | None = None
         page = await find_facts(visit)
     except ApiError as refused:
         problem = describe_error(refused)
-    response = await visit.page(
+    return await visit.page(
         "facts.html",
+        error.status if error is not None else 400 if problem else 200,
         **list_values(visit, page),
         problem=problem,
         fact=fact,
         fact_problem=describe_error(error) if error is not None else "",
         notice=NOTICES.get(visit.query.get("done", ""), ""),
     )
-    response.status_code = error.status if error is not None else 400 if problem else 200
-    return response
 
 
 async def follow_facts(visit: Visit) -> LivePage:
     """Send the list when it has changed; the cursor is a digest of what the page shows."""
 
-    async def look(cursor: str) -> AsyncGenerator[tuple[str, EventResponse | None]]:
-        while True:
-            page = await find_facts(visit)
-            text = "".join(f"{fact.id} {fact.at} {fact.text}\n" for fact in page.facts)
-            digest = sha256(f"{page.more}\n{text}".encode()).hexdigest()[:24]
-            if digest != cursor:
-                cursor = digest
-                yield cursor, None
-            await asyncio.sleep(POLL_S)
-
     async def render(keys: Collection[str] | None) -> str:
         values = list_values(visit, await find_facts(visit))
         return make_partial("#facts", visit.render("parts/facts.html", **values))
 
-    return LivePage(lambda event: None, render, open_events=look)
+    return LivePage(lambda event: None, render, open_events=poll_for_changes(lambda: find_facts(visit)))
 
 
 # -- actions -------------------------------------------------------------------------------------------

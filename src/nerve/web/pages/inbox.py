@@ -149,15 +149,12 @@ async def respond_with_card(
     if visit.is_htmx:
         if isinstance(card, GateView):
             card.is_embedded = True
-        response = visit.fragment("parts/gate_pane.html", card=card, next_gate=None, **values)
-    else:
-        response = await respond_with_inbox(visit, await list_gates(visit), card, **values)
-    response.status_code = status
-    return response
+        return visit.fragment("parts/gate_pane.html", status, card=card, next_gate=None, **values)
+    return await respond_with_inbox(visit, await list_gates(visit), card, status, **values)
 
 
 async def respond_with_inbox(
-    visit: Visit, found: GateList, card: GateView | ClosedGate | None, **values: Any
+    visit: Visit, found: GateList, card: GateView | ClosedGate | None, status: int = 200, **values: Any
 ) -> Response:
     shown: dict[str, Any] = {"is_list": False, "stale": None, "run": "", "gate_id": ""} | values
     if isinstance(card, GateView):
@@ -168,6 +165,7 @@ async def respond_with_inbox(
         stream["hash"] = card.gate.hash
     return await visit.page(
         "inbox.html",
+        status,
         found=found,
         card=card,
         next_gate=next((row for row in found.rows if row.gate.gate_id != shown["gate_id"]), None),
@@ -348,7 +346,7 @@ async def answer_selected_gates(visit: Visit) -> Response:
     text = f"{done} answered with “{sanitize_line(format_value(choice))}”" + (
         f", {failed} not." if failed else "."
     )
-    values = {"text": text, "results": results, "failed": failed}
+    values: dict[str, Any] = {"text": text, "results": results, "failed": failed}
     if visit.is_htmx:
         return visit.fragment("parts/bulk_results.html", **values)
     return await visit.page("inbox_results.html", **values)

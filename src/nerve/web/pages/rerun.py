@@ -185,9 +185,7 @@ async def read_step_input(visit: Visit, run: RunDetailResponse, path: str) -> An
 
 async def show_rerun(visit: Visit) -> Response:
     form = await RerunForm.read(visit, RerunRequest.of_query(visit))
-    response = await visit.page("rerun.html", **form.values(), stale="")
-    response.status_code = 400 if form.problem else 200
-    return response
+    return await visit.page("rerun.html", 400 if form.problem else 200, **form.values(), stale="")
 
 
 async def preview_rerun(visit: Visit) -> Response:
@@ -208,9 +206,7 @@ async def start_rerun(visit: Visit) -> Response:
         changes = f"The run has changed since this page was shown, and is now {form.run.state}."
         stale = f"{changes} Check the preview, then start."
     if stale or form.problem or form.input_problem:
-        response = await visit.page("rerun.html", **form.values(), stale=stale)
-        response.status_code = 409 if stale else 400
-        return response
+        return await visit.page("rerun.html", 409 if stale else 400, **form.values(), stale=stale)
     request, run = form.request, form.run.run_id
     try:
         if request.is_retry:
@@ -223,7 +219,5 @@ async def start_rerun(visit: Visit) -> Response:
             started = await visit.client.fork(run=run, **options, **key)
     except ApiError as error:
         form.problem = describe_error(error)
-        response = await visit.page("rerun.html", **form.values(), stale="")
-        response.status_code = error.status
-        return response
+        return await visit.page("rerun.html", error.status, **form.values(), stale="")
     return visit.redirect(f"/runs/{quote_segment(started.run_id)}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import HTMLResponse, Response
 
 from nerve.api.errors import ApiError
+from nerve.ui.typed_options import parse_json_or_text
 from nerve.web.rendering import make_partial
 from nerve.web.run_values import find_actions, header_values, make_seen_token
 
@@ -98,12 +98,12 @@ async def perform(visit: Visit, action: str, run: RunDetailResponse, form: FormF
         case "retry":
             return (await client.retry(**given, path=form.get("path"))).run_id
         case "skip":
-            await client.skip(**given, path=form.get("path"), output=read_value(form.get("output")))
+            await client.skip(**given, path=form.get("path"), output=parse_json_or_text(form.get("output")))
         case "send":
             channel = form.get("channel").strip()
             if not channel:
                 raise ApiError("bad_request", "The message has no channel", "Name the channel first.")
-            await client.send(**given, channel=channel, value=read_value(form.get("value")))
+            await client.send(**given, channel=channel, value=parse_json_or_text(form.get("value")))
         case "steer":
             if not form.get("text").strip():
                 raise ApiError("bad_request", "The message is empty", "Write what the agent should do.")
@@ -127,11 +127,3 @@ def read_limits(form: FormFields, run: RunDetailResponse) -> dict[str, Any]:
             ) from None
     path = form.get("limits-of")
     return {path: raised} if path and raised else dict[str, Any](raised)
-
-
-def read_value(text: str) -> Any:
-    """Return a value from JSON, or the text itself if it is not JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -249,14 +249,7 @@ def compare_selected_runs(visit: Visit, runs: list[str]) -> Response:
 
 async def change_run(visit: Visit, action: str, run: str, key: str) -> None:
     keys = {"key": f"{key}-{run}"[:256]} if key else {}
-    if action == "stop":
-        await visit.client.stop(run=run, **keys)
-    elif action == "retry":
-        await visit.client.retry(run=run, **keys)
-    elif action == "rerun":
-        await visit.client.fork(run=run, **keys)
-    else:
-        await visit.client.delete(run=run, **keys)
+    await visit.client.perform("fork" if action == "rerun" else action, {"run": run, **keys})
 
 
 async def show_problems(visit: Visit, text: str, problems: list[str]) -> Response:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Collection
-from hashlib import sha256
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from nerve.api.errors import ApiError
 from nerve.ui.formatting import format_trigger_notes
-from nerve.web.live import LivePage
+from nerve.web.live import LivePage, poll_for_changes
 from nerve.web.rendering import make_partial
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nerve.api.models import EventResponse
     from nerve.web.site import Site, Visit
 
-POLL_S = 1.0
-"""Seconds between two looks at the triggers: the API has no stream of them."""
 ACTIONS = ("pause", "resume", "fire")
 NOTICES = {"paused": "The trigger is paused.", "resumed": "The trigger is resumed."}
 
@@ -44,19 +39,10 @@ async def show_triggers(visit: Visit) -> Response:
 async def follow_triggers(visit: Visit) -> LivePage:
     """Send the list when it has changed; the cursor is a digest of what the page shows."""
 
-    async def look(cursor: str) -> AsyncGenerator[tuple[str, EventResponse | None]]:
-        while True:
-            page = await visit.client.triggers()
-            digest = sha256(page.model_dump_json().encode()).hexdigest()[:24]
-            if digest != cursor:
-                cursor = digest
-                yield cursor, None
-            await asyncio.sleep(POLL_S)
-
     async def render(keys: Collection[str] | None) -> str:
         return make_partial("#triggers", visit.render("parts/triggers.html", **await list_values(visit)))
 
-    return LivePage(lambda event: None, render, open_events=look)
+    return LivePage(lambda event: None, render, open_events=poll_for_changes(visit.client.triggers))
 
 
 async def change_trigger(visit: Visit) -> Response:

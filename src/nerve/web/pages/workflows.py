@@ -89,8 +89,9 @@ async def show_workflow(visit: Visit) -> Response:
 async def respond_with_workflow(visit: Visit, form: StartForm, status: int = 200) -> Response:
     workflow = form.workflow
     runs = await visit.client.runs(workflow=workflow.id, limit=LISTED_RUNS, largest=200)
-    response = await visit.page(
+    return await visit.page(
         "workflow.html",
+        status,
         workflow=workflow,
         runs=runs.runs,
         more=runs.more,
@@ -99,8 +100,6 @@ async def respond_with_workflow(visit: Visit, form: StartForm, status: int = 200
         queues=await list_queues(visit),
         has_graph=workflow.spec is not None,
     )
-    response.status_code = status
-    return response
 
 
 async def list_queues(visit: Visit) -> list[QueueResponse]:
