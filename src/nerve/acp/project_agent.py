@@ -11,7 +11,7 @@ from typing import Any
 import acp
 from acp import schema
 from nerve import __version__
-from nerve.acp.editor_session import EditorSession
+from nerve.acp.editor_session import EditorSession, format_error
 from nerve.client import Client
 from nerve.errors import NerveError
 
@@ -117,6 +117,4 @@ def prompt_text(blocks: list[Any]) -> str:
 
 def request_error(error: NerveError) -> acp.RequestError:
     """Return an error that an editor shows, with its fix."""
-    message = getattr(error, "message", str(error))
-    fix = getattr(error, "fix", "")
-    return acp.RequestError(-32603, f"{message}. {fix}".rstrip() if fix else message, {"fix": fix})
+    return acp.RequestError(-32603, format_error(error), {"fix": getattr(error, "fix", "")})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types
@@ -83,11 +84,8 @@ class ProjectMcpServer:
     async def _list_tools(self, context: Context, params: Any) -> mcp_types.ListToolsResult:
         tools = [tool.describe() for tool in self._tools.values()]
         if self._workflow_tools is not None:
-            try:
-                await self._prepare_api(context)
+            async with self._open_api(context):
                 tools += await self._workflow_tools.list_tools()
-            except Exception as error:
-                raise to_mcp_error(error) from error
         return mcp_types.ListToolsResult(tools=tools)
 
     async def _call_tool(
@@ -111,11 +109,8 @@ class ProjectMcpServer:
         raise ApiError("not_found", f"Unknown tool '{name[:80]}'", f"Tools: {', '.join(self._tools)}")
 
     async def _list_resources(self, context: Context, params: Any) -> mcp_types.ListResourcesResult:
-        try:
-            await self._prepare_api(context)
+        async with self._open_api(context):
             return mcp_types.ListResourcesResult(resources=await self._resources.list_all())
-        except Exception as error:
-            raise to_mcp_error(error) from error
 
     async def _list_templates(self, context: Context, params: Any) -> mcp_types.ListResourceTemplatesResult:
         return mcp_types.ListResourceTemplatesResult(resource_templates=self._resources.templates())
@@ -123,9 +118,15 @@ class ProjectMcpServer:
     async def _read_resource(
         self, context: Context, params: mcp_types.ReadResourceRequestParams
     ) -> mcp_types.ReadResourceResult:
+        async with self._open_api(context):
+            return await self._resources.read(params.uri)
+
+    @contextlib.asynccontextmanager
+    async def _open_api(self, context: Context) -> AsyncIterator[None]:
+        """Use the API in the block; its errors become those of the protocol."""
         try:
             await self._prepare_api(context)
-            return await self._resources.read(params.uri)
+            yield
         except Exception as error:
             raise to_mcp_error(error) from error
 
@@ -147,4 +148,4 @@ def to_mcp_error(error: Exception) -> MCPError:
         return error
     api_error = to_api_error(error)
     code = mcp_types.INVALID_PARAMS if api_error.status < 500 else mcp_types.INTERNAL_ERROR
-    return MCPError(code, f"{api_error.message}. {api_error.fix}", api_error.to_dict())
+    return MCPError(code, api_error.sentences, api_error.to_dict())
