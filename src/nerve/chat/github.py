@@ -90,7 +90,7 @@ class GithubAdapter(ChatAdapter):
         text = disarm_mentions("\n\n".join([*([f"**{title}**"] if title else []), *lines]))
         own = text.replace(disarm_mentions(self.mention()), self.mention())
         headers = {
-            "Authorization": f"Bearer {self._secrets.read(self._settings['token'])}",
+            **self.authorize(),
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": "2022-11-28",
         }

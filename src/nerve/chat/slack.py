@@ -117,8 +117,7 @@ class SlackAdapter(ChatAdapter):
             ]
             section = {"type": "section", "text": {"type": "mrkdwn", "text": text}}
             content["blocks"] = [section, {"type": "actions", "elements": elements}]
-        headers = {"Authorization": f"Bearer {self._secrets.read(self._settings['token'])}"}
-        return f"{self._settings.get('url', SLACK_URL)}/chat.postMessage", content, headers
+        return f"{self._settings.get('url', SLACK_URL)}/chat.postMessage", content, self.authorize()
 
     def check_reply(self, reply: Reply) -> None:
         check_status(reply, self.service)

@@ -73,6 +73,11 @@ class HttpChannel:
         """Return the URL, the body and further headers of the request for a message."""
         raise NotImplementedError
 
+    def authorize(self) -> dict[str, str]:
+        """Return the header with the token of the settings; none without a token."""
+        token = self._settings.get("token")
+        return {} if token is None else {"Authorization": f"Bearer {self._secrets.read(token)}"}
+
     def sign(self, id: str, data: bytes) -> Mapping[str, str]:
         """Return headers that prove who sends a body."""
         return {}
@@ -127,9 +132,7 @@ class NtfyChannel(HttpChannel):
             content["click"] = text.link
         if message.event in NTFY_TAGS:
             content["tags"] = [NTFY_TAGS[message.event]]
-        token = self._settings.get("token")
-        headers = {} if token is None else {"Authorization": f"Bearer {self._secrets.read(token)}"}
-        return self._settings.get("url", NTFY_URL), content, headers
+        return self._settings.get("url", NTFY_URL), content, self.authorize()
 
     def describe(self) -> str:
         return f"topic {self._settings['topic']} at {self._settings.get('url', NTFY_URL)}"
@@ -150,8 +153,7 @@ class SlackChannel(HttpChannel):
             return self._secrets.read(webhook), content, {}
         content["channel"] = self._settings.get("channel", "")
         content["metadata"] = {"event_type": "nerve_message", "event_payload": {"id": message.id}}
-        headers = {"Authorization": f"Bearer {self._secrets.read(self._settings['token'])}"}
-        return f"{self._settings.get('url', SLACK_URL)}/chat.postMessage", content, headers
+        return f"{self._settings.get('url', SLACK_URL)}/chat.postMessage", content, self.authorize()
 
     def check_reply(self, reply: Reply) -> None:
         check_status(reply, self.service)
