@@ -17,7 +17,7 @@ from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType
 from nerve.core.workflow.state import FINAL_STATE_VALUES
 from nerve.errors import NerveError
 from nerve.lazy_dataclass import dataclass
-from nerve.text.sentences import join_problem_and_fix
+from nerve.text import join_problem_and_fix
 from nerve.ui.event_lines import changed_files, to_workflow_event
 from nerve.ui.failure_text import failure_text
 from nerve.ui.formatting import format_value

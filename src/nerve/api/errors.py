@@ -21,7 +21,7 @@ from nerve.errors import (
     VoteRefused,
     WorkflowAbsent,
 )
-from nerve.text.sentences import join_problem_and_fix
+from nerve.text import join_problem_and_fix
 
 ERROR_CODES = {
     "bad_request": (400, "See the accepted fields: nerve schema openapi"),

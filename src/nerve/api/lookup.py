@@ -27,7 +27,7 @@ from nerve.journal.events import (
     may_contain,
     read_intact,
 )
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 
 if TYPE_CHECKING:
     from nerve.session import Session

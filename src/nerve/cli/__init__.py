@@ -17,7 +17,7 @@ from nerve.cli.exit_codes import COMPLETED, FAILED, INTERRUPTED, REFUSED
 from nerve.early_interrupt import remove_early_interrupt
 from nerve.errors import NerveError, StoreError, StoreFull, StoreInUse, StoreUnreachable, WorkflowAbsent
 from nerve.lazy_dataclass import dataclass
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 
 if TYPE_CHECKING:
     from cyclopts import UnknownOptionError

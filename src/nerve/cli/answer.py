@@ -13,7 +13,7 @@ from nerve.cli.errors import UsageError
 from nerve.cli.operations import KeyOption, ReasonOption
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter, WaitOption, format_command
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.ui.gate_names import (
     APPROVE_WORDS,
     REJECT_WORDS,

@@ -10,7 +10,7 @@ from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.exit_codes import COMPLETED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Parameter
 from nerve.cli.runs import SHORT_ID_CHARS
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.formatting import count_noun, format_caller, format_table
 from nerve.ui.sanitize import dump_safe_json
 

@@ -33,7 +33,7 @@ from nerve.project.config import Config
 from nerve.project.engine_url import ENGINE_VARIABLE, engine_url_of_environment, parse_engine_url
 from nerve.project.ownership import foreign_state, refusal_of
 from nerve.project.store_url import STORE_VARIABLE
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.text.source import InvalidDefinition
 from nerve.ui.sanitize import sanitize_text
 

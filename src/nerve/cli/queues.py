@@ -36,9 +36,8 @@ def queues_command(
 
     async def do(context: CliContext) -> int:
         if action is not None:
-            client = context.client
-            change = client.pause_queue if action == "pause" else client.resume_queue
-            changed = await change(queue=name)
+            client, is_paused = context.client, action == "pause"
+            changed = await (client.pause_queue(queue=name) if is_paused else client.resume_queue(queue=name))
             state = "paused" if changed.paused else "resumed"
             context.print_result(changed, f"Queue {changed.name} is {state}.")
             return COMPLETED

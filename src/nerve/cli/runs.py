@@ -15,7 +15,7 @@ from nerve.cli.outcome import PARKED
 from nerve.cli.parameters import DEFAULT_OPTIONS, CommonOptions, Flag, Parameter, TextList
 from nerve.core.suggest import did_you_mean_hint
 from nerve.core.workflow.state import FINAL_STATE_VALUES, WorkflowState
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.formatting import format_duration_between
 from nerve.ui.gate_names import gate_display_name

@@ -21,7 +21,7 @@ from nerve.cli.workflow_inputs import bind_run_arguments, describe_workflow_line
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.tags import parse_tag
 from nerve.notations import SUFFIXES, definition_in
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 
 PYTHON_TARGET_REFUSED = (
     "The running project server cannot load Python files."

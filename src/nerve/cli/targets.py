@@ -19,8 +19,7 @@ from nerve.notations.workflow_files import DiscoveredWorkflow, DiscoveredWorkflo
 from nerve.notations.yaml_prompts import attach_prompts
 from nerve.project.config import Config, project_config
 from nerve.project.safe_files import FileRefused, read_file_inside
-from nerve.text.excerpts import clip_names
-from nerve.text.sentences import with_full_stop
+from nerve.text import clip_names, with_full_stop
 from nerve.text.source import Document, InvalidDefinition
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from nerve.notifications.messages import NotifiedEvent
 from nerve.notifications.person_channel import ReadPeople, find_person_channel, name_person_channel
 from nerve.project.notify_settings import PERSON_MARK, is_person_target
 from nerve.store.port import StreamedEvent, WaitRow
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 
 if TYPE_CHECKING:
     from nerve.project.notify_settings import NotifyRule, NotifySettings

@@ -10,7 +10,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 
 MAX_LISTED_EVENTS = 10
 """Events that one message names; it counts the others."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from nerve.agents.provider import TurnUsage
 from nerve.lazy_dataclass import dataclass
 from nerve.spec.models import InputSpec
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 
 DecidedBy = Literal["agent", "words"]
 MAX_LISTED_NAMES = 20

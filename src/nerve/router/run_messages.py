@@ -16,7 +16,7 @@ from nerve.core.events import (
 )
 from nerve.core.json_codec import encode_json
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 
 MessageMode = Literal["stream", "batch"]
 """`stream` sends each agent message and tool call at once; `batch` joins the messages of a step."""

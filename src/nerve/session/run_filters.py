@@ -12,7 +12,7 @@ from nerve.core.validation import describe_value
 from nerve.core.workflow.state import OPEN_STATE_VALUES, WorkflowState
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import PATCH_KIND, TAG_KIND, RunRow, Store
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 
 STATE_NAMES = [state.value for state in WorkflowState]
 MAX_SUGGESTED_NAMES = 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nerve.core.events import STEP_END_EVENTS, WorkflowEvent, WorkflowEventType, continued_as
 from nerve.core.limits import RunUsage
 from nerve.core.step_names import step_label, step_name
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.failure_text import failure_line, traceback_lines
 from nerve.ui.formatting import format_usage, format_value
 from nerve.ui.gate_votes import describe_answerers

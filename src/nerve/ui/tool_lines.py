@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nerve.core.json_codec import encode_json
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 
 MAX_TOOL_INPUT_CHARS = 160
 MAIN_INPUTS = (

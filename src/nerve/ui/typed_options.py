@@ -15,7 +15,7 @@ from nerve.core.json_schema import (
 )
 from nerve.core.notation_table import NOTATION_NAMES
 from nerve.core.suggest import did_you_mean_hint
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.formatting import format_value
 
 BOOLEAN_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

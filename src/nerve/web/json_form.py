@@ -22,7 +22,7 @@ from nerve.core.json_schema import (
     reduce_field_schema,
 )
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.formatting import format_value
 from nerve.ui.json_forms import describe_field_type
 from nerve.ui.typed_options import OPTION_PARSERS, TYPE_DESCRIPTIONS, parse_finite_json, parse_json_or_text

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nerve.api.errors import ApiError
-from nerve.text.excerpts import clip_text, take_first_line
+from nerve.text import clip_text, take_first_line
 from nerve.ui.artifact_paths import find_artifact
 from nerve.ui.display_values import display_value
 from nerve.ui.formatting import (

@@ -10,7 +10,7 @@ from nerve.api.errors import ApiError
 from nerve.core.limits import FRACTIONAL_LIMITS
 from nerve.core.tags import parse_tag
 from nerve.lazy_dataclass import dataclass
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.ui.typed_options import OPTION_PARSERS, find_option_schema, parse_finite_json
 from nerve.web.json_form import FormField, change_rows, encode_value, parse_form, show_form
 

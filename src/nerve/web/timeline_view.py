@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import take_first_line
+from nerve.text import take_first_line
 from nerve.ui.formatting import format_duration_between
 from nerve.ui.timeline import WHOLE_RUN, TimelineBar, TimelineLayout, TimelineRow, TimelineRows, TimeSpan
 from nerve.web.rendering import quote_step_path

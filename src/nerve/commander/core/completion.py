@@ -9,7 +9,7 @@ from nerve.api.models import InputResponse, WorkflowResponse
 from nerve.commander.core import command_table
 from nerve.commander.core.input_parser import FILE_PREFIXES, InputType, parse_input
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import take_first_line
+from nerve.text import take_first_line
 from nerve.ui.fuzzy import best_matches
 from nerve.ui.typed_options import describe_option_type, format_option_name
 

@@ -12,7 +12,7 @@ from nerve.commander.core.run_cards import MIN_ID_SUFFIX_CHARS
 from nerve.commander.core.state import CommanderState
 from nerve.core.gates import GateMatch, match_gate_name, select_gates
 from nerve.core.suggest import did_you_mean_hint
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 from nerve.ui.formatting import short_id
 from nerve.ui.gate_names import AmbiguousAnswer, gate_display_name
 

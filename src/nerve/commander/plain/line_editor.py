@@ -14,7 +14,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.styles import Style
 
 from nerve.commander.plain.key_bindings import PlainKeyActions, plain_key_bindings
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.event_lines import STATE_SYMBOLS
 from nerve.ui.formatting import format_duration_between, format_usage
 from nerve.ui.gate_names import describe_gate_answers

@@ -17,7 +17,7 @@ from nerve.commander.core.state import CommanderState
 from nerve.commander.tui.keymap import textual_bindings
 from nerve.commander.tui.line_view import LineView, render_text_strip
 from nerve.lazy_dataclass import dataclass
-from nerve.text.excerpts import clip_text
+from nerve.text import clip_text
 from nerve.ui.event_lines import RUN_LIST_SYMBOLS
 from nerve.ui.formatting import count_noun, format_cost, format_short_duration
 from nerve.ui.sanitize import sanitize_text

@@ -11,7 +11,7 @@ from nerve.lazy_dataclass import dataclass
 from nerve.notations.json_steps.step_schema import StepSource, input_step_ids
 from nerve.notations.yaml_keys import GATE_POLICY_KEYS
 from nerve.project.agent_settings import STEP_SETTING_KEYS
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 from nerve.text.source import Diagnostics, LocatedList, LocatedMap, Position
 
 DEFAULT_MAX_ITERATIONS = 100

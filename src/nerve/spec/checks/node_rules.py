@@ -10,7 +10,7 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.project.agent_settings import STEP_SETTING_KEYS, parse_setting
 from nerve.spec import models
 from nerve.spec.walk import SpecNode
-from nerve.text.excerpts import clip_names
+from nerve.text import clip_names
 from nerve.text.source import Loc
 
 LocatedProblem = tuple[Loc, str, str]

@@ -11,7 +11,7 @@ from nerve.api.errors import ApiError
 from nerve.core.events import GATE_EVENTS, RUN_END_EVENTS
 from nerve.core.gates import ALLOW, DENY, EDITABLE
 from nerve.lazy_dataclass import dataclass
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.ui.formatting import count_noun, format_value
 from nerve.ui.gate_names import gate_display_name, split_gate_question
 from nerve.ui.sanitize import markdown_first_line, sanitize_line

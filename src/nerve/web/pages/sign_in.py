@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from nerve.api.errors import ApiError
-from nerve.text.sentences import with_full_stop
+from nerve.text import with_full_stop
 from nerve.web.site import read_form
 
 if TYPE_CHECKING:
