@@ -159,7 +159,7 @@ def start_message(workflow: WorkflowDescription) -> str:
 def format_tool_call(name: str, tool_input: Any) -> str:
     """Return a tool call on one line."""
     text = "" if not tool_input else encode_json(tool_input)
-    return f"**Tool**: {name} {clip_text(text, MAX_TOOL_INPUT_CHARS)}".rstrip()
+    return f"**Tool**: {name} {clip_text(text, MAX_TOOL_INPUT_CHARS + 1)}".rstrip()
 
 
 def format_gate_message(data: dict[str, Any]) -> str:
