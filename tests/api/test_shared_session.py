@@ -13,6 +13,7 @@ from faults.tcp_proxy import TcpProxy
 from faults.worlds import replace_port
 from nerve import Session
 from nerve.api import Api, ApiError, reading_thread
+from nerve.api.callers import Caller
 from nerve.api.service import execute_operation
 from nerve.api.shared_session import SharedSession
 from nerve.store.postgres import PostgresStore
@@ -118,3 +119,19 @@ async def test_a_cut_of_the_network_delays_a_read_and_no_event_is_missed(
         await watching
         assert seen == list(range(1, seen[-1] + 1))
         assert (await api.run(run=run.run_id)).state == "completed"
+
+
+async def test_a_command_that_another_process_executes_records_the_address_of_its_caller(
+    postgresql_url: str, tmp_path: Path
+) -> None:
+    caller = Caller("token:answer", "http", "answer", address="192.0.2.1")
+    async with (
+        open_owner(postgresql_url, tmp_path) as owner,
+        SharedSession(postgresql_url, tmp_path, execute_operation).open() as shared,
+        asyncio.timeout(30),
+    ):
+        run = await owner.start(workflow="tick", wait=True)
+        await Api(shared).as_caller(caller).answer(run=run.run_id, answer="yes")
+        events = (await owner.events(run=run.run_id)).events
+        answered = next(event for event in events if event.event_type == "gate_answered")
+        assert (answered.data["by"], answered.data["address"]) == ("token:answer", "192.0.2.1")

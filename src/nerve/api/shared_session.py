@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -368,7 +369,7 @@ class SharedSession:
         fields = request.model_dump(mode="json", exclude_unset=True)
         id, patience = uuid4().hex, patience or COMMAND_PATIENCE_S
         arguments = self._encode(json.dumps(fields), "command", id)
-        caller = self._encode(json.dumps(caller_fields(request.caller)), "caller", id)
+        caller = self._encode(json.dumps(asdict(request.caller)), "caller", id)
         try:
             await self.commands.send(SentCommand(id, operation.name, arguments, caller), patience)
             reply = json.loads(self._decode(await self._await_reply(operation, id), "reply", id))
@@ -569,10 +570,6 @@ class SharedEventHub:
 async def check_store(session: Session) -> None:
     """Raise an error unless the store can be read."""
     session.engine.store.fact_version(session.name)
-
-
-def caller_fields(caller: Caller) -> dict[str, Any]:
-    return {"identity": caller.identity, "via": caller.via, "scope": caller.scope, "pid": caller.pid}
 
 
 def find_cause(error: BaseException) -> BaseException:
