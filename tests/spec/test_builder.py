@@ -1,5 +1,6 @@
 """Every kind of node, built from a spec and run."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +125,44 @@ async def test_a_step_is_retried_as_often_as_it_says(session: Session) -> None:
     FunctionNode("flaky", session, flaky)
     assert await outcome(session, call("flaky", retry={"attempts": 3, "delay": 0})) == "done"
     assert len(tries) == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "retry", "attempts"),
+    [
+        ("HTTP 503", {"on_text": ["503", "timeout"]}, 3),
+        ("read TimeOut", {"on_text": ["503", "timeout"]}, 3),
+        ("HTTP 404", {"on_text": ["503", "timeout"]}, 1),
+        ("HTTP 503 Forbidden", {"on_text": ["503"], "not_on_text": ["forbidden"]}, 1),
+        ("HTTP 404", {"not_on_text": ["forbidden"]}, 3),
+        ("HTTP 503", {"on_text": ["503"], "on": ["TimeoutError"]}, 1),
+        ("HTTP 503", {"on_text": ["503"], "on": ["RuntimeError"]}, 3),
+    ],
+)
+async def test_the_text_of_an_error_decides_whether_a_step_is_retried(
+    session: Session, message: str, retry: dict[str, Any], attempts: int
+) -> None:
+    tries: list[int] = []
+
+    def failing(context: Any) -> str:
+        tries.append(1)
+        raise RuntimeError(message)
+
+    FunctionNode("failing", session, failing)
+    with pytest.raises(WorkflowFailed):
+        await outcome(session, call("failing", retry={"attempts": 3, "delay": 0, **retry}))
+    assert len(tries) == attempts
+
+
+@pytest.mark.parametrize(("text", "lines"), [("gone", "x\nx\n"), ("went", "x\n")])
+async def test_the_standard_error_of_a_command_decides_whether_it_is_retried(
+    session: Session, tmp_path: Path, text: str, lines: str
+) -> None:
+    command = f"echo x >> {tmp_path}/count; echo gone >&2; echo 'the last line' >&2; exit 1"
+    retry = {"attempts": 2, "delay": 0, "on_text": [text]}
+    with pytest.raises(WorkflowFailed):
+        await outcome(session, {"kind": "bash", "command": command, "retry": retry})
+    assert (tmp_path / "count").read_text() == lines
 
 
 async def test_a_whole_sequence_is_retried_when_it_carries_the_retry(session: Session) -> None:

@@ -50,7 +50,7 @@ def test_an_unknown_kind_of_a_handler_is_one_problem() -> None:
         ({"timeout": -1}, "'timeout' must be at least 0, got -1 Change the value."),
         (
             {"retry": 3},
-            "'retry' must be an object, got 3 Keys: attempts, delay, factor, cap, jitter, on.",
+            "'retry' must be an object, got 3 Keys: attempts, delay, factor, cap, jitter, on, on_text, not_on_text.",
         ),
         (
             {"retry": {"attempts": 1.5}},

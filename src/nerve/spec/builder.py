@@ -21,7 +21,7 @@ from nerve.core.nodes.control.while_node import WhileNode, WhileState
 from nerve.core.nodes.control.workspace_node import MergeNode, OnConflict
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode
 from nerve.core.nodes.workspace import WorkspaceKind, WorkspaceSettings
-from nerve.core.policy import Policy, Retry
+from nerve.core.policy import Policy
 from nerve.core.result import REJECTED_ERROR_TYPE, Result, is_final_rejection, is_rejected
 from nerve.spec import models
 from nerve.spec.dataspace_nodes import asserted_fact, prepare_wait, retracted_pattern
@@ -42,6 +42,7 @@ from nerve.spec.inline_nodes import (
     limits_policy,
 )
 from nerve.spec.prompt_nodes import fill_prompt, fill_settings_of, prepare_prompt
+from nerve.spec.retry_conditions import retry_of_spec
 from nerve.spec.scope import ConversationScopes, Scope, ScopeView
 from nerve.spec.signals import result_with_signal
 from nerve.spec.template_values import (
@@ -158,11 +159,8 @@ class NodeBuilder:
     def _policy(self, spec: models.NodeBase, kind: str) -> Policy:
         """Return the policy of a node; gates and waits handle their timeout themselves."""
         on_error = spec.on_error if isinstance(spec.on_error, str | None) else self.step(spec.on_error)
-        retry = (
-            Retry(**spec.retry.model_dump(exclude={"on"}), on=tuple(spec.retry.on)) if spec.retry else None
-        )
         policy = Policy.of(
-            retry=retry,
+            retry=retry_of_spec(spec.retry) if spec.retry else None,
             timeout=None if kind in ("gate", "wait") else spec.timeout,
             idle_timeout=spec.idle_timeout,
             on_error=on_error,

@@ -36,6 +36,11 @@ class RetrySpec(SpecModel):
     cap: Seconds = 60.0
     jitter: Seconds = 0.0
     on: list[str] = []
+    """The types of errors after which to try again; empty means all."""
+    on_text: list[Pattern] = []
+    """Try again only if the error, or the standard error of a command, contains one of these."""
+    not_on_text: list[Pattern] = []
+    """Do not try again if it contains one of these."""
 
 
 with warnings.catch_warnings():

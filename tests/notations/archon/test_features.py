@@ -544,6 +544,36 @@ def test_times_are_milliseconds_and_have_the_defaults_of_archon(tmp_path: Path) 
     assert c["retry"] == {"attempts": 3, "delay": 5, "factor": 2, "on": ["AgentEnded", "TimeoutError"]}
 
 
+@pytest.mark.parametrize(
+    ("message", "on_error", "attempts"),
+    [
+        ("HTTP 503", "transient", 2),
+        ("connect ECONNREFUSED 127.0.0.1:80", "transient", 2),
+        ("No such file", "transient", 1),
+        ("No such file", "all", 2),
+        ("401 Unauthorized: 503", "transient", 1),
+        ("Permission denied", "all", 1),
+        ("", "transient", 1),
+        ("", "all", 2),
+    ],
+)
+async def test_the_error_output_of_a_script_decides_whether_it_is_retried(
+    tmp_path: Path, message: str, on_error: str, attempts: int
+) -> None:
+    path = put_workflow(
+        tmp_path,
+        f"""nodes:
+  - id: a
+    bash: "echo x >> count; echo '{message}' >&2; exit 1"
+    retry: {{max_attempts: 1, delay_ms: 1, on_error: {on_error}}}
+""",
+    )
+    assert errors_of(path) == []
+    outcome = await run_workflow(path)
+    assert outcome.state_of("a") == "failed"
+    assert (tmp_path / "count").read_text() == "x\n" * attempts
+
+
 def test_tools_budgets_and_models_are_settings_of_the_step(tmp_path: Path) -> None:
     config = tmp_path / ".archon/config.yaml"
     config.parent.mkdir()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nerve.notations.archon.workflow import FATAL_TEXTS
 from notations.archon.support import errors_of, nodes_of, put_workflow, read, run_workflow
 
 SILENCE = {"delay": 3600}
@@ -272,7 +273,7 @@ def test_the_defaults_of_archon_are_those_of_its_executor(tmp_path: Path) -> Non
     assert b["idle_timeout"] == c["idle_timeout"] == 1800
     twice = {"attempts": 3, "delay": 3, "factor": 2.0}
     assert b["retry"] == c["retry"] == {**twice, "on": ["AgentEnded", "TimeoutError"]}
-    assert d["retry"] == {"attempts": 2, "delay": 3, "factor": 2.0}
+    assert d["retry"] == {"attempts": 2, "delay": 3, "factor": 2.0, "not_on_text": [*FATAL_TEXTS]}
     assert e["retry"] == {**twice, "on": ["AgentEnded"]}
     _, turn, check, *_ = f["body"]["steps"]
     assert (turn["idle_timeout"], turn.get("retry"), check["timeout"]) == (1800, None, 120)

@@ -25,7 +25,7 @@ ARCHON_NODE_KEYS = KNOWN_NODE_KEYS - OWN_NODE_KEYS - KEYS_OF_BOTH
 ARCHON_WORKFLOW_KEYS = KNOWN_WORKFLOW_KEYS - OWN_NODE_KEYS - {*WORKFLOW_KEYS, "nodes", "steps"}
 OWN_NODE_MARKS = OWN_NODE_KEYS - KNOWN_NODE_KEYS - KEYS_OF_BOTH
 OWN_APPROVAL_KEYS = frozenset(GATE_KEYS) - {"message"}
-OWN_RETRY_KEYS = frozenset({"attempts", "delay", "factor", "cap", "jitter", "on"})
+OWN_RETRY_KEYS = frozenset({"attempts", "delay", "factor", "cap", "jitter", "on", "on_text", "not_on_text"})
 OWN_WORKFLOW_MARKS = {*WORKFLOW_KEYS, "workspace"} - KNOWN_WORKFLOW_KEYS
 
 

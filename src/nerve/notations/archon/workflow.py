@@ -52,8 +52,45 @@ IDLE_SECONDS = 1800
 RETRY_SECONDS, DEFAULT_AGENT_RETRIES = 3, 2
 CRASHES = ("AgentEnded",)
 """The failures of agents that Archon always takes for transient."""
-TRANSIENT_SCRIPT_ERRORS = ("ExitCode",)
-"""Archon does not try a script again that has timed out, unless `retry.on_error` is `all`."""
+TRANSIENT_TEXTS = (
+    "timeout",
+    "econnrefused",
+    "econnreset",
+    "etimedout",
+    "rate limit",
+    "too many requests",
+    "429",
+    "502",
+    "503",
+    "529",
+    "overloaded",
+    "at capacity",
+    "network error",
+    "socket hang up",
+    "exited with code",
+    "claude code crash",
+)
+"""Archon takes the failure of a script for transient if its error output contains one of these."""
+FATAL_TEXTS = (
+    "unauthorized",
+    "forbidden",
+    "invalid token",
+    "authentication failed",
+    "permission denied",
+    "401",
+    "403",
+    "credit balance",
+    "session limit",
+    "usage limit reached",
+    "credit exhaustion",
+)
+"""Archon tries no step again whose error contains one of these, whatever `retry` says."""
+TRANSIENT_CRASH = {"on": CRASHES}
+TRANSIENT_CRASH_OR_SILENCE = {"on": (*CRASHES, "TimeoutError")}
+TRANSIENT_SCRIPT_FAILURE = {"on": ("ExitCode",), "on_text": TRANSIENT_TEXTS, "not_on_text": FATAL_TEXTS}
+"""The failures of each kind of step after which Archon tries it again if `retry.on_error` is `transient`."""
+ANY_FAILURE = {"not_on_text": FATAL_TEXTS}
+"""The failures after which Archon tries a step again if `retry.on_error` is `all`."""
 WORKFLOW_KEYS = frozenset(
     {
         "name",
@@ -474,10 +511,10 @@ class ArchonReader(Diagnostics):
         thread = self.layers.thread(item)
         node.set_at("thread", thread, item.position_of_value("context"))
         if "output_format" in item:
-            self.put_retry(item, node, CRASHES, DEFAULT_AGENT_RETRIES)
+            self.put_retry(item, node, TRANSIENT_CRASH, DEFAULT_AGENT_RETRIES)
         else:
             node["on_idle"] = "finish_with_text"
-            self.put_retry(item, node, (*CRASHES, "TimeoutError"), DEFAULT_AGENT_RETRIES)
+            self.put_retry(item, node, TRANSIENT_CRASH_OR_SILENCE, DEFAULT_AGENT_RETRIES)
 
     def put_prompt(self, item: LocatedMap, node: LocatedMap, source: LocatedMap, scope: TextScope) -> None:
         """Set the fields of a prompt; `source` has its text or its command."""
@@ -647,9 +684,13 @@ class ArchonReader(Diagnostics):
         return value / 1000
 
     def put_retry(
-        self, item: LocatedMap, node: LocatedMap, transient: tuple[str, ...], default_retries: int = 0
+        self,
+        item: LocatedMap,
+        node: LocatedMap,
+        transient: Mapping[str, tuple[str, ...]],
+        default_retries: int = 0,
     ) -> None:
-        """Set how often a step is tried again, and after which errors; `transient` are those of Archon."""
+        """Set how often a step is tried again, and after which failures."""
         retry = item.get("retry")
         if retry is None:
             retry = LocatedMap({"max_attempts": default_retries}, item.position)
@@ -668,8 +709,8 @@ class ArchonReader(Diagnostics):
         policy = LocatedMap(
             {"attempts": retry["max_attempts"] + 1, "delay": delay, "factor": 2.0}, retry.position
         )
-        if on_error == "transient":
-            policy["on"] = LocatedList(transient, retry.position)
+        for key, values in (ANY_FAILURE if on_error == "all" else transient).items():
+            policy[key] = LocatedList(values, retry.position)
         node.set_at("retry", policy, item.position_of_value("retry"))
 
     def read_bash(self, item: LocatedMap, node: LocatedMap) -> None:
@@ -694,7 +735,7 @@ class ArchonReader(Diagnostics):
     def put_script_settings(self, item: LocatedMap, node: LocatedMap) -> None:
         node["input"] = ""
         node["timeout"] = self.read_seconds(item, "timeout", SCRIPT_SECONDS)
-        self.put_retry(item, node, TRANSIENT_SCRIPT_ERRORS)
+        self.put_retry(item, node, TRANSIENT_SCRIPT_FAILURE)
 
     def read_script(self, item: LocatedMap, node: LocatedMap) -> None:
         """Read a script of TypeScript or Python: its source, or the name of a file in .archon/scripts."""
