@@ -128,9 +128,11 @@ each_program = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """Yield a scene on disk: the sandbox of Codex has a /dev of its own, without the files in /dev/shm."""
     monkeypatch.delenv("CODEX_HOME", raising=False)
-    return Scene(tmp_path, monkeypatch)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        yield Scene(Path(folder).resolve(), monkeypatch)
 
 
 def by_first_words(answers: Mapping[str, Any]) -> Callable[[RecordedQuery], str]:

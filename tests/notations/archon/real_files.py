@@ -9,6 +9,7 @@ other programs are not executed: they print the fields that the workflow reads.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -38,6 +39,7 @@ SAFE_SCRIPT = re.compile(
     r"^(?!.*\b(?:git|gh|kill|pkill|rm|docker|curl|wget|npm|npx|bun|uv|node|python3?|claude|codex|xargs|mv|sudo|sleep)\b)",
     re.DOTALL,
 )
+MAX_RUN_SECONDS = 300
 PROVIDERS = ("claude", "codex", "pi", "copilot", "opencode")
 VARIABLE = re.compile(r"\$(?:[A-Z_]{4,}|LOOP_PREV\.|INPUTS\.)")
 
@@ -146,19 +148,19 @@ async def run_workflow(path: Path, source: dict[str, Any]) -> tuple[str, dict[st
     workflow = session.load(path)
     workflow.builder_class = ScriptedBuilder
     run = await session.start(workflow.name, "issue 12")
-    try:
-        for _ in range(40):
-            gate = asyncio.ensure_future(run.next_gate())
-            ended = asyncio.ensure_future(run.wait())
-            done, _ = await asyncio.wait([gate, ended], return_when=asyncio.FIRST_COMPLETED, timeout=60)
-            if ended in done or not done:
-                break
-            if gate.result() is None:
-                await asyncio.wait([ended], timeout=60)
-                break
+
+    async def answer_gates() -> None:
+        while await run.next_gate() is not None:
             await run.answer("approve")
-    except (Exception, asyncio.CancelledError) as error:
-        print("   ", error)
+
+    gates = asyncio.ensure_future(answer_gates())
+    # The failure of a run is in its state; a run without an end is reported as such.
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await asyncio.wait_for(run.wait(), MAX_RUN_SECONDS)
+    gates.cancel()
+    [stopped] = await asyncio.gather(gates, return_exceptions=True)
+    if isinstance(stopped, Exception):
+        print(f"    The gates were not answered: {stopped!r}")
     state = run.state.value
     results = dict(scopes[0].results) if scopes else {}
     prompts = [call.prompt for provider in providers.values() for call in provider.calls]
