@@ -64,7 +64,7 @@ class RunBranch:
     """The top level: the steps, below the rounds that the workflow announces, and the gates of its code."""
     _own_gates: dict[str, NodeView] = field(default_factory=dict)
     """The gates that no step has opened, by path."""
-    _output_tails: dict[str, str] = field(default_factory=dict)
+    output_tails: dict[str, str] = field(default_factory=dict)
     """The end of the output of running steps, by path."""
 
     @property
@@ -89,7 +89,7 @@ class RunBranch:
             if is_internal_call(data) and not data.get("control"):
                 self.hidden_paths.add(path)
         elif type in STEP_END_EVENTS:
-            self._output_tails.pop(path, None)
+            self.output_tails.pop(path, None)
             self.notes[path] = summarize_result(event)
         elif type == WorkflowEventType.GATE_WAITING:
             self.notes[gate_parent_path(path)] = str(data["prompt"])
@@ -124,13 +124,13 @@ class RunBranch:
         """Note the activity of a running step: its last tool call, or the last line of its output."""
         if type == WorkflowEventType.TOOL_CALL:
             if "name" in data:
-                self._output_tails.pop(path, None)
+                self.output_tails.pop(path, None)
                 self.notes[path] = summarize_tool_call(data)
             return
         is_complete = data.get("stream") in ("assistant", "thought")
-        previous_tail = "" if is_complete else self._output_tails.pop(path, "")
+        previous_tail = "" if is_complete else self.output_tails.pop(path, "")
         tail = (previous_tail + str(data.get("text", "")))[-TAIL_CHARS:]
-        self._output_tails[path] = "" if is_complete else tail
+        self.output_tails[path] = "" if is_complete else tail
         self.notes[path] = last_nonempty_line(tail) or self.notes.get(path, "")
 
 
@@ -148,6 +148,8 @@ class TreeRow:
     """What the step does now, or its result."""
     time: str = ""
     note_style: str = ""
+    is_growing: bool = False
+    """Whether the note is the text that the step is writing: if it is too long, its end is shown."""
 
     @property
     def label(self) -> str:
@@ -272,6 +274,7 @@ class ProgressTree:
                 markdown_first_line(branch.notes.get(node.path, "")),
                 "reused" if is_reused else format_elapsed(node.started_at, node.ended_at, now),
                 "dim" if is_reused else "",
+                bool(branch.output_tails.get(node.path)),
             )
             yield from self._branch_rows(branch, node.children, inner_indent, now)
             child_branch = self.branches.get(branch.prefix + node.path)

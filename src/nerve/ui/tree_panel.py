@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from nerve.lazy_dataclass import dataclass
 from nerve.ui.event_lines import ROOT_SYMBOLS
 from nerve.ui.formatting import format_elapsed, format_usage
 from nerve.ui.gate_names import gate_preview
@@ -18,7 +20,7 @@ from nerve.ui.progress_tree import ProgressTree, TreeRow
 from nerve.ui.sanitize import sanitize_line, sanitize_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 MAX_TREE_ROWS = 40
 """Maximum rows; only the last are shown."""
@@ -70,9 +72,32 @@ def add_rows(grid: Table, rows: list[TreeRow], max_rows: int | None, more_text: 
     if hidden_count:
         grid.add_row(Text(more_text.format(hidden_count), "dim"), "")
     for row in rows[hidden_count:]:
+        grid.add_row(RowText(row), Text(row.time, "dim"))
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """The name and the note of a row; of a growing note that is too long, the end is shown."""
+
+    row: TreeRow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        row = self.row
         label = row.label.ljust(NOTE_COLUMN - len(row.guide))
-        text = Text.assemble((row.guide, "dim"), (label, row.style), (f" {row.note}", row.note_style))
-        grid.add_row(text, Text(row.time, "dim"))
+        note = row.note
+        if row.is_growing:
+            note = end_of_text(note, options.max_width - cell_len(row.guide) - cell_len(label) - 1)
+        yield Text.assemble((row.guide, "dim"), (label, row.style), (f" {note}", row.note_style))
+
+
+def end_of_text(text: str, width: int) -> str:
+    """Return a text, or as much of its end as fits into a number of cells."""
+    if cell_len(text) <= width:
+        return text
+    end = text[max(0, len(text) - max(0, width)) :]
+    while end and cell_len(end) > width - 1:
+        end = end[1:]
+    return f"…{end}"
 
 
 def render_gate_panel(
