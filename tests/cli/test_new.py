@@ -28,6 +28,13 @@ def test_a_copy_can_have_another_name(do) -> None:
     assert do("check", "mend").code == 0
 
 
+def test_the_name_of_a_copy_may_follow_the_ready_made_workflow(do) -> None:
+    assert do("new", "--from", "fix-issue", "mend").out == ".nerve/workflows/mend.yaml\n"
+    refused = do("new", "mend", "--from", "fix-issue", "repair")
+    assert refused.code == 2
+    assert "Two names were given, 'mend' and 'repair'. Give one." in refused.err
+
+
 def test_an_existing_file_is_never_changed(do, project: Path) -> None:
     file = project / ".nerve/workflows/fix-issue.yaml"
     file.write_text("mine")

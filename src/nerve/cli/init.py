@@ -153,7 +153,7 @@ def new_command(
     *,
     to: NotationName | None = None,
     from_: Annotated[
-        tuple[str, ...] | None, Parameter(name="--from", consume_multiple=(0, 1), negative="")
+        tuple[str, ...] | None, Parameter(name="--from", consume_multiple=(0, 2), negative="")
     ] = None,
     json: Flag = False,
     quiet: Flag = False,
@@ -167,7 +167,7 @@ def new_command(
     to
         The notation of the template. Default: yaml.
     from_
-        Copy this ready-made workflow. Without a value: list them.
+        Copy this ready-made workflow; NAME may follow it. Without a value: list them.
     json
         Print one JSON object with the created file, or with the list.
     quiet
@@ -176,6 +176,10 @@ def new_command(
     if from_ == ():
         return print_ready_made(json)
     source = from_[0] if from_ else None
+    if from_ and len(from_) > 1:
+        if name is not None:
+            raise UsageError(f"Two names were given, '{name[:80]}' and '{from_[1][:80]}'. Give one.")
+        name = from_[1]
     if source is not None:
         check_ready_made_name(source, to)
     elif name is None:
