@@ -122,7 +122,7 @@ def test_steps_that_depend_on_a_real_answer_are_noted_and_the_run_continues(do, 
     assert done.code == 0
     assert [entry["call"] for entry in traced(done)] == ["plan", "worker", "aye", "first", "last"]
     for name in ("m", "q", "t", "last"):
-        assert f"'{name}' depends on a real agent answer" in done.err
+        assert f"'{name}' depends on an output that a dry run does not have" in done.err
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class DryRun:
             return make()
         except (SourceError, ValueError) as error:
             reason = error.message if isinstance(error, SourceError) else str(error)
-            self.add_note(f"'{name}' depends on a real agent answer: {reason}")
+            self.add_note(f"'{name}' depends on an output that a dry run does not have: {reason}")
             return otherwise
 
     def should_repeat(self, what: str) -> bool:
@@ -101,7 +101,7 @@ class DryRunStep(ScopedStep):
         if result.success or is_rejected(result):
             return result
         reason = result.error.split("\n")[0]
-        self.dry_run.add_note(f"'{self.id}' depends on a real agent answer: {reason}")
+        self.dry_run.add_note(f"'{self.id}' depends on an output that a dry run does not have: {reason}")
         return Result.ok(stub_output(str(self.id)))
 
 
