@@ -384,7 +384,7 @@ async def test_a_run_reports_what_an_agent_can_read_that_chooses_itself(read_pro
 async def test_an_unknown_skill_fails_the_check_with_the_known_ones(read_project):
     session = Session(providers={"scripted": Reading(says)}, project=read_project)
     session.load(workflow(skills=["sings"]), "json")
-    message = r"Skill not found: sings\. Did you mean 'sing'\?"
+    message = r"Skill not found: sings\. Did you mean 'sing'\?$"
     with pytest.raises(InvalidDefinition, match=message):
         await session.start("flow")
 

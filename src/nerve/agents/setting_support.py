@@ -241,7 +241,7 @@ def provider_capabilities(provider: Provider) -> Capabilities:
 def split_message(text: str) -> tuple[str, str]:
     """Return the problem and the fix of an error."""
     message, _, fix = text.partition(". ")
-    return message, f"{fix}." if fix else ""
+    return message, fix if not fix or fix.endswith("?") else f"{fix}."
 
 
 def describe_context(capabilities: Capabilities, folder: Path, options: QueryOptions = NO_OPTIONS) -> str:
