@@ -68,6 +68,14 @@ async def test_a_release_of_gitlab(scene: Scene, commits: list[str]) -> None:
     assert scene.calls == [["glab", "release", "create", "--notes", NOTES, "--", "v2"]]
 
 
+async def test_without_an_earlier_tag_the_start_must_be_named(scene: Scene) -> None:
+    run = await scene.start("release-notes", "v1", {}, lambda call: "")
+    await run.wait_until_ended()
+    assert run.state.value == "failed"
+    assert run.error.endswith("No earlier tag was found. Name the commit to start from with --since.")
+    assert scene.prompts == []
+
+
 async def test_without_a_commit_no_agent_starts(scene: Scene) -> None:
     git(scene.project, "tag", "v1")
     run = await scene.start("release-notes", "v2", {}, lambda call: "")
