@@ -41,7 +41,13 @@ SAFE_SCRIPT = re.compile(
 )
 MAX_RUN_SECONDS = 300
 PROVIDERS = ("claude", "codex", "pi", "copilot", "opencode")
-VARIABLE = re.compile(r"\$(?:[A-Z_]{4,}|LOOP_PREV\.|INPUTS\.)")
+MESSAGE = "issue 12"
+ARGUMENTS = re.compile(r"\$(?:ARGUMENTS|USER_MESSAGE)\b")
+VARIABLE = re.compile(
+    r"\$(?:LOOP_PREV\.[\w.-]+|INPUTS\.\w+|(?:ARTIFACTS|STATE|DOCS)_DIR\b|WORKFLOW_ID\b|BASE_BRANCH\b|"
+    r"LOOP_\w+|REJECTION_REASON\b|(?:EXTERNAL_|ISSUE_)?CONTEXT\b)"
+)
+FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 
 
 def git(clone: str, *arguments: str) -> bytes:
@@ -103,9 +109,8 @@ def value_of_schema(schema: Any) -> Any:
     return {"integer": 1, "number": 1, "boolean": True, "null": None}.get(kind, "text")
 
 
-async def run_workflow(path: Path, source: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+async def run_workflow(path: Path, project: Path) -> tuple[str, dict[str, Any], list[str]]:
     """Run a workflow with scripted agents; return how it ended, its results and its prompts."""
-    project = next(parent for parent in path.parents if (parent / ".archon").is_dir())
     scopes: list[Any] = []
     fields: dict[str, set[str]] = {}
     text = path.read_text()
@@ -147,7 +152,7 @@ async def run_workflow(path: Path, source: dict[str, Any]) -> tuple[str, dict[st
                 continue
     workflow = session.load(path)
     workflow.builder_class = ScriptedBuilder
-    run = await session.start(workflow.name, "issue 12")
+    run = await session.start(workflow.name, MESSAGE)
 
     async def answer_gates() -> None:
         while await run.next_gate() is not None:
@@ -168,7 +173,35 @@ async def run_workflow(path: Path, source: dict[str, Any]) -> tuple[str, dict[st
     return f"{state}: {run.error or ''}", results, prompts
 
 
-def find_differences(source: dict[str, Any], results: dict[str, Any], prompts: list[str]) -> list[str]:
+def prompt_of(node: dict[str, Any], project: Path) -> str | None:
+    """Return the text of the prompt of a node, from the workflow or from the file of a command."""
+    holder = node["loop"] if isinstance(node.get("loop"), dict) else node
+    if isinstance(prompt := holder.get("prompt"), str):
+        return prompt
+    if not isinstance(name := holder.get("command"), str) or "with" in node:
+        return None
+    files = sorted((project / ".archon/commands").rglob(f"{name}.md"))
+    return FRONT_MATTER.sub("", files[0].read_text()) if len(files) == 1 else None
+
+
+def has_in_order(text: str, pieces: list[str]) -> bool:
+    """Return whether a text begins with the first of these pieces, and has the others after it in order."""
+    place = 0
+    for number, piece in enumerate(pieces):
+        found = text.find(piece.strip(), place)
+        if found < 0 or (number == 0 and text[:found].strip()):
+            return False
+        place = found + len(piece.strip())
+    return True
+
+
+def find_differences(
+    source: dict[str, Any],
+    project: Path,
+    results: dict[str, Any],
+    prompts: list[str],
+    compared: Counter[str],
+) -> list[str]:
     """Return where a run is not what Archon's rules say of the recorded outcomes."""
     nodes = source.get("nodes", [])
     ids = {node["id"] for node in nodes}
@@ -202,17 +235,13 @@ def find_differences(source: dict[str, Any], results: dict[str, Any], prompts: l
             continue
         if runs != (state != "skipped"):
             differences.append(f"{id} is {state}, but {'runs' if runs else 'is skipped'} by the rules")
-        prompt = node.get("prompt")
-        used = {match[1] for match in REFERENCE.finditer(prompt or "")}
-        if (
-            state == "completed"
-            and prompt
-            and used <= ids
-            and not VARIABLE.search(prompt.replace("$ARGUMENTS", ""))
-        ):
-            expected = reference.replace(prompt.replace("$ARGUMENTS", "issue 12"))
-            if not any(each.startswith(expected.rstrip()) for each in prompts):
+        text = prompt_of(node, project) if state == "completed" else None
+        if text is not None and {match[1] for match in REFERENCE.finditer(text)} <= ids:
+            pieces = [reference.replace(piece) for piece in VARIABLE.split(ARGUMENTS.sub(MESSAGE, text))]
+            if not any(has_in_order(asked, pieces) for asked in prompts):
                 differences.append(f"{id} was asked something else")
+            compared["prompts compared"] += 1
+        compared["nodes compared"] += 1
     return differences
 
 
@@ -243,8 +272,9 @@ async def main(clone: str, *options: str) -> None:
                 continue
             os.chdir(folder)
             source = yaml.safe_load(path.read_text())
-            outcome, results, prompts = await run_workflow(path, source)
-            differences = find_differences(source, results, prompts)
+            project = next(parent for parent in path.parents if (parent / ".archon").is_dir())
+            outcome, results, prompts = await run_workflow(path, project)
+            differences = find_differences(source, project, results, prompts, counts)
             ended = outcome.split(":")[0]
             is_over = ended in ("completed", "failed", "cancelled")
             counts[f"{kind}: run to an end"] += is_over
