@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from cli.processes import Process, done
+from nerve.cli.context import CliContext, run_with_api
+from nerve.cli.parameters import CommonOptions
 from nerve.client import find_server
 from nerve.client.server_address import find_server_pid
 from nerve.project.paths import ProjectPaths
@@ -129,6 +131,23 @@ def test_a_run_of_another_command_survives_the_end_of_the_first(
     let_go("B")
     assert result_of(second)[:2] == (0, "end B\n")
     assert first.wait(SECONDS) == 0
+
+
+def test_a_command_whose_server_ends_before_its_first_request_executes_itself(
+    shared: Path, start: Callable[..., Process]
+) -> None:
+    first = hold(start, "A")
+    had_session: list[bool] = []
+
+    async def list_runs(context: CliContext) -> int:
+        had_session.append(context.session is not None)
+        if context.session is None:
+            let_go("A")
+            assert result_of(first)[0] == 0
+        return [run.state for run in (await context.client.runs()).runs] != ["completed"]
+
+    assert run_with_api(CommonOptions(), list_runs) == 0
+    assert had_session == [False, True]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

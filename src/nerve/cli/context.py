@@ -313,13 +313,13 @@ def run_in_event_loop(
     with exit_quietly_while_importing():
         import asyncio
 
-        import nerve.client.client  # noqa: F401 - later imports of it are instant
+        from nerve.client.client import ServerNotRunning
         from nerve.core.step_output import capture_standard_streams
 
     out = sys.stdout
 
     async def run_action() -> int:
-        deadline = asyncio.get_running_loop().time() + patience_s
+        deadline, has_lost_server = asyncio.get_running_loop().time() + patience_s, False
         while True:
             try:
                 async with open_context(common, writes, definitions, serves_as) as context:
@@ -329,6 +329,12 @@ def run_in_event_loop(
             except StoreInUse:  # by a command that is about to serve the project, or about to end
                 if common.store is not None or asyncio.get_running_loop().time() > deadline:
                     raise
+                contexts.clear()
+            except ServerNotRunning:
+                if has_lost_server:
+                    raise
+                # It has ended since open_context found it. It may have the store a moment longer.
+                has_lost_server, deadline = True, asyncio.get_running_loop().time() + patience_s
                 contexts.clear()
             await asyncio.sleep(STORE_POLL_S)
 

@@ -347,7 +347,7 @@ class HttpTransport:
         """Return the connections to the server's current address."""
         address = self._find_address() or self._address
         if address is None:
-            raise unreachable_error("it is not running")
+            raise ServerNotRunning
         if self._http is None or address != self._address:
             await self.close()
             self._address, self._http = address, make_http_client(address, self._timeout, self._via)
@@ -590,8 +590,18 @@ def parse_error_response(response: httpx2.Response) -> ApiError:
         return ApiError(code, f"Server responded with {response.status_code}: {response.text[:200]}")
 
 
+UNREACHABLE_FIX = "Start it: nerve serve"
+
+
 def unreachable_error(reason: str) -> ApiError:
-    return ApiError("busy", f"Cannot reach the server: {reason}", "Start it: nerve serve")
+    return ApiError("busy", f"Cannot reach the server: {reason}", UNREACHABLE_FIX)
+
+
+class ServerNotRunning(ApiError):
+    """No server was found, so nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("busy", "Cannot reach the server: it is not running", UNREACHABLE_FIX)
 
 
 def loop_time() -> float:
