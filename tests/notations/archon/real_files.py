@@ -237,7 +237,11 @@ def find_differences(
             differences.append(f"{id} is {state}, but {'runs' if runs else 'is skipped'} by the rules")
         text = prompt_of(node, project) if state == "completed" else None
         if text is not None and {match[1] for match in REFERENCE.finditer(text)} <= ids:
-            pieces = [reference.replace(piece) for piece in VARIABLE.split(ARGUMENTS.sub(MESSAGE, text))]
+            try:
+                pieces = [reference.replace(piece) for piece in VARIABLE.split(ARGUMENTS.sub(MESSAGE, text))]
+            except UnusableError:
+                differences.append(f"{id} is {state}, but its prompt reads an output that it cannot use")
+                continue
             if not any(has_in_order(asked, pieces) for asked in prompts):
                 differences.append(f"{id} was asked something else")
             compared["prompts compared"] += 1
