@@ -441,7 +441,7 @@ MISTAKES = [
     (
         "a number in the place of an object",
         '{"name": "flow", "body": {"kind": "prompt", "text": "Hello", "retry": 3}}',
-        "1:71: 'retry' must be an object, got 3. Keys: attempts, delay, factor, cap, jitter, on.",
+        "1:71: 'retry' must be an object, got 3. Keys: attempts, delay, factor, cap, jitter, on, on_text, not_on_text.",
     ),
     (
         "a fraction in the place of a number",
