@@ -122,8 +122,9 @@ class CallRunner:
         )
 
     async def call(self, call: NodeCall) -> Result:
-        path, history = call.path, self._history
-        self._barrier.check_request(path)
+        path, node, context, policy = call.path, call.node, call.context, call.policy
+        history, dispatcher, barrier = self._history, self._dispatcher, self._barrier
+        barrier.check_request(path)
         if self._overrides:
             call.input = self._overrides.get(path, {}).get("input", call.input)
         input_error: NotJson | None = None
@@ -131,17 +132,18 @@ class CallRunner:
             text = encode_json(call.input, canonical=True)
         except NotJson as error:
             text, input_error = "null", error
-        role: Role = getattr(call.node, "role", "leaf")
+        role: Role = getattr(node, "role", "leaf")
+        is_leaf = role == "leaf"
         input_hash = short_sha256(text)
-        is_once = call.policy.effect == "once" and role == "leaf"
-        workspace = call.context.workspace if call.context is not None else None
+        is_once = policy.effect == "once" and is_leaf
+        workspace = context.workspace if context is not None else None
         recorded: RecordedCall | None = None
-        if self._dispatcher.history is not None:
+        if dispatcher.history is not None:
             is_outdated = workspace is not None and workspace.is_live and role != "control"
             recorded = history.lookup(path, input_hash, text, is_outdated)
         is_started, is_settled = recorded is not None, False
-        edits_files, refusal = hasattr(call.node, "find_edited_folder"), None
-        queues = self._owner.queues if call.policy.queue is not None else None
+        edits_files, refusal = hasattr(node, "find_edited_folder"), None
+        queues = self._owner.queues if policy.queue is not None else None
         # A reset removed the record of this step, but it may have run before. The start is recorded again
         # so that the hold, and the decision that ends it, have a call to refer to.
         if is_once and not is_started and path in history.unknown_outcomes:
@@ -158,16 +160,16 @@ class CallRunner:
                 is_started = recorded is not None
             # The leaf gets a copy: the body may change its object meanwhile, and the journal has the input
             # as it was.
-            if type(call.input) not in IMMUTABLE_TYPES and role == "leaf" and input_error is None:
+            if is_leaf and type(call.input) not in IMMUTABLE_TYPES and input_error is None:
                 call.input = deep_copy_json(call.input)
             # Control nodes and child calls run again during replay, because their inner calls are replayed
             # one by one. Leaves may have effects, so an unsettled leaf waits until replay has ended.
-            if recorded is not None and role != "leaf":
-                self._dispatcher.dispatch()
+            if recorded is not None and not is_leaf:
+                dispatcher.dispatch()
             elif is_once and recorded is not None and recorded.is_in_doubt:
                 await history.hold_in_doubt(path)
-            elif self._dispatcher.replay is not None or self._barrier.resumed is not None:
-                await self._barrier.wait_until_live()
+            elif dispatcher.replay is not None or barrier.resumed is not None:
+                await barrier.wait_until_live()
             if recorded is None:
                 # The budget is reserved before the start is recorded: a call that waits for its budget has
                 # not started.
@@ -176,7 +178,7 @@ class CallRunner:
                 if queues is not None:
                     # A child run waits for its slot itself; only a wrong name is reported here.
                     request = queues.request_of_call(call)
-                    if role == "leaf":
+                    if is_leaf:
                         await queues.enter_step(path, request)
             if edits_files:
                 refusal = self._folder_users.enter(call, is_restarted=recorded is not None)
@@ -190,7 +192,7 @@ class CallRunner:
                 result = Result.from_exception(input_error)
             elif refusal is not None:
                 result = refusal
-            elif role == "leaf":
+            elif is_leaf:
                 result = await self._run_leaf(call, recorded)
             else:
                 result = await self._run_in_body(call, role)
@@ -198,12 +200,12 @@ class CallRunner:
                 workspace.note_result(result)
             # A child may end while this run is paused or replays; its outcome is new and comes after
             # recorded ones.
-            if role == "workflow" and not self._barrier.is_live:
-                await self._barrier.wait_until_live()
+            if role == "workflow" and not barrier.is_live:
+                await barrier.wait_until_live()
             outcome = self._record_outcome(call, role, result, self._monotonic() - started_at)
             is_settled = True
             if not isinstance(outcome, Result):
-                delivered: Result = await self._dispatcher.wait_for(outcome)
+                delivered: Result = await dispatcher.wait_for(outcome)
                 return delivered
             return outcome
         except asyncio.CancelledError:
@@ -339,10 +341,11 @@ class CallRunner:
         executed = call if self._replace_leaf is None else self._replace_leaf(call)
         runtime = self.running_leaves[path] = LeafRuntime(call, self._leaf_environment, recorded is not None)
         context = call.context.child(path, call.input, runtime)
-        if context.workspace is not None and getattr(call.node, "changes_files", False):
-            context.workspace.is_live = True
-        elif context.workspace is not None and isinstance(call.node, MergeWorkspace):
-            context.workspace.mark_live()
+        if (workspace := context.workspace) is not None:
+            if getattr(call.node, "changes_files", False):
+                workspace.is_live = True
+            elif isinstance(call.node, MergeWorkspace):
+                workspace.mark_live()
         if self._overrides:
             context.overrides = self._overrides.get(path, {})
         # The agent starts over and asks again; gates of the interrupted attempt have no receiver.
@@ -492,14 +495,14 @@ class CallRunner:
         self, call: NodeCall, role: Role, result: Result, seconds: float
     ) -> Result | asyncio.Future[Any]:
         """Record how a call ended; return the result if it is usable at once, else a future for it."""
-        path, is_control, attributes = call.path, role == "control", result.get("attributes", {})
+        path, is_control, attributes = call.path, role == "control", result.get("attributes")
         if not result.get("success"):
             # A failure that was caused by stopping or releasing the run is not an outcome.
             self._barrier.raise_if_cancelled()
             if not is_control:
                 self._budget.usage.errors += 1
         if not is_control:
-            usage = attributes.get("usage")
+            usage = attributes.get("usage") if attributes else None
             # Most steps are not agents.
             if usage is not None or role == "workflow" or self._budget.agent_steps:
                 self._budget.spend(path, usage, by_child=role == "workflow")

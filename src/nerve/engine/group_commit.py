@@ -148,7 +148,7 @@ class GroupCommitter:
             self._notify_idle()
             return
         self._is_committing = True
-        if not self._store.durable or self._sync_wait_s < MAX_INLINE_SYNC_S:
+        if self._sync_wait_s < MAX_INLINE_SYNC_S or not self._store.durable:
             try:
                 self._on_committed(sources, self.commit_batch(batch, 0.0))
                 return
@@ -176,11 +176,11 @@ class GroupCommitter:
                 batch.append(append)
         return sources, batch
 
-    def commit_batch(self, batch: list[Append], timeout: float) -> list[CommitOutcome]:
+    def commit_batch(self, batch: list[Append], timeout: float) -> Sequence[CommitOutcome]:
         """Write a batch to the store and return the outcome of each part."""
         started_at, cpu_started_at = time.perf_counter(), time.thread_time()
         try:
-            outcomes: list[CommitOutcome] = list(self._store.append(batch, timeout))
+            outcomes: Sequence[CommitOutcome] = self._store.append(batch, timeout)
         # Not an outcome yet: _flush() repeats the same batch in the thread. The store has written nothing.
         except StoreBusy as error:
             if timeout == 0.0:
@@ -216,7 +216,7 @@ class GroupCommitter:
 
         self._thread_jobs.put(job)
 
-    def _on_committed(self, sources: list[CommitSource], outcomes: list[CommitOutcome]) -> None:
+    def _on_committed(self, sources: list[CommitSource], outcomes: Sequence[CommitOutcome]) -> None:
         self._is_committing, self._commit_started_at = False, None
         for source, outcome in zip(sources, outcomes, strict=True):
             notify_source(source, outcome)

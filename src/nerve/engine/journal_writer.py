@@ -97,7 +97,8 @@ class JournalWriter:
         self._buffer.append(_make_row((seq, at, event.type, path, settles, data)))
         self.summary.add(seq, at, path, settles, event)
         if urgent:
-            self.flush_soon()
+            if not self._is_flush_urgent:
+                self.flush_soon()
         elif not self._is_flush_requested:
             self._is_flush_requested = True
             self._writer.flush_lazily(self)
@@ -115,9 +116,8 @@ class JournalWriter:
 
     def flush_soon(self) -> None:
         """Commit at the end of this turn of the loop."""
-        if not self._is_flush_urgent:
-            self._is_flush_requested = self._is_flush_urgent = True
-            self._writer.flush_soon(self)
+        self._is_flush_requested = self._is_flush_urgent = True
+        self._writer.flush_soon(self)
 
     def flush_now(self) -> int:
         """Commit now if nothing else shares the commit; return the last durable sequence number."""

@@ -43,6 +43,9 @@ class LastEvent(NamedTuple):
     hash: bytes
 
 
+_NO_EVENT = LastEvent("", 0, b"")
+
+
 class MarkedCommit(NamedTuple):
     """What was on disk: a number of frames of the log with these salts, and an event."""
 
@@ -81,7 +84,8 @@ class CommitMark:
             return
         if self._salts is None:
             self._salts = _read_header(self._wal)[16:24] or _NO_SALTS
-        name, seq, hash = (event[0].encode(), event[1], event[2]) if event is not None else (b"", 0, b"")
+        run, seq, hash = event or _NO_EVENT
+        name = run.encode()
         content = _HEAD.pack(_MAGIC, len(name), self._salts, frames, seq, hash) + name
         try:
             os.pwrite(self._descriptor, content + crc32(content).to_bytes(4), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import cast
@@ -31,10 +32,9 @@ from nerve.store.port import (
 from nerve.store.sqlite_connection import close_connection
 from nerve.store.statements import SQL, statement_for_rows
 from nerve.store.stored_rows import (
-    JOINED_TYPES,
     MARKS,
     OWN_PATH,
-    TYPE_CODES,
+    STORED_TYPES,
     StoredData,
     StoredPath,
     abbreviate_data,
@@ -71,6 +71,8 @@ _LARGEST_CHUNK = 256
 _FIRST_VALUES, _AFTER_VALUES = Append._fields.index("definition"), Append._fields.index("tags")
 """Where a part has what is not in its journal."""
 _NO_VALUES = Append("", 0, ())[_FIRST_VALUES:_AFTER_VALUES]
+_make_last_event: Callable[[tuple[str, int, bytes]], LastEvent] = partial(tuple.__new__, LastEvent)
+"""Build the last event in C, because every commit has one."""
 _TRANSIENT_ERRORS = apsw.BusyError, apsw.LockedError, apsw.FullError
 
 
@@ -345,13 +347,13 @@ class SqliteWriter:
 
     def _remember(self, new_ends: dict[str, _JournalEnd]) -> None:
         ends = self._ends
-        ends.update(new_ends)
-        for run in new_ends:
+        for run, end in new_ends.items():
+            ends[run] = end
             ends.move_to_end(run)
         while len(ends) > MAX_CACHED_ENDS:
             ends.popitem(last=False)
-        if new_ends and (end := new_ends[run]).seq:  # a run may have no events
-            self._last_event = LastEvent(run, end.seq, end.hash)
+        if new_ends and end.seq:  # a run may have no events
+            self._last_event = _make_last_event((run, end.seq, end.hash))
 
     def _newest_event(self) -> LastEvent | None:
         """Return the last event of the journal that was written to last."""
@@ -449,22 +451,24 @@ class _AppendGroup:
             data = text.encode()
             data_digest = sha256(data).digest()
             hash = hash_row(hash, run, row, data_digest)
-            is_inline = len(data) <= MAX_INLINE_BYTES and text[:1] not in MARKS
-            if is_inline:
-                stored_data: StoredData = abbreviate_data(type, text)
-            else:
+            is_short = len(data) <= MAX_INLINE_BYTES
+            stored_data: StoredData = abbreviate_data(type, text) if is_short else text
+            # Other data that begins with a mark would be taken for abbreviated data.
+            is_inline = is_short and (stored_data is not text or text[:1] not in MARKS)
+            if not is_inline:
                 if len(data) > MAX_VALUE_BYTES:
                     raise refusal_messages.too_large_error(len(data), "event", seq, "of run", run)
                 self._blobs += (data_digest, data)
                 stored_data = data_digest
-            event = (id, seq, hash, at, TYPE_CODES.get(type, type), path, settled, stored_data)
+            stored_type, is_joined = STORED_TYPES.get(type) or (type, False)
+            event = (id, seq, hash, at, stored_type, path, settled, stored_data)
             if waiting is not None:
-                if can_share_row and type in JOINED_TYPES:
+                if can_share_row and is_joined:
                     events += event + waiting[_FIRST_EVENT:]
                     waiting = None
                     continue
                 events += waiting + NO_FIRST_EVENT
-            waiting, can_share_row = event, is_inline and type in JOINED_TYPES
+            waiting, can_share_row = event, is_inline and is_joined
         if waiting is not None:
             events += waiting + NO_FIRST_EVENT
         if part.row is not None:

@@ -39,6 +39,10 @@ NAMES_BY_CODE: dict[StoredType, str] = dict(enumerate(TYPE_NAMES, 1))
 
 JOINED_TYPES = frozenset(TYPE_NAMES) - {"workflow_started", EMPTIABLE_TYPE}
 """The types of events that can share a row: lists read only the start of a run, and output may be emptied."""
+STORED_TYPES: dict[str, tuple[int, bool]] = {
+    name: (code, name in JOINED_TYPES) for name, code in TYPE_CODES.items()
+}
+"""The numbers of types, and whether their events can share a row."""
 
 OWN_PATH = 1
 """Stands for the path of the event as the path that it settles."""
@@ -60,10 +64,10 @@ ever."""
 MARKS = tuple(TEMPLATES)
 MARKS_BY_TYPE = {"node_completed": STEP_END, "node_started": STEP_START}
 TEMPLATES_BY_TYPE = {
-    type: (mark, *TEMPLATES[mark], slice(len(TEMPLATES[mark][0]), -len(TEMPLATES[mark][-1])))
+    type: (mark, *TEMPLATES[mark], len(TEMPLATES[mark][0]) + len(TEMPLATES[mark][-1]))
     for type, mark in MARKS_BY_TYPE.items()
 }
-"""The mark and the phrases for a type, and the place between the first and the last phrase."""
+"""The mark and the phrases for a type, and the length of the first and the last phrase together."""
 
 
 def abbreviate_data(type: str, data: str) -> str:
@@ -74,10 +78,11 @@ def abbreviate_data(type: str, data: str) -> str:
     template = TEMPLATES_BY_TYPE.get(type)
     if template is None:
         return data
-    mark, start, second_phrase, third_phrase, end, middle = template
-    if not (data.startswith(start) and data.endswith(end)):
+    mark, start, second_phrase, third_phrase, end, length_around = template
+    values = data.removeprefix(start).removesuffix(end)
+    if len(data) - len(values) != length_around:
         return data
-    first, _, others = data[middle].partition(second_phrase)
+    first, _, others = values.partition(second_phrase)
     second, found, last = others.partition(third_phrase)
     if not found or '"' in first or '"' in second:
         return data
