@@ -1,8 +1,9 @@
-"""The decorator `dataclass`, as in the standard library, except that `__init__` is generated on first use.
+"""The decorator `dataclass`, as in the standard library, except that `__init__` is generated when it pays.
 
 The standard decorator compiles up to seven methods of each class at import, which takes about a millisecond.
-A command imports some two hundred of these classes and creates objects of thirty. A class whose signature a
-library reads, such as the options of a command, needs the standard decorator.
+A command imports some two hundred of these classes and creates objects of thirty, mostly one of each class.
+The first objects of a class are set field by field, which costs less than a compiled method for a few objects.
+A class whose signature a library reads, such as the options of a command, needs the standard decorator.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from functools import cache
 from reprlib import recursive_repr
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, get_origin
+
+CALLS_WITHOUT_CODE = 10
+"""The number of objects of a class that are created before its `__init__` is compiled."""
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -68,13 +72,43 @@ def is_class_variable(annotation: Any) -> bool:
 
 
 def make_init_stub(cls: type, frozen: bool) -> Callable[..., None]:
-    """Return an `__init__` whose first call replaces it by the generated one."""
+    """Return an `__init__` for the first objects, which is then replaced by the generated one."""
+    calls = 0
 
     def initialize(self: Any, /, *args: Any, **kwargs: Any) -> None:
-        cls.__init__ = method = generate_init(cls, frozen)  # type: ignore[misc]
-        method(self, *args, **kwargs)
+        nonlocal calls
+        calls += 1
+        if calls > CALLS_WITHOUT_CODE or not set_fields(self, cls, args, kwargs):
+            # It also raises the error if the arguments are wrong.
+            cls.__init__ = method = generate_init(cls, frozen)  # type: ignore[misc]
+            method(self, *args, **kwargs)
 
     return initialize
+
+
+def set_fields(self: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Set the fields of a new object as the generated method does; return False for wrong arguments."""
+    names = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    if len(given) < len(args) + len(kwargs):
+        return False
+    for each in dataclasses.fields(cls):
+        if each.init and each.name in given:
+            value = given.pop(each.name)
+        elif each.default is not MISSING:
+            value = each.default
+        elif each.default_factory is not MISSING:
+            value = each.default_factory()
+        elif each.init:
+            return False
+        else:
+            continue  # __post_init__ sets it
+        object.__setattr__(self, each.name, value)
+    if given:
+        return False
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+    return True
 
 
 def generate_init(cls: type, frozen: bool) -> Callable[..., None]:
