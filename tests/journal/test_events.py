@@ -16,6 +16,7 @@ from nerve.core.json_codec import encode_json
 from nerve.errors import NotJson
 from nerve.journal import events
 from nerve.journal.events import EVENT_CLASSES, CallEvent, EmittedEvent, KnownEvent, decode_event
+from nerve.journal.events.known_event import field_specs
 from nerve.store.port import EventRow
 
 JOURNALS = sorted((Path(__file__).parent.parent / "journals").glob("*/*.json"))
@@ -152,6 +153,18 @@ def test_a_stored_journal_is_encoded_to_the_same_text(file: Path) -> None:
 @pytest.mark.parametrize("event_class", sorted(EVENT_CLASSES.values(), key=lambda one: one.__name__))
 def test_missing_keys_get_their_defaults(event_class: type[KnownEvent | CallEvent]) -> None:
     assert decode_event(row_of(event_class.type, "{}")) == event_class()
+
+
+@pytest.mark.parametrize(
+    "event_class", [each for each in EVENT_CLASSES.values() if issubclass(each, KnownEvent)]
+)
+def test_a_field_accepts_the_types_of_its_annotation(event_class: type[KnownEvent]) -> None:
+    hints = get_type_hints(event_class)
+    for name, spec in field_specs(event_class).items():
+        hint = hints[name]
+        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        accepted = {get_origin(part) or part for part in parts}
+        assert {*spec.accepted_types} == (accepted - {Any}) | ({int} if float in accepted else set())
 
 
 def test_a_call_is_decoded_without_its_input() -> None:

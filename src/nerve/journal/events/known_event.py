@@ -12,8 +12,8 @@ from dataclasses import field, fields
 from functools import partial
 from itertools import compress
 from operator import attrgetter, is_not
-from types import UnionType
-from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, ClassVar, NamedTuple, Self
 
 from nerve.core.events import WorkflowEventType
 from nerve.core.json_codec import MAX_EVENT_DEPTH, decode_json, encode_json, replace_invalid_text
@@ -122,22 +122,34 @@ def read_attributes(names: tuple[str, ...], event: KnownEvent) -> tuple[Any, ...
     return tuple(getattr(event, name) for name in names)
 
 
+JSON_TYPES: dict[str, type] = {
+    "None": NoneType,
+    "bool": bool,
+    "dict": dict,
+    "float": float,
+    "int": int,
+    "list": list,
+    "str": str,
+}
+"""The types of JSON by their names in annotations."""
+
+
 def read_field_specs(event_class: type[KnownEvent]) -> dict[str, FieldSpec]:
-    hints = get_type_hints(event_class)
     specs: dict[str, FieldSpec] = {}
     for event_field in fields(event_class):
         if event_field.name == "extra":
             continue
-        hint = hints[event_field.name]
-        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        accepted = {get_origin(part) or part for part in parts}
+        # From the text of the annotation: to evaluate those of one class takes longer than to load a short
+        # journal.
+        names = [part.partition("[")[0] for part in event_field.type.split(" | ")]
+        accepted = set() if names == ["Any"] else {JSON_TYPES[name] for name in names}
         # JSON has one type of number: 5 is a valid float.
         accepted |= {int} if float in accepted else set()
         default = event_field.default
         # By identity: 0.0 == False, but a number is always written.
         is_omitted = default is None or default is False
         is_optional = is_omitted and event_field.name not in event_class.written_nulls
-        specs[event_field.name] = FieldSpec(() if Any in accepted else tuple(accepted), default, is_optional)
+        specs[event_field.name] = FieldSpec(tuple(accepted), default, is_optional)
     return specs
 
 
