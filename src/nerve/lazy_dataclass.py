@@ -88,11 +88,12 @@ def make_init_stub(cls: type, frozen: bool) -> Callable[..., None]:
 
 def set_fields(self: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Set the fields of a new object as the generated method does; return False for wrong arguments."""
-    names = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
+    fields = dataclasses.fields(cls)
+    names = [each.name for each in fields if each.init and not each.kw_only]
     given = dict(zip(names, args, strict=False)) | kwargs
     if len(given) < len(args) + len(kwargs):
         return False
-    for each in dataclasses.fields(cls):
+    for each in fields:
         if each.init and each.name in given:
             value = given.pop(each.name)
         elif each.default is not MISSING:

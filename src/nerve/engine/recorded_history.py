@@ -12,7 +12,7 @@ from nerve.engine.result_dispatcher import ResultDispatcher
 from nerve.engine.run_budget import RunBudget
 from nerve.engine.run_journal import RunJournal
 from nerve.errors import Suspended
-from nerve.journal.events import RequestAbandoned, RunOnHold, WaitOpened
+from nerve.journal.events import RequestAbandoned, RunOnHold, WaitOpened, outcome_of
 from nerve.journal.index import JournalIndex
 from nerve.journal.paths import is_within_step
 from nerve.journal.replay import RecordedCall, RecordInvalidated, Replay, ReplayEntry, ReplayMismatch
@@ -122,13 +122,10 @@ class RecordedHistory:
         record, dispatcher = recorded.outcome, self._dispatcher
         assert record is not None
         if record.kind == "settle":
-            future = dispatcher.recorded_outcome(record)
-            is_ordered = not (isinstance(recorded.request.event, WaitOpened) or record.is_optional)
-            try:
-                outcome = await (self._wait_in_turn(future) if is_ordered else dispatcher.wait_for(future))
-            # The exception is caught so that is_void is checked in one place; it is raised again below.
-            except TimeoutError as timeout:
-                outcome = timeout
+            if dispatcher.replay_inline(record):
+                outcome = outcome_of(record.event)
+            else:
+                outcome = await self._receive(recorded, record)
             if record.is_void:
                 raise RecordInvalidated
             record.is_done = True
@@ -144,6 +141,15 @@ class RecordedHistory:
         finally:
             record.is_done = True
             dispatcher.dispatch()
+
+    async def _receive(self, recorded: RecordedCall, record: ReplayEntry) -> Any:
+        """Wait for a recorded outcome; return also the error of a wait that timed out."""
+        future = self._dispatcher.recorded_outcome(record)
+        is_ordered = not (isinstance(recorded.request.event, WaitOpened) or record.is_optional)
+        try:
+            return await (self._wait_in_turn(future) if is_ordered else self._dispatcher.wait_for(future))
+        except TimeoutError as timeout:
+            return timeout
 
     def _wait_in_turn(self, future: asyncio.Future[Any]) -> Awaitable[Any]:
         return self._dispatcher.wait_in_turn(future, self._barrier.is_out_of_order)

@@ -152,6 +152,26 @@ class ResultDispatcher:
         self.dispatch()
         return future
 
+    def replay_inline(self, record: ReplayEntry) -> bool:
+        """Whether the only task of the body goes on with a recorded outcome without a future.
+
+        That is so for most outcomes of a sequential body: they are next, and a request follows.
+        """
+        if (
+            self.replay is None
+            or not self.is_sequential
+            or self.blocked_count
+            or self._queue
+            or self._is_checking_idle
+            or self._mismatch_timer is None
+            or self._turn_outcomes == self.outcomes_per_turn
+            or not self.replay.deliver_between_requests(record)
+        ):
+            return False
+        self._turn_outcomes += 1
+        self._mark_active()
+        return True
+
     def enqueue(self, seq: int, future: asyncio.Future[Any], outcome: DeliveredOutcome) -> None:
         """Queue a new outcome, and deliver it if it is next.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import partial
@@ -154,16 +155,15 @@ class ActiveClock:
         self.seconds = 0.0
         self.is_paused = False
         self.waiting_paths: set[str] = set()
-        self._previous_at: float | None = None
+        self._previous_at = math.inf
 
     def advance(self, at: float, event: Event) -> None:
         """Count the time since the previous event."""
         previous_at, self._previous_at = self._previous_at, at
-        if self.is_paused or self.waiting_paths or previous_at is None or at <= previous_at:
-            return
-        # Before a recovery the process was down for an unknown time, which does not count.
-        if not (isinstance(event, NodeRetrying) and event.recovered):
-            self.seconds += at - previous_at
+        if at > previous_at and not (self.is_paused or self.waiting_paths):
+            # Before a recovery the process was down for an unknown time, which does not count.
+            if not (isinstance(event, NodeRetrying) and event.recovered):
+                self.seconds += at - previous_at
 
 
 def is_guard(event: Event) -> bool:
@@ -451,10 +451,10 @@ class JournalIndex:
             self.unknown_outcomes.discard(path)
             if calls.unsettled_keys:
                 calls.unsettled_keys.pop(self.resets.call_key(path), None)
+        usage = event.usage if isinstance(event, CALL_ENDS) else None
         # Copied events were paid for by their own run, and control nodes only pass usage on.
-        is_charged = recorded.seq > self._copied_until and path not in self._control_paths
-        if is_charged and isinstance(event, CALL_ENDS):
-            self.usage.spend(event.usage)
+        if usage is not None and recorded.seq > self._copied_until and path not in self._control_paths:
+            self.usage.spend(usage)
 
     def _reset(self, path: str, seq: int) -> None:
         self.resets.add(path, seq)

@@ -7,10 +7,9 @@ order of their sequence numbers, each only after the body has repeated every req
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, Literal
 
-from nerve.core.events import RUN_LEVEL_EVENTS, JournalRow
+from nerve.core.events import RUN_LEVEL_EVENTS
 from nerve.core.json_codec import encode_json
 from nerve.errors import NerveError
 from nerve.journal.events import (
@@ -29,7 +28,6 @@ from nerve.journal.events import (
     QueueCancelled,
     QueueEntered,
     QueueWaiting,
-    Request,
     RequestAbandoned,
     RunStopping,
     SignalWaiting,
@@ -37,11 +35,12 @@ from nerve.journal.events import (
     TimerStarted,
     WaitOpened,
 )
-from nerve.journal.index import RecordedEvent, child_of_call, drop_ended_with_run, drop_reset, read_events
-from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_below_leaf, is_in_any_step, is_reset_with
+from nerve.journal.index import RecordedEvent, child_of_call, drop_ended_with_run, drop_reset
+from nerve.journal.paths import ROOT_PATH, ancestor_paths, is_in_any_step, is_reset_with
 from nerve.lazy_dataclass import dataclass
 
 ReplayKey = str | tuple[str, str, int]
+EntryKind = Literal["ask", "settle", "drop", "stop"]
 
 COMPARED_WAIT_FIELDS = (
     "prompt",
@@ -67,8 +66,9 @@ NOT_OF_BODY = (
     GateProgress,
 )
 """Events that a body does not repeat: of the engine, of others, and those found by their content."""
-OWN_EVENTS = (CallStarted, WaitOpened, RequestAbandoned)
-"""Events of a request itself, and not of what is inside it."""
+
+
+NO_RETRIES: Sequence[RecordedEvent] = ()
 
 
 class ReplayMismatch(NerveError):
@@ -83,18 +83,16 @@ class RecordInvalidated(Exception):
     """A record was invalidated while the body waited for it."""
 
 
-@dataclass(slots=True)
 class ReplayEntry:
     """A request of the body, its outcome, that the body abandoned it, or that the body was cancelled."""
 
-    seq: int
-    kind: Literal["ask", "settle", "drop", "stop"]
-    key: ReplayKey
-    row: RecordedEvent
-    is_optional: bool = False
-    is_done: bool = False
-    is_void: bool = False
-    """Whether a step it may depend on runs again, so that it does not count."""
+    # By hand: loading a journal creates one for nearly every event.
+    __slots__ = ("is_done", "is_optional", "is_void", "key", "kind", "row", "seq")
+
+    def __init__(self, row: RecordedEvent, kind: EntryKind, key: ReplayKey, is_optional: bool) -> None:
+        self.seq, self.row, self.kind, self.key, self.is_optional = row.seq, row, kind, key, is_optional
+        self.is_done = self.is_void = False
+        """Whether it is repeated, and whether a step it may depend on runs again, so that it does not count."""
 
     @property
     def event(self) -> Event:
@@ -112,7 +110,7 @@ class RecordedCall:
 
     request: ReplayEntry
     outcome: ReplayEntry | None
-    retries: list[RecordedEvent] = field(default_factory=list)
+    retries: Sequence[RecordedEvent]
     """The events that it runs again."""
 
     @property
@@ -137,7 +135,7 @@ class Replay:
     """The records a body must repeat; those inside a settled path count as repeated."""
 
     def __init__(
-        self, rows: Iterable[JournalRow | RecordedEvent], optional_upto: int = 0, ids: Sequence[str] = ()
+        self, events: Sequence[RecordedEvent], optional_upto: int = 0, ids: Sequence[str] = ()
     ) -> None:
         """Load records; `ids` are the ids of a fork and its origins, each of which knows its own."""
         self._entries: list[ReplayEntry] = []
@@ -146,53 +144,71 @@ class Replay:
         self._retries: dict[str, list[RecordedEvent]] = {}
         self._next = 0
         self._optional_upto, self._ignores_order, self._ids = optional_upto, False, ids
-        self._rows = drop_ended_with_run(drop_reset(read_events(rows)))
+        self._rows = drop_ended_with_run(drop_reset(events))
         self._answers: list[tuple[float, str]] | None = None
-        self._load(self._rows, optional_upto)
-        self.has_stops = any(record.kind == "stop" for record in self._entries)
+        self.has_stops = False
         """Whether the engine cancelled the recorded body."""
+        self._load()
 
-    def _load(self, rows: list[RecordedEvent], optional_upto: int) -> None:
-        paths = BodyPaths(rows)
+    def _load(self) -> None:
+        paths = BodyPaths(self._rows)
         counts: dict[tuple[str, str], int] = {}
-        for row in rows:
+        for row in self._rows:
             # A settled step returns its result as a whole on replay, so nothing inside it is requested
             # again.
-            if paths.is_inside_settled(row) or is_below_leaf(row.path, paths.leaf_calls):
+            if row.path.rfind("/") > 0 and paths.is_inside_step(row.path):
                 continue
-            if isinstance(row.event, NodeRetrying):
-                self._retries.setdefault(row.path, []).append(row)
             record = self._make_entry(row, paths, counts)
             if record is not None:
-                record.is_optional = row.seq <= optional_upto
                 self._entries.append(record)
 
     def _make_entry(
         self, row: RecordedEvent, paths: BodyPaths, counts: dict[tuple[str, str], int]
     ) -> ReplayEntry | None:
-        event, path = row.event, row.path
+        seq, _, path, settles, event = row
+        is_optional = seq <= self._optional_upto
+        # Calls first: they are most of a journal.
+        if isinstance(event, CallStarted):
+            record = self._requests[path] = ReplayEntry(row, "ask", path, is_optional)
+            return record
         if isinstance(event, QUEUE_EVENTS):
             return None
-        if isinstance(event, Request):
-            record = self._requests[path] = ReplayEntry(row.seq, "ask", path, row)
-            return record
         if isinstance(event, RequestAbandoned):
-            record = self._outcomes[path] = ReplayEntry(row.seq, "drop", path, row)
+            record = self._outcomes[path] = ReplayEntry(row, "drop", path, is_optional)
             return record
-        if row.settles:
-            if row.settles == ROOT_PATH or path in paths.abandoned or path not in self._requests:
+        if settles:
+            if settles == ROOT_PATH or path in paths.abandoned or path not in self._requests:
                 return None  # an outcome without a request has no receiver
-            record = self._outcomes[path] = ReplayEntry(row.seq, "settle", path, row)
+            record = self._outcomes[path] = ReplayEntry(row, "settle", path, is_optional)
             return record
+        if isinstance(event, WaitOpened):
+            record = self._requests[path] = ReplayEntry(row, "ask", path, is_optional)
+            return record
+        return self._make_other_entry(row, paths, counts, is_optional)
+
+    def _make_other_entry(
+        self,
+        row: RecordedEvent,
+        paths: BodyPaths,
+        counts: dict[tuple[str, str], int],
+        is_optional: bool,
+    ) -> ReplayEntry | None:
+        """Return the entry of an event that neither opens nor ends a call or wait."""
+        event, path = row.event, row.path
+        if path in paths.settled:
+            return None
+        if isinstance(event, NodeRetrying):
+            self._retries.setdefault(path, []).append(row)
         # A fork goes another way than the run that was stopped.
-        if isinstance(event, RunStopping) and row.seq > self._optional_upto:
-            return ReplayEntry(row.seq, "stop", (path, event.type, 0), row)
-        if isinstance(event, NOT_OF_BODY) or event.type in RUN_LEVEL_EVENTS or path in paths.leaves:
+        if isinstance(event, RunStopping) and not is_optional:
+            self.has_stops = True
+            return ReplayEntry(row, "stop", (path, event.type, 0), is_optional)
+        if isinstance(event, NOT_OF_BODY) or event.type in RUN_LEVEL_EVENTS or paths.is_of_leaf(path):
             return None
         # Emits have no path of their own; the n-th of a type at a path is matched with the n-th on replay.
         emit_key = (path, event.type)
         counts[emit_key] = counts.get(emit_key, 0) + 1
-        record = ReplayEntry(row.seq, "ask", (*emit_key, counts[emit_key]), row)
+        record = ReplayEntry(row, "ask", (*emit_key, counts[emit_key]), is_optional)
         self._requests[record.key] = record
         return record
 
@@ -205,15 +221,15 @@ class Replay:
         request = self._requests.get(path)
         if request is None:
             return None
-        call = self.recorded_call(path)
+        event = request.row.event
         # The hash decides in the usual case. A fork may have its own id in the input where the source had
         # another.
-        if request_hash(request.event) != digest:
-            recorded = recorded_request(request.event)
+        if getattr(event, "hash", None) != digest:
+            recorded = recorded_request(event)
             if not self._differ_only_by_run_id(recorded, requested):
                 raise ReplayMismatch(path, recorded, requested)
         request.is_done = True
-        return call
+        return RecordedCall(request, self._outcomes.get(path), self._retries.get(path, NO_RETRIES))
 
     def _differ_only_by_run_id(self, recorded: str, requested: str) -> bool:
         """Whether two texts differ only by the ids of a run and its origins."""
@@ -224,7 +240,7 @@ class Replay:
     def recorded_call(self, path: str) -> RecordedCall:
         """Return the record of a path, whatever the request was."""
         request = self._requests[path]
-        return RecordedCall(request, self._outcomes.get(path), self._retries.get(path, []))
+        return RecordedCall(request, self._outcomes.get(path), self._retries.get(path, NO_RETRIES))
 
     def is_settled(self, path: str) -> bool:
         """Whether the outcome at a path was delivered to the body."""
@@ -265,13 +281,25 @@ class Replay:
 
     def next_unmatched(self) -> ReplayEntry | None:
         """Return the next record the body has not repeated."""
-        records = self._entries
-        for at in range(self._next, len(records)):
-            if not records[at].is_done:
+        records, at = self._entries, self._next
+        while at < len(records):
+            if not (record := records[at]).is_done:
                 self._next = at
-                return records[at]
-        self._next = len(records)
+                return record
+            at += 1
+        self._next = at
         return None
+
+    def deliver_between_requests(self, outcome: ReplayEntry) -> bool:
+        """Mark an outcome as delivered if it is next, and the body must make a request after it."""
+        records = self._entries
+        if self.next_unmatched() is not outcome or (after := self._next + 1) == len(records):
+            return False
+        following = records[after]
+        if following.kind != "ask" or following.is_optional or following.is_done:
+            return False
+        outcome.is_done, self._next = True, after
+        return True
 
     @property
     def has_later_request(self) -> bool:
@@ -377,12 +405,6 @@ class Replay:
         return {record.seq for record in self._entries[self._next :]}
 
 
-def request_hash(event: Event) -> str | None:
-    """Return the hash of a request, which decides whether the body makes the same one again."""
-    value: str | None = getattr(event, "hash", None)
-    return value
-
-
 def recorded_request(event: Event) -> str:
     """Return the part of a request that is compared with one of the body."""
     compared = event.input if isinstance(event, CallStarted) else compared_wait_data(event.to_data())
@@ -401,34 +423,32 @@ class BodyPaths:
     def __init__(self, rows: Iterable[RecordedEvent]) -> None:
         self.settled: set[str] = set()
         """The steps with an outcome."""
-        self.leaves: set[str] = set()
-        """What is requested and is not a control node; events emitted there are not the body's."""
-        self.leaf_calls: set[str] = set()
-        """The calls of leaves, but not of child runs, whose attempts belong to the body."""
         self.abandoned: set[str] = set()
+        self._leaf_calls: set[str] = set()
+        """The calls of leaves, but not of child runs, whose attempts belong to the body."""
+        self._child_calls_and_waits: set[str] = set()
         for row in rows:
-            event, path = row.event, row.path
+            event = row.event
             if row.settles and row.settles != ROOT_PATH:
-                self.settled.add(path)
+                self.settled.add(row.path)
             if isinstance(event, CallStarted):
-                if event.is_control:
-                    continue
-                self.leaves.add(path)
-                if event.child is None:
-                    self.leaf_calls.add(path)
+                if not event.is_control:
+                    (self._leaf_calls if event.child is None else self._child_calls_and_waits).add(row.path)
             elif isinstance(event, WaitOpened):
-                self.leaves.add(path)
+                self._child_calls_and_waits.add(row.path)
             elif isinstance(event, RequestAbandoned):
-                self.abandoned.add(path)
+                self.abandoned.add(row.path)
 
-    def is_inside_settled(self, row: RecordedEvent) -> bool:
-        """Whether an event lies inside a settled step."""
-        path = row.path
-        if path in self.settled and row.settles is None and not isinstance(row.event, OWN_EVENTS):
-            return True
+    def is_of_leaf(self, path: str) -> bool:
+        """Whether the body requests something there that is not a control node, and emits its own events."""
+        return path in self._leaf_calls or path in self._child_calls_and_waits
+
+    def is_inside_step(self, path: str) -> bool:
+        """Whether a path lies inside a settled step or a leaf, so that the body does not request it."""
         at = path.rfind("/")
         while at > 0:
-            if path[:at] in self.settled:
+            above = path[:at]
+            if above in self.settled or above in self._leaf_calls:
                 return True
             at = path.rfind("/", 0, at)
         return False

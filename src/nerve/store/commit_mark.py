@@ -193,11 +193,15 @@ def _frames_after(wal: Path, accepted: int) -> Iterator[tuple[bytes, bytes]]:
     size = int.from_bytes(header[8:12])
     if not 512 <= size <= 65536:
         return
+    first, step = _LOG_HEADER + accepted * (_FRAME_HEADER + size), _FRAME_HEADER + size
+    salts = header[16:24]
     with wal.open("rb") as log:
-        log.seek(_LOG_HEADER + accepted * (_FRAME_HEADER + size))
-        while len(frame := log.read(_FRAME_HEADER + size)) == _FRAME_HEADER + size:
-            if frame[8:16] == header[16:24]:
-                yield frame[:_FRAME_HEADER], frame[_FRAME_HEADER:]
+        descriptor = log.fileno()
+        ends = range(first + step, os.fstat(descriptor).st_size + 1, step)
+        # Without their pages: a log that was used before has many frames that do not belong to it.
+        for at in [end - step for end in ends if os.pread(descriptor, 8, end - step + 8) == salts]:
+            frame = os.pread(descriptor, step, at)
+            yield frame[:_FRAME_HEADER], frame[_FRAME_HEADER:]
 
 
 def _byte_order(header: bytes) -> str:

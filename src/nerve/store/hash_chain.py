@@ -10,6 +10,7 @@ from hashlib import sha256
 from nerve.errors import JournalBroken
 from nerve.store.port import EMPTIABLE_TYPE, EMPTIED_DATA, EventRow
 from nerve.store.stored_rows import (
+    NAMES_BY_CODE,
     OWN_PATH,
     StoredData,
     StoredPath,
@@ -91,7 +92,7 @@ def restore_event(
     stored_data: StoredData,
 ) -> tuple[EventRow, bytes]:
     """Return an event from its stored form and the digest of its data; ValueError if the data is missing."""
-    type = type_name(stored_type)
+    type = NAMES_BY_CODE.get(stored_type) or type_name(stored_type)
     if settles == OWN_PATH:
         settles = path
     if isinstance(stored_data, str):

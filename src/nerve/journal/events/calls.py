@@ -101,7 +101,9 @@ class CallStarted(NamedTuple):
             return cls.from_data(decode_json(text))
         control, node_id, step_id, once, child, input_hash = head.groups()
         input_json = text[head.end() : -1]
-        return cls(node_id, input_hash, input_json, step_id, control is not None, once is not None, child)
+        is_control, is_once = control is not None, once is not None
+        fields = node_id, input_hash, input_json, step_id, is_control, is_once, child, NO_EXTRA
+        return tuple.__new__(cls, fields)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
@@ -208,16 +210,11 @@ class CallSettled(NamedTuple):
         if (head := _SETTLED_HEAD.match(text)) is None or not text.endswith("}}"):
             return cls.from_data(decode_json(text))
         node_id, success, duration, step_id, error, error_type, timeout = head.groups()
-        return cls(
-            node_id,
-            success == "true",
-            text[head.end() : -1],
-            float(duration),
-            step_id,
-            error,
-            error_type,
-            None if timeout is None else decode_json(timeout),
-        )
+        result, ms = text[head.end() : -1], float(duration)
+        if success == "true" and error is timeout is None:
+            return tuple.__new__(cls, (node_id, True, result, ms, step_id, *NO_FAILURE))
+        seconds = None if timeout is None else decode_json(timeout)
+        return cls(node_id, success == "true", result, ms, step_id, error, error_type, seconds)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
