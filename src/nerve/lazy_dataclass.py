@@ -2,8 +2,9 @@
 
 The standard decorator compiles up to seven methods of each class at import, which takes about a millisecond.
 A command imports some two hundred of these classes and creates objects of thirty, mostly one of each class.
-The first objects of a class are set field by field, which costs less than a compiled method for a few objects.
-A class whose signature a library reads, such as the options of a command, needs the standard decorator.
+The fields of the first objects of a class are set one by one, which costs less than to compile a method for a
+few objects. A class whose signature a library reads, such as the options of a command, needs the standard
+decorator.
 """
 
 from __future__ import annotations

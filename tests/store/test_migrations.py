@@ -79,8 +79,8 @@ def layout(file: Path) -> tuple[int, list[tuple[object, ...]]]:
 def statements(version: int) -> list[str]:
     """Return the statements that migrate a version to the next."""
     db = apsw.Connection(":memory:")
-    for sql in migrations.MIGRATIONS[:version]:
-        db.execute(sql)
+    if version:
+        db.execute(KEPT[version - 1].read_text())
     found: list[str] = []
     db.set_exec_trace(lambda cursor, statement, bindings: found.append(statement) or True)
     db.execute(migrations.MIGRATIONS[version])
@@ -107,10 +107,11 @@ def test_a_migration_that_dies_between_statements_leaves_the_old_version(
     monkeypatch: pytest.MonkeyPatch, file: Path, version: int, number: int
 ) -> None:
     done, script = migrations.MIGRATIONS[:version], statements(version)[:number]
+    if version:
+        restored(KEPT[version - 1], file)
+    old = layout(file)
+    file.chmod(0o600)
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "MIGRATIONS", done)
-        SqliteStore(file).close()
-        old = layout(file)
         patched.setattr(migrations, "MIGRATIONS", [*done, ";\n".join([*script, "SELECT * FROM nowhere"])])
         with pytest.raises(StoreFailed):
             SqliteStore(file)

@@ -160,10 +160,11 @@ class ActiveClock:
     def advance(self, at: float, event: Event) -> None:
         """Count the time since the previous event."""
         previous_at, self._previous_at = self._previous_at, at
-        if at > previous_at and not (self.is_paused or self.waiting_paths):
-            # Before a recovery the process was down for an unknown time, which does not count.
-            if not (isinstance(event, NodeRetrying) and event.recovered):
-                self.seconds += at - previous_at
+        if at <= previous_at or self.is_paused or self.waiting_paths:
+            return
+        # Before a recovery the process was down for an unknown time, which does not count.
+        if not (isinstance(event, NodeRetrying) and event.recovered):
+            self.seconds += at - previous_at
 
 
 def is_guard(event: Event) -> bool:

@@ -91,8 +91,10 @@ class ReplayEntry:
 
     def __init__(self, row: RecordedEvent, kind: EntryKind, key: ReplayKey, is_optional: bool) -> None:
         self.seq, self.row, self.kind, self.key, self.is_optional = row.seq, row, kind, key, is_optional
-        self.is_done = self.is_void = False
-        """Whether it is repeated, and whether a step it may depend on runs again, so that it does not count."""
+        self.is_done = False
+        """Whether the body has repeated it."""
+        self.is_void = False
+        """Whether a step it may depend on runs again, so that it does not count."""
 
     @property
     def event(self) -> Event:

@@ -1,4 +1,4 @@
-"""Migrations between versions of the file layout."""
+"""The layout of a new file, and migrations between versions of the layout."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 APPLICATION_ID = 1315271286
 """Marks the file as a Nerve store: "Nerv" as a number."""
 
-MIGRATIONS = [SQL[f"create_version_{number}"] for number in range(1, 11)]
-"""The n-th entry migrates version n to version n + 1."""
+MIGRATIONS = [SQL["create_newest"], *(SQL[f"create_version_{number}"] for number in range(2, 11))]
+"""The n-th entry migrates version n to version n + 1; the first one creates the newest version at once."""
 
 
 def check_store_version(db: apsw.Connection, file: Path) -> None:
@@ -33,8 +33,10 @@ def check_store_version(db: apsw.Connection, file: Path) -> None:
 
 def migrate(db: apsw.Connection) -> None:
     """Bring a file to the newest version, one version per transaction."""
-    for number in range(db.execute(SQL["user_version"]).get, len(MIGRATIONS)):
+    newest = len(MIGRATIONS)
+    while (version := db.execute(SQL["user_version"]).get) < newest:
         with Transaction(db) as execute:
-            if execute(SQL["user_version"]).get == number:
-                execute(MIGRATIONS[number])
-                db.pragma("user_version", number + 1)
+            # Another connection may have migrated it meanwhile.
+            if execute(SQL["user_version"]).get == version:
+                execute(MIGRATIONS[version])
+                db.pragma("user_version", version + 1 if version else newest)
