@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from nerve.core.clock import SYSTEM_CLOCK, Clock
-from nerve.core.events import GATE_EVENTS, Sink
+from nerve.core.events import GATE_EVENTS, JournalRow, Sink
 from nerve.core.json_codec import is_scalar_json
 from nerve.core.limits import RunUsage
 from nerve.core.nodes.base import NodeRegistry
@@ -31,7 +31,7 @@ from nerve.core.workflow.state import (
     WorkflowState,
 )
 from nerve.core.workflow.workflow import Workflow
-from nerve.engine import child_runs, fork, run_logs
+from nerve.engine import child_runs, run_logs
 from nerve.engine.budget import day_bounds
 from nerve.engine.child_runner import ChildRunOperations, sum_run_usage
 from nerve.engine.definitions import DefinitionCache
@@ -39,7 +39,6 @@ from nerve.engine.engine_host import PROCESS_HOST, EngineHost
 from nerve.engine.group_commit import GroupCommitter
 from nerve.engine.idle_runs import IdleRuns
 from nerve.engine.journal_writer import JournalCallbacks
-from nerve.engine.jsonl_log import JsonlLog
 from nerve.engine.recovery import RecoveredRuns, RecoveryOperations, RunRecovery, SkippedRun
 from nerve.engine.run_budget import SessionBudgets
 from nerve.engine.run_chain import (
@@ -81,13 +80,13 @@ from nerve.journal.events import (
     make_event,
 )
 from nerve.journal.index import JournalIndex, StoredJournal, read_limits, read_start
-from nerve.journal.run_view import read_view
 from nerve.store.port import EventRow, ReplyRow, RunRow, Store
 
 if TYPE_CHECKING:
+    from nerve.core.run_view import RunView
     from nerve.dataspace import Change
     from nerve.engine.durable_dataspace import ChangeReplyFactory, DurableDataspace
-    from nerve.engine.fork import ForkPlan
+    from nerve.engine.fork import ForkPlan, ForkServices
     from nerve.engine.fork_preview import ForkPreview
     from nerve.engine.open_waits import RunFacts
     from nerve.engine.reused_answers import ReusedAnswer
@@ -130,19 +129,6 @@ class LocalEngine:
         """The runs whose journals were found damaged, with the problem."""
         self.reader = RunReader(store, self.executors, self.run_handles, self.mark_unreadable)
         self.commands = RunCommands(self._run_access())
-        self._fork_services = fork.ForkServices(
-            store=store,
-            clock=clock,
-            session_name=session_name,
-            get_committer=lambda: self.committer,
-            workflow_of=self.workflow_of,
-            has_workflow=self.has_workflow,
-            definition_of=self.definition_of,
-            attach_sinks=self.attach_sinks,
-            make_run_row=self.run_row,
-            publish=self.publish,
-            rebuild_run=self.rebuild_run,
-        )
         self.budgets = SessionBudgets(
             store,
             session_name,
@@ -214,7 +200,7 @@ class LocalEngine:
             is_closed=lambda: self.closed,
             rows=self.store.events,
             make_event=make_event,
-            read_view=read_view,
+            read_view=read_run_view,
             open_gates=self.reader.open_gates,
             children_of=self.children_of,
             describe_waiting=self.reader.describe_waiting,
@@ -541,7 +527,7 @@ class LocalEngine:
             about=start.metadata,
         )
         run.continued_from = previous.run_id
-        run.sinks = [sink for sink in previous.sinks if not isinstance(sink, JsonlLog)]
+        run.sinks = run_logs.drop_logs(previous.sinks)
         journal = NextRunJournal(
             executor.journal,
             run.run_id,
@@ -978,6 +964,25 @@ class LocalEngine:
             if row.state in OPEN_STATE_VALUES
         ]
 
+    @cached_property
+    def _fork_services(self) -> ForkServices:
+        """What forks need; few processes fork a run, so the others do not load the code for it."""
+        from nerve.engine.fork import ForkServices
+
+        return ForkServices(
+            store=self.store,
+            clock=self.clock,
+            session_name=self._session_name,
+            get_committer=lambda: self.committer,
+            workflow_of=self.workflow_of,
+            has_workflow=self.has_workflow,
+            definition_of=self.definition_of,
+            attach_sinks=self.attach_sinks,
+            make_run_row=self.run_row,
+            publish=self.publish,
+            rebuild_run=self.rebuild_run,
+        )
+
     async def fork(
         self,
         source: str,
@@ -991,7 +996,9 @@ class LocalEngine:
         caller: dict[str, str] | None = None,
     ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
-            plan = fork.plan_fork(self._fork_services, source, at, input, overrides, definition)
+            from nerve.engine.fork import plan_fork
+
+            plan = plan_fork(self._fork_services, source, at, input, overrides, definition)
             return await self._start_planned(plan, key, reply, limits=limits or {}, caller=caller)
 
         return await self._fork_with_key(source, key, begin)
@@ -1004,7 +1011,9 @@ class LocalEngine:
         caller: dict[str, str] | None = None,
     ) -> WorkflowRun:
         async def begin() -> WorkflowRun:
-            plan = fork.plan_retry(self._fork_services, source)
+            from nerve.engine.fork import plan_retry
+
+            plan = plan_retry(self._fork_services, source)
             return await self._start_planned(plan, key, reply, caller=caller)
 
         return await self._fork_with_key(source, key, begin)
@@ -1012,8 +1021,10 @@ class LocalEngine:
     async def _start_planned(
         self, plan: ForkPlan, key: str | None, reply: ReplyRow | None, **options: Any
     ) -> WorkflowRun:
+        from nerve.engine.fork import copy_planned, start_fork
+
         services = self._fork_services
-        return await fork.start_fork(services, fork.copy_planned(services, plan, key, **options), reply)
+        return await start_fork(services, copy_planned(services, plan, key, **options), reply)
 
     def preview_fork(
         self,
@@ -1024,10 +1035,11 @@ class LocalEngine:
         definition: str | None = None,
     ) -> ForkPreview:
         """Return what a fork would reuse and run again; nothing is started or written."""
-        from nerve.engine.fork_preview import preview_plan  # few processes preview a fork
+        from nerve.engine.fork import plan_fork
+        from nerve.engine.fork_preview import preview_plan
 
         services = self._fork_services
-        return preview_plan(services, fork.plan_fork(services, source, at, input, overrides, definition))
+        return preview_plan(services, plan_fork(services, source, at, input, overrides, definition))
 
     def find_reused_answers(
         self,
@@ -1038,28 +1050,30 @@ class LocalEngine:
         definition: str | None = None,
     ) -> list[ReusedAnswer]:
         """Return the answers of people that a fork would reuse; nothing is started or written."""
+        from nerve.engine.fork import plan_fork
         from nerve.engine.reused_answers import find_reused_answers  # few forks change steps
 
         services = self._fork_services
-        return find_reused_answers(
-            services, fork.plan_fork(services, source, at, input, overrides, definition)
-        )
+        return find_reused_answers(services, plan_fork(services, source, at, input, overrides, definition))
 
     def preview_retry(self, source: str) -> ForkPreview:
         """Return what a retry would reuse and run again."""
+        from nerve.engine.fork import plan_retry
         from nerve.engine.fork_preview import preview_plan
 
-        return preview_plan(self._fork_services, fork.plan_retry(self._fork_services, source))
+        return preview_plan(self._fork_services, plan_retry(self._fork_services, source))
 
     async def _fork_with_key(
         self, source: str, key: str | None, start_fork: Callable[[], Coroutine[Any, Any, WorkflowRun]]
     ) -> WorkflowRun:
+        from nerve.engine.fork import check_fork_source
+
         if key is None:
             return await start_fork()
         if (row := self.store.run_by_key(self._session_name, key)) is not None:
-            fork.check_fork_source(self.store, key, row.run, source)
+            check_fork_source(self.store, key, row.run, source)
         run = await self._start_with_key(key, start_fork)
-        fork.check_fork_source(self.store, key, run.run_id, source)
+        check_fork_source(self.store, key, run.run_id, source)
         return run
 
     def is_busy(self, run_id: str) -> bool:
@@ -1123,6 +1137,13 @@ def check_same_workflow(key: str, run: WorkflowRun, requested: WorkflowRun) -> W
     if run.workflow_id != requested.workflow_id:
         raise ValueError(f"Key '{key}' belongs to run '{run.run_id}' of workflow '{run.workflow_id}'")
     return run
+
+
+def read_run_view(run_id: str, workflow_id: str, rows: Iterable[JournalRow]) -> RunView:
+    """Return what a journal shows of its run; most runs are never looked at in the process that runs them."""
+    from nerve.journal.run_view import read_view
+
+    return read_view(run_id, workflow_id, rows)
 
 
 def restore_run(run: WorkflowRun, row: RunRow, rows: list[EventRow]) -> None:

@@ -85,7 +85,6 @@ from nerve.journal.index import EMPTY_JOURNAL, JournalIndex, StoredJournal
 from nerve.journal.mailbox import Mailbox, Message
 from nerve.journal.paths import ROOT_PATH
 from nerve.journal.replay import Replay, ReplayEntry
-from nerve.journal.run_view import read_view
 from nerve.lazy_dataclass import dataclass
 from nerve.store.port import Definition, EventRow, RunRow, Store
 
@@ -498,6 +497,8 @@ class RunExecutor:
         next_id = child_id(self.run.run_id, NEXT_RUN_PATH)
         usage: dict[str, Any] = dict(used)
         if used:
+            from nerve.journal.run_view import read_view  # few chains have used anything
+
             # The models are in the events of the run, and those of the runs before it in its start.
             view = read_view(self.run.run_id, self.run.workflow_id, self.journal.read_rows())
             usage |= {"models": models} if (models := sum_run_usage([view]).get("models")) else {}

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import struct
 import time
 from collections.abc import Iterator
@@ -251,6 +250,8 @@ def _report_loss(file: Path, wal: Path, missing: str) -> str:
 
 
 def _copy_damaged_log(wal: Path) -> Path | None:
+    import shutil  # with its compressors it takes longer to load than the store; few logs are damaged
+
     log_copy = wal.with_name(f"{wal.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
     try:
         with wal.open("rb") as source, open(log_copy, "xb", opener=_open_private) as target:
