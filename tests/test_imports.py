@@ -84,6 +84,24 @@ asyncio.run(main())
     assert not {name for name in modules if name.startswith(("nerve.dataspace", "nerve.spec"))}
 
 
+def test_a_first_run_on_disk_loads_nothing_for_forks_logs_views_and_damaged_files(tmp_path):
+    code = f"""
+import asyncio
+from nerve import FunctionNode, Session, Workflow
+async def hello(ctx):
+    return (await ctx.run("greet", "world"))["output"]
+async def main():
+    session = Session("test", {str(tmp_path / "nerve.db")!r})
+    FunctionNode("greet", session, lambda context: f"hello {{context.input}}")
+    Workflow("hello", session, hello)
+    async with session:
+        assert await (await session.start("hello")).wait() == "hello world"
+asyncio.run(main())
+"""
+    rare = {"engine.fork", "engine.jsonl_log", "journal.fork_point", "journal.run_view", "agents.agent_node"}
+    assert not loaded(code) & ({f"nerve.{name}" for name in rare} | {"shutil", "bz2", "lzma", "tempfile"})
+
+
 def test_opening_a_sqlite_session_loads_the_database(tmp_path):
     code = f"from nerve import Session; Session('test', {str(tmp_path / 'nerve.db')!r}).engine.store.close()"
     modules = loaded(code)

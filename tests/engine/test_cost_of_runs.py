@@ -1,4 +1,4 @@
-"""A run and a step execute a bounded number of instructions, which no load of the machine changes."""
+"""A run, a step and a replayed step execute a bounded number of instructions, which no load of the machine changes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 import nerve
 from nerve import FunctionNode, Session, Workflow, WorkflowContext
 from nerve.core.nodes.context import ExecutionContext
+from nerve.lazy_dataclass import CALLS_WITHOUT_CODE
 from nerve.store.memory import MemoryStore
 
 pytestmark = pytest.mark.local("measures this process")
@@ -24,6 +25,8 @@ STORE = str(PACKAGE / "store")
 MAX_OF_RUN = 4300
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
 MAX_OF_STEP = 1825
+MAX_OF_REPLAYED_STEP = 1830
+"""Instructions of a step whose outcome is in the journal, without those that read it from the store."""
 MAX_OF_GATE = 4500
 """Instructions of a gate that is answered at once, in addition to those of its run."""
 
@@ -83,9 +86,41 @@ def count_instructions(execute: Callable[[], Awaitable[None]]) -> int:
     return count
 
 
+async def run_steps_and_end_there(ctx: WorkflowContext) -> None:
+    await run_steps(ctx)
+    await ctx.gate("Continue?")
+
+
+async def record_steps(store: MemoryStore, steps: int) -> None:
+    """Record a run that waits at a gate after some steps."""
+    session = Session("test", store)
+    FunctionNode("echo", session, echo)
+    Workflow("steps", session, run_steps_and_end_there)
+    async with session:
+        run = await session.start("steps", steps)
+        assert await run.next_gate() is not None
+
+
+async def replay_steps(store: MemoryStore) -> None:
+    session = Session("test", store)
+    FunctionNode("echo", session, echo)
+    Workflow("steps", session, run_steps_and_end_there)
+    async with session:
+        [run] = await session.recover()
+        await run.answer("yes")
+        await run.wait()
+
+
+def cost_of_replay(steps: int) -> int:
+    store = MemoryStore()
+    asyncio.run(record_steps(store, steps))
+    return count_instructions(lambda: replay_steps(store))
+
+
 def cost_of_run(workflow: str, input: Any = None) -> float:
     """Return the number of instructions of one run more."""
-    asyncio.run(start_runs(2, workflow, input))  # fills the caches
+    # Fills the caches, and compiles the constructors.
+    asyncio.run(start_runs(CALLS_WITHOUT_CODE + 1, workflow, input))
     fewer = count_instructions(lambda: start_runs(10, workflow, input))
     return (count_instructions(lambda: start_runs(30, workflow, input)) - fewer) / 20
 
@@ -98,3 +133,10 @@ def test_a_run_a_step_and_a_gate_execute_few_instructions() -> None:
     assert of_run <= MAX_OF_RUN, of_run
     assert of_step <= MAX_OF_STEP, of_step
     assert of_gate <= MAX_OF_GATE, of_gate
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Python has its own instructions")
+def test_a_replayed_step_executes_few_instructions() -> None:
+    cost_of_replay(20)  # fills the caches
+    of_step = (cost_of_replay(120) - cost_of_replay(20)) / 100
+    assert of_step <= MAX_OF_REPLAYED_STEP, of_step
