@@ -1,4 +1,4 @@
-"""A run, a step and a replayed step execute a bounded number of instructions, which no load of the machine changes."""
+"""A run and a step, live or replayed, execute a bounded number of instructions whatever the load is."""
 
 from __future__ import annotations
 

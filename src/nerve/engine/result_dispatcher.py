@@ -153,7 +153,7 @@ class ResultDispatcher:
         return future
 
     def replay_inline(self, record: ReplayEntry) -> bool:
-        """Whether the only task of the body goes on with a recorded outcome without a future.
+        """Mark a recorded outcome as delivered if the only task can have it at once; return whether it was.
 
         That is so for most outcomes of a sequential body: they are next, and a request follows.
         """
