@@ -16,6 +16,7 @@ from nerve.api import Api, ApiError, reading_thread
 from nerve.api.callers import Caller
 from nerve.api.service import execute_operation
 from nerve.api.shared_session import SharedSession
+from nerve.api.stored_event_hub import StoredEventHub
 from nerve.store.postgres import PostgresStore
 from postgresql_server import PostgresqlServer
 
@@ -135,3 +136,20 @@ async def test_a_command_that_another_process_executes_records_the_address_of_it
         events = (await owner.events(run=run.run_id)).events
         answered = next(event for event in events if event.event_type == "gate_answered")
         assert (answered.data["by"], answered.data["address"]) == ("token:answer", "192.0.2.1")
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_hub_closes_at_the_moment_when_news_arrive(postgresql_url: str, turns: int) -> None:
+    PostgresStore(postgresql_url).close()
+    async with Session(store=PostgresStore(postgresql_url, None), telemetry=False) as session:
+        stream = session.engine.store.stream
+        assert stream is not None
+        hub = StoredEventHub(session, stream)
+        hub.count_events(session.metrics)
+        for _ in range(10):  # until it waits for news
+            await asyncio.sleep(0)
+        hub.wake()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(20):
+            await hub.close()

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple, overload
 
+from nerve.background_tasks import wait_for_event
 from nerve.core.clock import Clock
 from nerve.core.events import WorkflowEventType
 from nerve.core.workflow.run import WorkflowRun
@@ -224,8 +224,7 @@ class RunRecovery:
     async def _wait_for_proof(self, run_id: str) -> None:
         """Give a run the process to itself until it makes progress, or for a while."""
         if (proof := self.on_probation.get(run_id)) is not None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(proof.wait(), SUSPECT_INTERVAL_S)
+            await wait_for_event(proof, SUSPECT_INTERVAL_S)
             self._clear_all([run_id])
         if self._clear_task is not None:
             await asyncio.wait([self._clear_task])
