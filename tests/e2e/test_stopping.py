@@ -70,7 +70,7 @@ async def refuses(world: World) -> float:
         try:
             _, writer = await world.raw()
             writer.close()
-        except ConnectionRefusedError:
+        except (ConnectionRefusedError, ConnectionResetError):  # reset: it was in the queue of the listener
             break
         await asyncio.sleep(0.01)
     return time.monotonic() - began
