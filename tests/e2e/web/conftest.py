@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from e2e import world as e2e_world
@@ -17,6 +18,13 @@ from e2e.world import World
 
 FLOWS = Path(__file__).parents[2] / "web" / "flows.py"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 720}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Use one event loop for all these tests: the browser belongs to it."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest.fixture
@@ -29,8 +37,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world.kill()
 
 
-@pytest.fixture
-async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser_process(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
+    """The browser of all tests of this process."""
     if MISSING:
         pytest.skip(MISSING)
     home = str(tmp_path_factory.mktemp("browser"))
@@ -44,7 +53,15 @@ async def chromium(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Br
         await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
+async def chromium(browser_process: Browser) -> AsyncIterator[Browser]:
+    """A browser with no open page and no cookie."""
+    yield browser_process
+    for context in browser_process.contexts:
+        await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def context(chromium: Browser, server: World) -> AsyncIterator[BrowserContext]:
     """A signed-in browser whose pages must not report errors or break the content security policy."""
     context = await chromium.new_context(viewport=WIDE)
@@ -64,7 +81,7 @@ async def context(chromium: Browser, server: World) -> AsyncIterator[BrowserCont
     assert problems == []
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def page(context: BrowserContext) -> Page:
     return context.pages[0]
 

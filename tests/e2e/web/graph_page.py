@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from typing import TYPE_CHECKING, Any
 
 import nerve
-from e2e.chromium import FOLDER, PROGRAM
 from nerve.ui.graph_model import RunGraph, encode_for_script
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
 
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -88,25 +87,6 @@ def serve_pages() -> Iterator[GraphServer]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-@contextlib.asynccontextmanager
-async def open_browser(home: Path) -> AsyncIterator[Browser]:
-    environment: dict[str, str | float | bool] = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(FOLDER / "lib"),
-        "HOME": str(home),
-    }
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=PROGRAM,
-            args=["--headless=shell", "--no-sandbox", "--no-zygote", "--disable-gpu", "--no-first-run"],
-            env=environment,
-        )
-        try:
-            yield browser
-        finally:
-            await browser.close()
 
 
 class GraphPage:

@@ -1,28 +1,14 @@
 """The element <run-graph> in a real browser, under the security policy of the real pages."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Browser
 
-from e2e.chromium import MISSING
-from e2e.web.graph_page import GraphPage, open_browser, serve_pages
+from e2e.web.graph_page import GraphPage, serve_pages
 from nerve.ui.graph_model import RunGraph, StepStatus
 from nerve.ui.run_graph import build_run_graph
-
-pytestmark = [
-    pytest.mark.skipif(bool(MISSING), reason=MISSING or "there is one"),
-    pytest.mark.asyncio(loop_scope="module"),  # one browser for all tests
-]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
-    async with open_browser(tmp_path_factory.mktemp("home")) as opened:
-        yield opened
 
 
 def bash(id: str, **fields: Any) -> dict[str, Any]:
@@ -68,10 +54,10 @@ def wide_graph(count: int) -> RunGraph:
 
 
 @pytest.mark.parametrize("count", [5, 100, 300])
-async def test_a_graph_is_drawn_without_a_complaint_of_the_browser(browser: Browser, count: int) -> None:
+async def test_a_graph_is_drawn_without_a_complaint_of_the_browser(chromium: Browser, count: int) -> None:
     with serve_pages() as site:
         site.serve_graph(wide_graph(count))
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         tree = page.page.get_by_role("tree", name="Graph of wide")
         items = tree.get_by_role("treeitem")
         assert await items.count() == count
@@ -86,10 +72,10 @@ BOXES = """[...document.querySelector('run-graph').shadowRoot.querySelectorAll('
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_every_shape_and_state_is_distinct_in_both_themes(browser: Browser, scheme: Any) -> None:
+async def test_every_shape_and_state_is_distinct_in_both_themes(chromium: Browser, scheme: Any) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        context = await browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 1000})
+        context = await chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 1000})
         page = await GraphPage.open(context, f"{site.url}/")
         outlines = await page.page.evaluate(OUTLINES)
         assert len({outline["shape"] for outline in outlines.values()}) >= 6
@@ -112,11 +98,11 @@ OUTLINES = """Object.fromEntries(
 )"""
 
 
-async def test_other_states_are_shown_without_a_new_layout(browser: Browser) -> None:
+async def test_other_states_are_shown_without_a_new_layout(chromium: Browser) -> None:
     with serve_pages() as site:
         graph = release_graph()
         site.serve_graph(graph)
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         item = page.page.locator("[data-id='/migrate']")
         element = await item.element_handle()
         graph.states["/migrate"] = StepStatus("waiting", "9 of 10 done, 1 waiting", path="/migrate")
@@ -134,10 +120,10 @@ async def test_other_states_are_shown_without_a_new_layout(browser: Browser) -> 
         assert page.complaints == []
 
 
-async def test_groups_are_expanded_and_collapsed_by_click_and_by_key(browser: Browser) -> None:
+async def test_groups_are_expanded_and_collapsed_by_click_and_by_key(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         group, inner = (
             page.page.locator("[data-id='/migrate']"),
             page.page.locator("[data-id='/migrate/migrate']"),
@@ -155,10 +141,10 @@ async def test_groups_are_expanded_and_collapsed_by_click_and_by_key(browser: Br
         assert await inner.count() == await page.page.locator("[data-id='/checks/unit']").count() == 1
 
 
-async def test_arrow_keys_move_between_nodes_and_enter_opens_the_step(browser: Browser) -> None:
+async def test_arrow_keys_move_between_nodes_and_enter_opens_the_step(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         keys = page.page.keyboard
         await keys.press("Tab")
         visited = [await page.focused()]
@@ -173,10 +159,10 @@ async def test_arrow_keys_move_between_nodes_and_enter_opens_the_step(browser: B
         assert page.page.url == f"{site.url}/prefix/runs/run-1/steps/checks/lint%5B2%5D"
 
 
-async def test_a_page_can_open_a_step_in_its_own_way(browser: Browser) -> None:
+async def test_a_page_can_open_a_step_in_its_own_way(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         await page.page.evaluate(
             """addEventListener("open-step", (event) => {
                 event.preventDefault();
@@ -192,10 +178,10 @@ async def test_a_page_can_open_a_step_in_its_own_way(browser: Browser) -> None:
         assert page.page.url == f"{site.url}/"
 
 
-async def test_the_graph_is_moved_zoomed_and_shown_as_a_whole(browser: Browser) -> None:
+async def test_the_graph_is_moved_zoomed_and_shown_as_a_whole(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(wide_graph(100))
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         views = [await page.page.evaluate(VIEW)]
         await page.page.get_by_role("button", name="Zoom in").click()
         views.append(await page.page.evaluate(VIEW))
@@ -217,30 +203,30 @@ async def test_the_graph_is_moved_zoomed_and_shown_as_a_whole(browser: Browser) 
 VIEW = "document.querySelector('run-graph').shadowRoot.querySelector('svg > g').getAttribute('transform')"
 
 
-async def test_the_data_can_be_at_another_address(browser: Browser) -> None:
+async def test_the_data_can_be_at_another_address(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/fetched")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/fetched")
         assert await page.page.get_by_role("treeitem", name="plan, agent, completed").count() == 1
         assert page.complaints == []
 
 
-async def test_text_of_a_workflow_is_never_markup(browser: Browser) -> None:
+async def test_text_of_a_workflow_is_never_markup(chromium: Browser) -> None:
     with serve_pages() as site:
         attack = "</script><img src=x onerror=alert(1)>"
         graph = build_run_graph({"name": attack, "body": {"kind": "sequence", "steps": [bash(attack)]}})
         site.serve_graph(graph)
-        page = await GraphPage.open(await browser.new_context(), f"{site.url}/")
+        page = await GraphPage.open(await chromium.new_context(), f"{site.url}/")
         assert await page.page.get_by_role("tree").get_attribute("aria-label") == f"Graph of {attack}"
         assert await page.page.locator("img").count() == 0
         assert page.complaints == []
 
 
-async def test_nothing_moves_for_a_user_who_prefers_reduced_motion(browser: Browser) -> None:
+async def test_nothing_moves_for_a_user_who_prefers_reduced_motion(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
         for motion, expected in (("reduce", 0), ("no-preference", 1)):
-            context = await browser.new_context(reduced_motion=motion)  # type: ignore[arg-type]
+            context = await chromium.new_context(reduced_motion=motion)  # type: ignore[arg-type]
             page = await GraphPage.open(context, f"{site.url}/")
             animations = await page.page.evaluate(
                 "document.querySelector('run-graph').shadowRoot.getAnimations().length"
@@ -248,9 +234,9 @@ async def test_nothing_moves_for_a_user_who_prefers_reduced_motion(browser: Brow
             assert animations == expected
 
 
-async def test_the_list_of_steps_stays_for_a_page_without_scripts(browser: Browser) -> None:
+async def test_the_list_of_steps_stays_for_a_page_without_scripts(chromium: Browser) -> None:
     with serve_pages() as site:
         site.serve_graph(release_graph())
-        page = await (await browser.new_context(java_script_enabled=False)).new_page()
+        page = await (await chromium.new_context(java_script_enabled=False)).new_page()
         await page.goto(f"{site.url}/")
         assert await page.get_by_text("A list").is_visible()
