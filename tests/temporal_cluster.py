@@ -89,6 +89,9 @@ class TemporalCluster(TemporalServer):
     def _choose_port(self) -> int:
         return choose_low_port()
 
+    def _name_spare_namespaces(self) -> list[str]:
+        return []  # this server creates none by itself
+
     def _run_sql_tool(self, database: str, *command: str) -> None:
         connection = f"--plugin postgres12 --endpoint 127.0.0.1 --port {self.postgresql.port} --user {USER}"
         default = ["--defaultdb", "postgres"] if command == ("create-database",) else []
