@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 
+from nerve_processes import origin
 from postgresql_server import PostgresqlServer, ServerMissing
 from temporal_cluster import FOLDER_VARIABLE, TemporalCluster
 from temporal_server import TemporalServer
@@ -97,6 +98,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             f"Tests with a server of PostgreSQL or Temporal: {sum(durations):.0f} s"
             f" in {processes} processes, about {sum(durations) / processes:.0f} s."
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def last() -> Iterator[None]:
+    """Nothing is left of what the processes of `nerve …` were forked from."""
+    yield
+    if origin.cache_info().currsize:
+        origin().end()
 
 
 S = TypeVar("S", PostgresqlServer, TemporalServer)

@@ -2,14 +2,14 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli import processes
+import nerve_processes
 from nerve.cli import execute_command_line
 
 Nerve = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,15 +25,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def nerve(scratch: Path) -> Nerve:
     """`nerve …` in a pipe."""
-    return processes.done
-
-
-@pytest.fixture(scope="session", autouse=True)
-def last() -> Iterator[None]:
-    """Nothing is left of what processes were forked from."""
-    yield
-    if processes.origin.cache_info().currsize:
-        processes.origin().end()
+    return nerve_processes.done
 
 
 @dataclass(frozen=True)

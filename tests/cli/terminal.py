@@ -8,7 +8,7 @@ import signal
 import struct
 import termios
 
-from cli.processes import Process
+from nerve_processes import Process
 
 PATIENCE = 60
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Process
 from nerve.demo.scratch_project import STUB_SOURCE, THIRD_VERSION, ScratchProject
+from nerve_processes import Process
 
 
 def tags(output: str) -> list[str]:

@@ -11,10 +11,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from cli.processes import Process
 from nerve.store.port import Append
 from nerve.store.postgres import PostgresStore
 from nerve.store.sqlite import SqliteStore
+from nerve_processes import Process
 
 CANARY = "<a canary>"
 CONFIG = {"encryption": {"key_file": "../shop.keys"}}

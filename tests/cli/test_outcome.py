@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import done
 from nerve.cli.outcome import RunOutcome, format_outcome
 from nerve.cli.parameters import DEFAULT_OPTIONS
+from nerve_processes import done
 
 
 def test_a_gate_prompt_cannot_imitate_an_outcome_line(

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cli.processes import Process
+from nerve_processes import Process
 
 
 def run_of(said) -> str:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Process
 from nerve.agents import Unavailable
 from nerve.session import Session
+from nerve_processes import Process
 
 READY = ("--with", "nodes.py", "--count=3")
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from cli.processes import done as finished
 from cli.terminal import Terminal
+from nerve_processes import done as finished
 
 ASKED = "or the answer: "
 

@@ -13,11 +13,11 @@ from urllib.parse import unquote
 
 import pytest
 
-from cli.processes import Process
-from cli.processes import done as finished
 from cli.terminal import Terminal
 from nerve.client import Client
 from nerve.commander.project_server import ProjectServer
+from nerve_processes import Process
+from nerve_processes import done as finished
 
 
 class Server:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from cli.processes import Process, done
 from nerve.cli.context import CliContext, run_with_api
 from nerve.cli.parameters import CommonOptions
 from nerve.client import find_server
 from nerve.client.server_address import find_server_pid
 from nerve.project.paths import ProjectPaths
+from nerve_processes import Process, done
 
 SECONDS = 90
 HOLD = """name: hold

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes import Process, done
 from cli.terminal import Terminal
 from nerve import Session
 from nerve.client.server_address import find_server, read_server_info
@@ -22,6 +21,7 @@ from nerve.project.ownership import state_folder, write_private
 from nerve.project.paths import ProjectPaths
 from nerve.server.bind import UnsafeServerSetup, bind_unix
 from nerve.server.tokens import load_tokens
+from nerve_processes import Process, done
 
 GIT = ["git", "-c", "user.email=a@b", "-c", "user.name=a", "-c", "init.defaultBranch=main"]
 QUESTION = "Trust this folder?"

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +24,7 @@ from nerve.store.port import Append, EventRow
 from nerve.store.postgres import PostgresStore
 from nerve.store.postgres_projection import PostgresProjection
 from nerve.testing.store_contract import run_row
+from nerve_processes import Process
 from temporal_server import TemporalServer
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/observability.md"
@@ -48,16 +47,9 @@ def upper(context):
 """
 
 
-def nerve(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+def nerve(*arguments: str, cwd: Path, **variables: str) -> Process:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("NERVE_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "nerve", *arguments],
-        cwd=cwd,
-        env={**kept, "NERVE_HOME": str(cwd / "home"), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Process(*arguments, cwd=cwd, environment={**kept, "NERVE_HOME": str(cwd / "home"), **variables})
 
 
 async def test_a_worker_executes_the_steps_of_its_project_and_stops_on_a_signal(
@@ -68,7 +60,6 @@ async def test_a_worker_executes_the_steps_of_its_project_and_stops_on_a_signal(
     options = ("--leaves", "bash", "--with", "steps.py", "--json", "--quiet", "--host-name", "my-host")
     options = (*options, "--log-json", "--metrics", metrics)
     process = nerve("worker", *options, cwd=tmp_path, NERVE_ENGINE=temporal_url, NERVE_STORE=postgresql_url)
-    assert process.stdout is not None
     ready = await asyncio.to_thread(process.stdout.readline)
     assert ready, process.communicate()[1]
     assert "queues" in ready, ready
@@ -131,8 +122,6 @@ def test_a_worker_without_temporal_logs_that_once_and_stops_on_a_signal(
     with type(temporal_server)() as server:
         url = server.url(server.create_namespace())
         process = nerve("worker", *options, cwd=tmp_path, NERVE_ENGINE=url, NERVE_STORE=postgresql_url)
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline()
         server.kill()
         lines = []

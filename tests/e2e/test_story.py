@@ -2,23 +2,21 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from typing import Any
 
 import httpx2
 import pytest
 
 from e2e.world import World
+from nerve_processes import done
 from server.sse import Message, stream
 
 
 def nerve(world: World, *arguments: str) -> Any:
     """What a command of the command line says, as JSON."""
-    command = [sys.executable, "-W", "error", "-m", "nerve", *arguments, "--json"]
-    done = subprocess.run(command, cwd=world.folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    ended = done(*arguments, "--json", cwd=world.folder)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
 
 
 class Watching:

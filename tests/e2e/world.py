@@ -18,6 +18,8 @@ from typing import Any
 import httpx2
 from websockets.asyncio.client import ClientConnection, connect, unix_connect
 
+from nerve_processes import Process
+
 TESTS = Path(__file__).parents[1]
 FLOWS = Path(__file__).with_name("flows.py")
 CANARY = "canary-4f1d9b7e20c85a63"
@@ -53,7 +55,7 @@ class World:
     under: tuple[str, ...] = ()
     """A command that runs the server, if it is not to be run as it is."""
     acked: Acked = field(default_factory=Acked)
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | subprocess.Popen[str] | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -75,7 +77,7 @@ class World:
     def start(self, *options: str, port: int = 0) -> float:
         """Serve; gives the seconds until it was ready."""
         (self.folder / ".nerve").mkdir(exist_ok=True)
-        command = [sys.executable, "-W", "error", "-m", "nerve", "serve", f"--port={port}", "--json"]
+        arguments = ["serve", f"--port={port}", "--json", "--with", str(FLOWS), *options]
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
@@ -85,13 +87,17 @@ class World:
         }
         began = time.monotonic()
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.under, *command, "--with", str(FLOWS), *options],
-                cwd=self.folder,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            if self.under:
+                self.process = subprocess.Popen(
+                    [*self.under, sys.executable, "-W", "error", "-m", "nerve", *arguments],
+                    cwd=self.folder,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            else:
+                self.process = Process(*arguments, cwd=self.folder, stderr=log, environment=environment)
         assert self.process.stdout is not None
         told = json.loads(self.process.stdout.readline() or "{}")
         if "url" not in told:

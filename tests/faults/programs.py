@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from faults.schedule import Effect
-from postgresql_server import PostgresqlServer, stop_with_parent
+from nerve_processes import Process
+from postgresql_server import PostgresqlServer
 from temporal_cluster import TemporalCluster
 from temporal_server import TemporalServer
 
 
 class Program:
-    """A Python program in a folder of its own, as on another machine."""
+    """A command of `nerve` in a folder of its own, as on another machine."""
 
-    def __init__(self, folder: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        module: str | None = None,
+    ) -> None:
+        """`module` executes the command line, if it is not the usual one."""
+        self.folder, self._module = folder, module
         self._arguments = arguments
         self._environment = environment
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self._is_wanted = False
         folder.mkdir()
 
@@ -34,14 +38,13 @@ class Program:
     def start(self) -> None:
         self._is_wanted = True
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *self._arguments],
+            streams = 0, log.fileno(), log.fileno()
+            self.process = Process(
+                *self._arguments,
+                streams=streams,
                 cwd=self.folder,
-                env={**os.environ, **self._environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=functools.partial(stop_with_parent, signal.SIGKILL),
+                module=self._module,
+                **self._environment,
             )
 
     def keep_running(self) -> None:

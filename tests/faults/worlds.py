@@ -56,19 +56,23 @@ class World:
         """Let the clients place all orders, and return when they are completed."""
         asyncio.run(place_orders(self.clients, self.orders, self.seconds, self.seed, self.patience))
 
-    def add_program(self, name: str, environment: Mapping[str, str], *arguments: str) -> Program:
+    def add_program(
+        self, name: str, environment: Mapping[str, str], *arguments: str, module: str | None = None
+    ) -> Program:
         own = {"NERVE_TEST_EXECUTED": str(self.executed), "NERVE_TEST_PROGRAM": name.replace(" ", "-")}
-        program = Program(self.folder / name, arguments, {**own, **environment})
+        program = Program(self.folder / name, arguments, {**own, **environment}, module)
         self.programs.append(program)
         self.targets[name] = program.faults()
         self.disturbed[name] = [name]
         return program
 
-    def add_server(self, name: str, environment: Mapping[str, str], *program: str) -> None:
-        """Add an API server; `program` is the arguments of Python that execute the command line."""
+    def add_server(
+        self, name: str, environment: Mapping[str, str], *arguments: str, module: str | None = None
+    ) -> None:
+        """Add an API server; `module` executes the command line, if it is not the usual one."""
         port = choose_port()
         serve = ["serve", "--port", str(port), "--json", "--with", flows.__file__]
-        server = self.add_program(name, environment, *(program or ("-m", "nerve")), *serve)
+        server = self.add_program(name, environment, *arguments, *serve, module=module)
         self.addresses.append(Address(port, server.folder / ".nerve/private/admin.token"))
 
     def add_network(self, stack: ExitStack, program: str, name: str, port: int) -> int:
@@ -157,14 +161,14 @@ def create_temporal_workers(
                 "PYTHONPATH": str(tests),
             }
 
-        def program_of(role: str) -> list[str]:
+        def program_of(role: str) -> tuple[list[str], str]:
+            """Return the first arguments of the program of a role, and its module."""
             mistake = (mistakes or {}).get(role)
-            if mistake is None:
-                return ["-m", "faults.networked_nerve"]
-            return ["-m", "faults.broken_nerve", mistake]
+            return ([], "faults.networked_nerve") if mistake is None else ([mistake], "faults.broken_nerve")
 
         for name in "server 1", "server 2":
-            world.add_server(name, environment_of(name), *program_of("server"))
+            arguments, module = program_of("server")
+            world.add_server(name, environment_of(name), *arguments, module=module)
         hosts = ["--host-name=a"] * 2, ["--host-name=a", "--host-name=b"], ["--place=shared"] * 2
         roles = {"bodies": ["--bodies"] * 2, "leaves": hosts[seed % len(hosts)]}
         for role, options in roles.items():
@@ -176,6 +180,7 @@ def create_temporal_workers(
                     else [option]
                 )
                 worker = ["worker", *chosen, "--with", flows.__file__, "--quiet"]
-                world.add_program(name, environment_of(name), *program_of(role), *worker)
+                arguments, module = program_of(role)
+                world.add_program(name, environment_of(name), *arguments, *worker, module=module)
         stack.callback(world.end)
         yield world

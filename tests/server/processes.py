@@ -17,6 +17,7 @@ from nerve.api.callers import Scope
 from nerve.client import Client
 from nerve.project.paths import ProjectPaths
 from nerve.server.tokens import token_file
+from nerve_processes import Process
 
 WORKFLOW = """
 from pathlib import Path
@@ -79,8 +80,8 @@ def register(session):
 class ServerProcess:
     """`nerve serve` in a folder of its own, as on another machine.
 
-    `program` is the arguments of Python that execute the command line, of this or of another version; `files`
-    are texts by their names in the folder.
+    `program` is the arguments of Python that execute the command line of another version; `files` are texts
+    by their names in the folder.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class ServerProcess:
         folder: Path,
         url: str,
         engine: str | None = None,
-        program: Sequence[str] = ("-m", "nerve"),
+        program: Sequence[str] = (),
         config: dict[str, Any] | None = None,
         files: Mapping[str, str] | None = None,
     ) -> None:
@@ -101,17 +102,22 @@ class ServerProcess:
         if config is not None:
             (folder / ".nerve").mkdir(exist_ok=True)
             (folder / ".nerve/config.json").write_text(json.dumps(config))
-        arguments = [*program, "serve", "--port", "0", "--json", "--with", "work.py"]
+        arguments = ["serve", "--port", "0", "--json", "--with", "work.py"]
+        variables = {"NERVE_STORE": url, **({"NERVE_ENGINE": engine} if engine else {})}
         self.log = folder / "log"
+        self.process: Process | subprocess.Popen[str]
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=folder,
-                env={**os.environ, "NERVE_STORE": url, **({"NERVE_ENGINE": engine} if engine else {})},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            if program:
+                self.process = subprocess.Popen(
+                    [sys.executable, *program, *arguments],
+                    cwd=folder,
+                    env={**os.environ, **variables},
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            else:
+                self.process = Process(*arguments, cwd=folder, stderr=log, **variables)
 
     def wait_ready(self) -> dict[str, Any]:
         """Return what the server prints when it serves."""

@@ -40,9 +40,7 @@ class Upgrade:
 
     def start(self, *program: str) -> ServerProcess:
         self._count += 1
-        server = ServerProcess(
-            self.folder / f"server{self._count}", self.url, None, program or ("-m", "nerve")
-        )
+        server = ServerProcess(self.folder / f"server{self._count}", self.url, None, program)
         self._stack.callback(server.end)
         return server
 

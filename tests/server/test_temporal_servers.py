@@ -1,16 +1,14 @@
 """Servers whose runs a Temporal cluster executes, as processes: any of them may end."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from nerve_processes import Process, done
 from server.moving_streams import check_moving_stream
 from server.processes import ServerProcess, wait_for_result
 
@@ -31,10 +29,8 @@ def servers(
             servers.append(server)
         arguments = ["worker", "--bodies", "--leaves", "bash", "--with", "work.py", "--quiet"]
         with (tmp_path / "worker.log").open("w") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "nerve", *arguments], cwd=servers[0].folder, stderr=log
-            )
-        stack.callback(worker.wait)
+            worker = Process(*arguments, cwd=servers[0].folder, stderr=log)
+        stack.callback(worker.communicate)
         stack.callback(worker.send_signal, signal.SIGTERM)
         yield servers
 
@@ -60,14 +56,7 @@ async def test_a_stream_moves_from_server_to_server_without_a_gap(servers: list[
 def check_commands(folder: Path) -> None:
     """Check that commands without a server use the cluster."""
     status, started, doctor = (
-        subprocess.run(
-            [sys.executable, "-m", "nerve", *arguments],
-            cwd=folder,
-            env={**os.environ},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done(*arguments, cwd=folder)
         for arguments in (["status"], ["start", "ask", "--json", "--with", "work.py"], ["doctor", "--json"])
     )
     assert "temporal://" in status.stdout, status

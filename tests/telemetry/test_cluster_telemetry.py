@@ -1,8 +1,6 @@
 """Traces and metrics of runs that a Temporal cluster executes: one of several servers sends them."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,6 +24,7 @@ from nerve.session.leaf_worker import LeafWorkerOptions, open_leaf_worker
 from nerve.store.postgres_slots import PostgresSlots
 from nerve.telemetry.stream_telemetry import LEASE_NAME
 from nerve.testing import ScriptedProvider
+from nerve_processes import Process
 from server.processes import ServerProcess, wait_for_result, wait_until
 from telemetry.collector import Collector, collecting
 
@@ -226,10 +225,8 @@ def processes(
             servers.append(server)
         arguments = ["worker", "--bodies", "--leaves", "bash", "--with", "work.py", "--quiet"]
         with (tmp_path / "worker.log").open("w") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "nerve", *arguments], cwd=servers[0].folder, stderr=log
-            )
-        stack.callback(worker.wait)
+            worker = Process(*arguments, cwd=servers[0].folder, stderr=log)
+        stack.callback(worker.communicate)
         stack.callback(worker.terminate)
         yield servers
 

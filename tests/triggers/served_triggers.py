@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,6 +16,7 @@ from nerve.project.paths import ProjectPaths
 from nerve.server.tokens import token_file
 from nerve.store.sqlite import SqliteStore
 from nerve.triggers.webhook_signatures import sign_request
+from nerve_processes import Process
 
 SECRET = "a secret for tests"
 CODE = """
@@ -56,26 +54,18 @@ class TriggerServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
         self.url = ""
 
     def start(self) -> None:
-        arguments = ["-m", "nerve", "serve", "--port", "0", "--json", "--with", "code.py"]
+        arguments = ["serve", "--port", "0", "--json", "--with", "code.py"]
         with (self.folder / "log").open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *arguments],
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": ""},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
+            self._process = Process(*arguments, cwd=self.folder, stderr=log, PYTHONPATH="")
 
     async def wait_ready(self) -> None:
         """Return when the server listens; AssertionError if it has ended."""
         process = self._process
         assert process is not None
-        assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
         assert line, (self.folder / "log").read_text()[-2000:]
         self.url = json.loads(line)["url"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -30,6 +28,7 @@ from nerve.project.engine_url import TemporalAddress, parse_engine_url
 from nerve.server.webhook_routes import build_webhook_routes
 from nerve.session.body_worker import open_body_worker
 from nerve.triggers.webhook_signatures import sign_request
+from nerve_processes import Process
 from notifications.receiver import Receiver, receiving
 from server.processes import ServerProcess
 
@@ -88,10 +87,8 @@ def cluster(
         servers = start_servers(stack, tmp_path, postgresql_url, temporal_url, receiver)
         arguments = ["worker", "--bodies", "--with", "work.py", "--quiet"]
         with (tmp_path / "worker.log").open("w") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "nerve", *arguments], cwd=servers[0].folder, stderr=log
-            )
-        stack.callback(worker.wait)
+            worker = Process(*arguments, cwd=servers[0].folder, stderr=log)
+        stack.callback(worker.communicate)
         stack.callback(worker.send_signal, signal.SIGTERM)
         yield servers
 

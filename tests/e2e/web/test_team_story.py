@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from e2e.web.conftest import PHONE, WIDE
 from e2e.world import World, until
 from nerve.store.sqlite import SqliteStore
 from nerve.triggers.webhook_signatures import sign_request
+from nerve_processes import done
 from notifications.receiver import PlannedReply, ReceivedRequest, Receiver, receiving
 from workspaces.repositories import git, make_repository
 
@@ -114,11 +113,9 @@ class Team:
 
     def add_person(self, name: str, role: str) -> str:
         """Add a person with the command line; return the token that it prints."""
-        command = [sys.executable, "-m", "nerve", "people", "add", name, "--role", role, "--json"]
-        done = subprocess.run(
-            command, cwd=self.world.folder, capture_output=True, text=True, timeout=60, check=True
-        )
-        return str(json.loads(done.stdout)["token"])
+        added = done("people", "add", name, "--role", role, "--json", cwd=self.world.folder)
+        assert added.returncode == 0, added.stderr
+        return str(json.loads(added.stdout)["token"])
 
     # -- the agents ------------------------------------------------------------------------------
 

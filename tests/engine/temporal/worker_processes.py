@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import TracebackType
 
 from faults import networked_nerve
+from nerve_processes import Process
 
 
 class WorkerProcess:
@@ -23,9 +22,9 @@ class WorkerProcess:
     ) -> None:
         self._folder, self._options = folder, options
         self._variables = {"NERVE_ENGINE": temporal_url, "NERVE_STORE": postgresql_url}
-        self._program = "nerve"
+        self._module: str | None = None
         if address is not None:
-            self._program = networked_nerve.__name__
+            self._module = networked_nerve.__name__
             tests = Path(networked_nerve.__file__).parents[1]
             self._variables |= {networked_nerve.ADDRESS_VARIABLE: address, "PYTHONPATH": str(tests)}
 
@@ -35,14 +34,11 @@ class WorkerProcess:
 
     def start(self) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("NERVE_")}
+        environment = {**kept, "NERVE_HOME": str(self._folder / "home"), **self._variables}
+        arguments = ["worker", *self._options, "--json", "--quiet"]
         with (self._folder / "worker.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self._program, "worker", *self._options, "--json", "--quiet"],
-                cwd=self._folder,
-                env={**kept, "NERVE_HOME": str(self._folder / "home"), **self._variables},
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+            self.process = Process(
+                *arguments, cwd=self._folder, stderr=log, environment=environment, module=self._module
             )
 
     def wait_until_ready(self) -> None:
