@@ -76,6 +76,7 @@ class TestPostgresStore(StoreContract):
         return empty_store
 
 
+@pytest.mark.full  # quick: the contract with PostgreSQL here, and the one with a codec in test_encoded_store
 class TestEncodedPostgresStore(EncodedContract):
     @pytest.fixture
     def store(self, empty_store: PostgresStore) -> EncodedStore:

@@ -119,7 +119,7 @@ def check_steps(effects: Path, ids: list[str], local: set[str]) -> None:
     assert len(counts) == STEPS * len(ids)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
 async def test_runs_that_were_stopped_at_random_points_are_continued(
     kind: str, server: Api, temporal_url: str, postgresql_url: str, tmp_path: Path, effects: Path
 ) -> None:
