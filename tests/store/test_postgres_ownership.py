@@ -85,13 +85,16 @@ def test_the_session_of_a_killed_owner_is_taken_over_in_less_than_ten_seconds(po
         assert store.append([append("r", 0)]) == [None]
 
 
-def test_a_stopped_owner_that_continues_is_refused_and_told(postgresql_url: str) -> None:
+def test_a_stopped_owner_that_continues_is_refused_and_told(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner = start(OWNER, postgresql_url)
     assert owner.stdin is not None
     owner.stdin.write("\n")
     owner.stdin.flush()
     assert [news(owner).readline() for _ in range(2)] == ["owner\n", "written [None]\n"]
     owner.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr(postgres_ownership, "LEASE_S", 0.5)
     with closing(claim(postgresql_url)) as store:
         assert store.append([append("r", 1)]) == [None]
         owner.stdin.write("\n")
@@ -107,8 +110,7 @@ def test_a_stopped_owner_that_continues_is_refused_and_told(postgresql_url: str)
 def test_every_write_checks_the_epoch_in_its_transaction(postgresql_url: str) -> None:
     with closing(PostgresStore(postgresql_url)) as store:
         store.append([append("r", 0)])
-        with psycopg.connect(postgresql_url) as db:
-            db.execute("UPDATE nerve.owners SET epoch = epoch + 1")
+        replace_owner(postgresql_url)
         with pytest.raises(OwnershipLost):
             store.append([append("r", 1)])
         assert len(store.events("r")) == 1
@@ -122,13 +124,18 @@ def test_every_write_checks_the_epoch_in_its_transaction(postgresql_url: str) ->
     ]
     for write in writes:
         with closing(claim(postgresql_url)) as store:
-            with psycopg.connect(postgresql_url) as db:
-                db.execute("UPDATE nerve.owners SET epoch = epoch + 1")
-                db.execute("UPDATE nerve.leases SET renewed = '-infinity'")
+            replace_owner(postgresql_url)
             with pytest.raises(OwnershipLost):
                 write(store)
     with closing(PostgresStore(postgresql_url, None)) as reader:
         assert (reader.messages("c"), len(reader.events("r")), reader.resume_counts()) == ([], 1, {})
+
+
+def replace_owner(url: str) -> None:
+    """Let another process take over the session and end at once."""
+    with psycopg.connect(url) as db:
+        db.execute("UPDATE nerve.owners SET epoch = epoch + 1")
+        db.execute("UPDATE nerve.leases SET renewed = '-infinity'")
 
 
 def test_of_two_stores_that_claim_an_expired_session_one_gets_it(
