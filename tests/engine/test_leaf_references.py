@@ -18,7 +18,13 @@ from nerve.core.nodes.attempt import execute_safely
 from nerve.core.nodes.base import ControlNode, Node
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.fact_nodes import AssertNode, RetractNode
-from nerve.core.nodes.workspace import CloseWorkspace, MergeWorkspace, OpenWorkspace, ReadWorkspace
+from nerve.core.nodes.workspace import (
+    CloseWorkspace,
+    MergeWorkspace,
+    OpenWorkspace,
+    ReadWorkspace,
+    RecordBase,
+)
 from nerve.core.workflow.detached_start import StartNode
 from nerve.engine.leaf_references import (
     LEAF_KINDS,
@@ -54,6 +60,7 @@ LEAVES: list[tuple[Node, dict[str, Any]]] = [
     (StartNode("s"), {"kind": "start", "id": "s"}),
     (RequestNode("_request"), {"kind": "request", "id": "_request"}),
     (ResponseNode("_response"), {"kind": "response", "id": "_response"}),
+    (RecordBase("w"), {"kind": "workspace_base", "id": "w"}),
     (OpenWorkspace("w"), {"kind": "workspace_open", "id": "w"}),
     (MergeWorkspace("w"), {"kind": "workspace_merge", "id": "w"}),
     (ReadWorkspace("w"), {"kind": "workspace_read", "id": "w"}),

@@ -48,6 +48,12 @@ async def test_a_workspace_is_described_in_words(project: Path, merge: str, text
     assert lines[-3:] == [f"[a] ✓ merged {text} (merge)", "[a] ✓ removed (close)", "[workflow] completed"]
 
 
+async def test_the_common_base_of_parallel_steps_is_described_in_words(project: Path) -> None:
+    both = {"kind": "parallel", "id": "both", "branches": [edit("a"), edit("b", "true")]}
+    lines = await log_of(project, both)
+    assert lines[1] == "[both] ✓ recorded the files that its steps start from (base)"
+
+
 async def test_work_that_stays_is_named_with_its_branch(project: Path) -> None:
     lines = await log_of(project, edit("a", merge="none"), edit("b", "true"))
     assert "[a] ✓ kept with slug.py on branch nerve/RUN/a (close)" in lines

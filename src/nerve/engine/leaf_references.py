@@ -38,6 +38,7 @@ LEAF_KINDS = {
     "start": LeafKind("nerve.core.workflow.detached_start", "StartNode"),
     "request": LeafKind("nerve.spec.dataspace_nodes", "RequestNode"),
     "response": LeafKind("nerve.spec.dataspace_nodes", "ResponseNode"),
+    "workspace_base": LeafKind("nerve.core.nodes.workspace", "RecordBase"),
     "workspace_open": LeafKind("nerve.core.nodes.workspace", "OpenWorkspace"),
     "workspace_merge": LeafKind("nerve.core.nodes.workspace", "MergeWorkspace", ("trees",)),
     "workspace_read": LeafKind("nerve.core.nodes.workspace", "ReadWorkspace"),

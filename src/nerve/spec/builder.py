@@ -121,7 +121,13 @@ class NodeBuilder:
         def prepare_outer(view: ScopeView) -> PreparedCall:
             return PreparedCall(self._in_workspace(spec, name, inner, view, is_run), view["given"])
 
-        return ScopedStep(name, self.scope, prepare_outer, when=spec.when, policy=handlers, result_id=spec.id)
+        return ScopedStep(
+            *(name, self.scope, prepare_outer),
+            when=spec.when,
+            policy=handlers,
+            result_id=spec.id,
+            workspace_kind=workspace_kind(spec),
+        )
 
     def _in_workspace(
         self, spec: models.NodeBase, name: str, body: Node, view: ScopeView, is_run: bool = False
@@ -456,7 +462,8 @@ class NodeBuilder:
         return make
 
     def map(self, spec: models.MapSpec, name: str) -> PrepareCall:
-        body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body))
+        kind = workspace_kind(spec.body) if self.has_workspace(spec.body) else None
+        body = MapItemBody(name, self.scope, lambda scope: self.with_scope(scope).step(spec.body), kind)
 
         def make(view: ScopeView) -> PreparedCall:
             node = MapNode(name, NO_SESSION_NAMES, body, spec.max_parallel, spec.require)

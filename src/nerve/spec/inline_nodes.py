@@ -83,8 +83,10 @@ class ScopedStep(InlineNode):
         when: str | None = None,
         policy: Policy | None = None,
         result_id: str | None = None,
+        workspace_kind: str | None = None,
     ) -> None:
         super().__init__(name)
+        self.workspace_kind = workspace_kind
         self.scope, self.prepare, self.when, self.result_id = scope, prepare, when, result_id
         self.own_policy = policy or Policy()
 
@@ -182,6 +184,7 @@ class WrappedNode(InlineNode):
     ) -> None:
         super().__init__(node.id)
         self.node, self.map_result, self.set_up = node, map_result, set_up
+        self.workspace_kind: str | None = getattr(node, "workspace_kind", None)
 
     async def execute(self, context: ExecutionContext) -> Result:
         self.set_up()
@@ -192,9 +195,11 @@ class WrappedNode(InlineNode):
 class MapItemBody(InlineNode):
     """The body of a map, with a separate scope for each item."""
 
-    def __init__(self, name: str, scope: Scope, build: Callable[[Scope], ScopedStep]) -> None:
+    def __init__(
+        self, name: str, scope: Scope, build: Callable[[Scope], ScopedStep], workspace_kind: str | None = None
+    ) -> None:
         super().__init__(name)
-        self.scope, self.build = scope, build
+        self.scope, self.build, self.workspace_kind = scope, build, workspace_kind
 
     async def execute(self, context: ExecutionContext) -> Result:
         pair = context.input

@@ -27,6 +27,8 @@ def describe_workspace_output(output: object) -> str | None:
         return describe_removal(output)
     if output.keys() == {"tree", "diff"}:
         return "changes to ask about" if output["diff"] else "no changes to ask about"
+    if output.keys() == {"head", "tree", "branch"}:
+        return "recorded the files that its steps start from"
     return "removed" if output == {"removed": True} else None
 
 

@@ -58,6 +58,18 @@ class WorkspaceState:
         return bool(self.files or self.commits or self.problem)
 
 
+@dataclass(frozen=True, slots=True)
+class FileBase:
+    """The files that a workspace is created from."""
+
+    head: str
+    """The commit that was checked out; one of the files if there was none."""
+    tree: str
+    """All files that are not ignored, whether committed or not."""
+    branch: str | None = None
+    """The branch that was checked out."""
+
+
 class Workspaces:
     """The workspaces of one project. The methods block; changes to one repository exclude each other."""
 
@@ -119,21 +131,35 @@ class Workspaces:
 
     # -- creation ------------------------------------------------------------------------------
 
-    def open(self, run: str, path: str, target: str, request: WorkspaceRequest) -> WorkspaceRecord:
-        """Create the workspace of a step, or return the one that an interrupted attempt has created."""
+    def record_base(self, run: str, path: str, target: str, kind: str) -> FileBase:
+        """Record the files of a target, from which the workspaces of several steps can be created."""
+        with repository_lock(self._prepare_repository(run, target, kind).common_dir):
+            return self._find_base(run, path, target, kind)
+
+    def open(
+        self, run: str, path: str, target: str, request: WorkspaceRequest, base: FileBase | None = None
+    ) -> WorkspaceRecord:
+        """Create the workspace of a step, or return the one that an interrupted attempt has created.
+
+        Without a base, it starts from the files as they are now.
+        """
         name = workspace_name(path)
-        self.files.prepare(run)
-        if request.kind == "copy":
-            self._prepare_copies(self.target_folder(run, target))
-        repository = self.find_repository(request.kind, run, target)
-        with repository_lock(repository.common_dir):
+        with repository_lock(self._prepare_repository(run, target, request.kind).common_dir):
             record = self.files.load(run, name)
             if record is None:
-                record = self._plan(run, name, path, target, request)
-                self.files.save(record)
+                is_committed = request.base is not None
+                base = base or self._find_base(run, path, target, request.kind, is_committed=is_committed)
+                record = self.files.save(self._plan(run, path, target, request, base))
             if not self._exists(record):
                 record = self._check_out(record, None, request)
             return record
+
+    def _prepare_repository(self, run: str, target: str, kind: str) -> Repository:
+        """Return the repository of a target, in which a run can have workspaces."""
+        self.files.prepare(run)
+        if kind == "copy":
+            self._prepare_copies(self.target_folder(run, target))
+        return self.find_repository(kind, run, target)
 
     def restore(
         self, run: str, output: dict[str, Any], commit: str | None, request: WorkspaceRequest
@@ -166,29 +192,33 @@ class Workspaces:
         self.files.folder.mkdir(parents=True, exist_ok=True)
         Git(self.files.folder).run("init", "--quiet", "--bare", str(self.files.copies))
 
+    def _find_base(
+        self, run: str, path: str, target: str, kind: str, *, is_committed: bool = False
+    ) -> FileBase:
+        """Return the files of a target as they are now, or as they are committed."""
+        files = self._tree_of_target(kind, run, target)
+        git, message = files.git, f"Files before {path}"
+        head, branch = (None, None) if git.git_dir is not None else (git.find_commit("HEAD"), git.branch())
+        if is_committed and head is not None:
+            return FileBase(head, git.tree_of(head), branch)
+        tree = take_snapshot(files, f"{SNAPSHOT_REFS}/{run}/{workspace_name(path)}.target", message).tree
+        return FileBase(head or git.commit_tree(tree, [], message), tree, branch)
+
     def _plan(
-        self, run: str, name: str, path: str, target: str, request: WorkspaceRequest
+        self, run: str, path: str, target: str, request: WorkspaceRequest, base: FileBase
     ) -> WorkspaceRecord:
-        files = self._tree_of_target(request.kind, run, target)
-        git = files.git
-        is_plain = git.git_dir is not None
-        head = None if is_plain else git.find_commit("HEAD")
-        if request.base is not None and request.base != "HEAD":
-            head = git.find_commit(request.base)
-            if head is None:
+        files, name = self._tree_of_target(request.kind, run, target), workspace_name(path)
+        git, head, tree = files.git, base.head, base.tree
+        if request.base is not None:
+            is_current = request.base in ("HEAD", base.branch)
+            if (commit := head if is_current else git.find_commit(request.base)) is None:
                 raise GitError(f"Unknown base '{request.base}' in {git.folder}. Name a branch, tag or commit")
-            tree = git.tree_of(head)
-        elif request.base == "HEAD" and head is not None:
-            tree = git.tree_of(head)
-        else:
-            tree = take_snapshot(files, f"{SNAPSHOT_REFS}/{run}/{name}.target", f"Files before {path}").tree
-            head = head or git.commit_tree(tree, [], f"Files before {path}")
+            head, tree = commit, git.tree_of(commit)
         branch = request.branch or default_branch(run, name)
         if git.try_run("check-ref-format", "--branch", branch)[0] != 0:
             raise GitError(f"'{branch}' is not a valid name of a branch")
         if git.find_commit(f"refs/heads/{branch}") is not None:
             raise GitError(f"The branch '{branch}' already exists in {git.folder}. Choose another name")
-        target_branch = None if is_plain else git.branch()
         return WorkspaceRecord(
             run=run,
             name=name,
@@ -198,7 +228,7 @@ class Workspaces:
             base_tree=tree,
             target=target,
             prefix=files.prefix,
-            target_branch=target_branch,
+            target_branch=base.branch,
             step=path,
         )
 

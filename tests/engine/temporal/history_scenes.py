@@ -76,6 +76,15 @@ body:
         - {kind: gate, id: right, prompt: "Right?"}
     - {kind: merge, id: merge, of: change}
 """
+EDITS = """
+name: edits
+body:
+  kind: parallel
+  id: both
+  branches:
+    - {kind: bash, id: one, command: "echo one > one.txt", workspace: worktree}
+    - {kind: bash, id: two, command: "echo two > two.txt", workspace: worktree}
+"""
 READS = """
 name: reads
 body:
@@ -184,7 +193,7 @@ def register_scenes(session: Session) -> None:
         started = await ctx.start("asks", detached=True)
         return started is not None
 
-    for text in (NODES, MERGES, READS, TELLS):
+    for text in (NODES, MERGES, EDITS, READS, TELLS):
         session.load(text, "yaml")
 
 
@@ -325,6 +334,7 @@ SCENES: dict[str, Callable[[TemporalRuns], Awaitable[TemporalRun]]] = {
     "chain": lambda runs: play_to_the_end(runs, "chain"),
     "detaches": play_detaches,
     "merges": lambda runs: play_to_the_end(runs, "merges"),
+    "edits": lambda runs: play_to_the_end(runs, "edits"),
     "reads": lambda runs: play_to_the_end(runs, "reads"),
 }
 """What is done with a run of each workflow."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from nerve.core.nodes.active_workspace import ActiveWorkspace
+    from nerve.core.nodes.workspace import ParallelBase
 
 
 @dataclass(slots=True)
@@ -58,6 +59,8 @@ class ExecutionContext:
     """Whether agents may edit the same files at the same time, because someone has said so."""
     workspaces: dict[str, ActiveWorkspace] = field(default_factory=dict, repr=False)
     """The workspaces of the run that it has not removed, by name."""
+    base: ParallelBase | None = field(default=None, repr=False)
+    """The files that the workspaces of its children start from; None for the present ones."""
     _runtime: Runtime | None = field(default=None, repr=False)
     _counts: dict[str, int] = field(default_factory=dict, repr=False)
     _origin_id: str = field(default="", repr=False)
@@ -113,6 +116,7 @@ class ExecutionContext:
             self.workspace,
             self.shares_files,
             self.workspaces,
+            self.base,
             runtime or self.runtime,  # children of a context without a run share its runtime
             {},
             self._origin_id,
@@ -147,7 +151,7 @@ class ExecutionContext:
         """Return this context in a workspace with this folder; the children share its numbering."""
         self._get_origin_id()
         other = copy.copy(self)
-        other.workspace, other.folder, other.shares_files = workspace, folder, False
+        other.workspace, other.folder, other.shares_files, other.base = workspace, folder, False, None
         return other
 
     def sharing_files(self) -> ExecutionContext:

@@ -12,8 +12,9 @@ from nerve.core.cycles import find_cycle
 from nerve.core.events import WorkflowEventType
 from nerve.core.nodes.attempt import must_propagate
 from nerve.core.nodes.base import ControlNode, Node, NodeRegistry, effective_policy, node_policy
-from nerve.core.nodes.context import ExecutionContext
+from nerve.core.nodes.context import ExecutionContext, numbered_path
 from nerve.core.nodes.function_params import bind_params
+from nerve.core.nodes.workspace import share_base
 from nerve.core.output_views import unwrap_view, wrap_output_function
 from nerve.core.policy import NO_POLICY, Policy
 from nerve.core.result import (
@@ -93,6 +94,26 @@ class GraphStep:
             bind_params(self.input_fn, context), lambda graph_input: upstream | {"input": graph_input}
         )(upstream["input"])
         return unwrap_view(reject_awaitable(input_value))
+
+
+class StepGroup:
+    """Steps of a graph that start together, because they wait for the same steps.
+
+    Their workspaces start from the same files.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.steps: list[GraphStep] = []
+        self._lock = asyncio.Lock()
+        self._context: ExecutionContext | None = None
+
+    async def enter(self, context: ExecutionContext) -> ExecutionContext:
+        """Return the context for the steps of the group."""
+        async with self._lock:
+            if self._context is None:
+                self._context = await share_base(context, [step.node for step in self.steps], self.path)
+            return self._context
 
 
 class UnreadyStep(ControlNode):
@@ -228,6 +249,7 @@ class Graph(ControlNode):
         # Assign all paths up front: they must not depend on which step ends first, or replay would differ.
         paths = {name: context.next_path(name) for name in self._steps}
         tasks: dict[str, asyncio.Task[Result]] = {}
+        groups = self._group_steps(context.path)
 
         async def run(step: GraphStep) -> Result:
             upstream: dict[str, Any] = {"input": context.input}
@@ -243,7 +265,9 @@ class Graph(ControlNode):
                 self.on_skip(step.id, result)
                 return result
             node, step_input, policy = step.prepare_call(upstream, context)
-            return await context.call(
+            group = groups.get(step.id)
+            inner = context if group is None else await group.enter(context)
+            return await inner.call(
                 node, step_input, id=step.id, path=paths[step.id], policy=policy, step=True
             )
 
@@ -251,6 +275,18 @@ class Graph(ControlNode):
             tasks[name] = asyncio.create_task(run(self._steps[name]))
         await gather_all(tasks.values())
         return self._build_result({name: tasks[name].result() for name in self._steps}, context.input)
+
+    def _group_steps(self, path: str) -> dict[str, StepGroup]:
+        """Return the groups of steps that start together, if some of their steps have workspaces."""
+        if not any(getattr(step.node, "workspace_kind", None) for step in self._steps.values()):
+            return {}
+        groups: dict[Any, StepGroup] = {}
+        for step in self._steps.values():
+            key = (frozenset(step.depends_on), step.trigger_rule)
+            groups.setdefault(key, StepGroup(numbered_path(f"{path}/~base", len(groups) + 1)))
+            groups[key].steps.append(step)
+        several = [group for group in groups.values() if len(group.steps) > 1]
+        return {step.id: group for group in several for step in group.steps}
 
     def on_skip(self, step_id: str, result: Result) -> None:
         """Called for a step that does not run because of another step."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from nerve.core.nodes.active_workspace import MAX_LISTED_FILES, project_of, to_request
@@ -26,6 +27,8 @@ MergePolicy = Literal["files", "ff", "squash", "rebase", "none"]
 KINDS, METHODS = ("shared", "worktree", "copy"), ("files", "ff", "squash", "rebase")
 COMMIT_METHODS = ("ff", "squash", "rebase")
 MAX_PREVIEW_CHARS = 20_000
+BASE_FIELDS = ("head", "tree", "branch")
+"""What a journal has of the files that the workspaces of parallel steps start from."""
 GENERATED_ID = re.compile(r"^_(.+)_\d+$")
 """The id of a step that a notation has made from the name of a variable."""
 
@@ -89,14 +92,42 @@ class OpenWorkspace(WorkspaceLeaf):
     """Create a workspace."""
 
     def change(self, context: ExecutionContext) -> dict[str, Any]:
+        from nerve.workspaces.checkout import FileBase
+
         given: Any = context.input
-        workspaces = workspaces_of(context)
-        target = ""
-        if (active := context.workspace) is not None:
-            active.record_files(project_of(context), f"Before {given['path']}")
-            target = active.address_in(context.run_id)
-        record = workspaces.open(context.run_id, given["path"], target, to_request(given["request"]))
+        base = given.get("base")  # missing in the requests of earlier versions
+        record = workspaces_of(context).open(
+            context.run_id,
+            given["path"],
+            record_target(context, given["path"]),
+            to_request(given["request"]),
+            None if base is None else FileBase(**base),
+        )
         return record.to_output()
+
+
+class RecordBase(WorkspaceLeaf):
+    """Record the files that the workspaces of parallel steps start from, whenever each of them starts."""
+
+    def change(self, context: ExecutionContext) -> dict[str, Any]:
+        from nerve.workspaces.git import GitError
+
+        given: Any = context.input
+        path, kind = given["path"], given["kind"]
+        target = record_target(context, path)
+        try:
+            base = workspaces_of(context).record_base(context.run_id, path, target, kind)
+        except GitError:
+            return dict.fromkeys(BASE_FIELDS)  # the steps that need a workspace report it
+        return {name: getattr(base, name) for name in BASE_FIELDS}
+
+
+def record_target(context: ExecutionContext, path: str) -> str:
+    """Return what the workspace of a step is created from, after its files were recorded or restored."""
+    if (active := context.workspace) is None:
+        return ""
+    active.record_files(project_of(context), f"Before {path}")
+    return active.address_in(context.run_id)
 
 
 class MergeWorkspace(WorkspaceLeaf):
@@ -200,6 +231,47 @@ def step_names(path: str) -> tuple[str, str, str]:
 
 class WorkspaceNotFound(NerveError):
     """A run has no workspace of this name."""
+
+
+BASE_PATCH = "nerve:base-of-parallel-steps"
+"""The patch that runs of earlier versions do not have, whose parallel steps record no base."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelBase:
+    """The files that the workspaces of parallel steps start from."""
+
+    path: str
+    """The parent of the steps; steps below them start from the files as they are then."""
+    kind: str
+    files: dict[str, Any]
+    """The commit, the tree and the branch; see `RecordBase`."""
+
+
+async def share_base(context: ExecutionContext, nodes: Iterable[Node], path: str) -> ExecutionContext:
+    """Return the context for parallel nodes, after the files were recorded from which their workspaces start.
+
+    Without a common base, a workspace that is created late has work of other branches that is merged
+    already: whether both conflict would depend on the load of the machine.
+    """
+    kinds = (getattr(node, "workspace_kind", None) for node in nodes)
+    kind = next((kind for kind in kinds if kind not in (None, "shared")), None)
+    if kind is None or not context.runtime.is_patched(BASE_PATCH):
+        return context
+    recorded = await context.call(RecordBase("base"), {"path": path, "kind": kind}, path=path)
+    shared = copy.copy(context)
+    shared.base = None
+    if recorded.success and recorded.output["head"] is not None:
+        shared.base = ParallelBase(context.path, kind, recorded.output)
+    return shared
+
+
+def find_base(context: ExecutionContext, path: str, kind: str) -> dict[str, Any] | None:
+    """Return the recorded files that the workspace of a step starts from; None for the present ones."""
+    base = context.base
+    if base is None or base.kind != kind or path.rpartition("/")[0] != base.path:
+        return None
+    return base.files
 
 
 def workspaces_of(context: ExecutionContext) -> Workspaces:

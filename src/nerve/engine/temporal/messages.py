@@ -62,7 +62,7 @@ COMMAND_UPDATE = "command"
 HOST_ATTRIBUTE = "host"
 """The attribute of the result of a leaf in a workspace that names the host with its files."""
 WORKSPACE_KIND = "workspace_"
-"""The beginning of the kinds of the leaves that open, merge, read and close a workspace."""
+"""The beginning of the kinds of the leaves that create, merge, read and close workspaces."""
 
 MESSAGE_VERSION = 1
 """Increased by a change that an older worker would misunderstand; a new field with a default is none."""
@@ -229,7 +229,7 @@ class LeafInput(WireMessage):
 
     @property
     def workspace_verb(self) -> str | None:
-        """What the leaf does with a workspace: `open`, `merge`, `read` or `close`; None for another leaf."""
+        """What the leaf does with workspaces: `base`, `open`, `merge`, `read` or `close`; None for another."""
         kind = str(self.reference.get("kind") or "")
         return kind.removeprefix(WORKSPACE_KIND) if kind.startswith(WORKSPACE_KIND) else None
 

@@ -12,6 +12,7 @@ from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import ControlNode, as_list, require_at_least
 from nerve.core.nodes.control.parallel_node import aggregate_results
 from nerve.core.nodes.graph import gather_all
+from nerve.core.nodes.workspace import share_base
 from nerve.core.result import Result, census
 from nerve.core.validation import require_node
 
@@ -45,6 +46,8 @@ class MapNode(ControlNode):
 
     async def execute(self, context: ExecutionContext) -> Result:
         items = as_list(context.input)
+        if len(items) > 1 and self.max_parallel > 1:
+            context = await share_base(context, [self.body], f"{context.path}/~base")
         slots = asyncio.Semaphore(self.max_parallel)
 
         async def process(index: int, item: Any, path: str) -> Result:

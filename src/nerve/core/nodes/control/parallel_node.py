@@ -9,6 +9,7 @@ from nerve.core.nodes.base import Node, NodeRegistry
 from nerve.core.nodes.context import ExecutionContext
 from nerve.core.nodes.control.common import ControlNode, require_at_least, require_named_nodes
 from nerve.core.nodes.graph import gather_all
+from nerve.core.nodes.workspace import share_base
 from nerve.core.result import Result, census, first_rejection, is_final_rejection
 
 
@@ -36,6 +37,8 @@ class ParallelNode(ControlNode):
         return self.branches.values()
 
     async def execute(self, context: ExecutionContext) -> Result:
+        if len(self.branches) > 1:
+            context = await share_base(context, self.branches.values(), f"{context.path}/~base")
         calls = [context.call(node, context.input, id=name) for name, node in self.branches.items()]
         results = dict(zip(self.branches, await gather_all(calls), strict=True))
         outputs = {name: result.output for name, result in results.items()}

@@ -22,6 +22,7 @@ from nerve.core.nodes.workspace import (
     WorkspaceKind,
     WorkspaceSettings,
     find_active,
+    find_base,
 )
 from nerve.core.result import Result
 from nerve.core.runtime import GateWait
@@ -63,6 +64,10 @@ class WorkspaceNode(ControlNode):
         self.settings = WorkspaceSettings(kind, base, branch, tuple(files), setup, merge)
         self.on_conflict = require_on_conflict(on_conflict)
         super().__init__(id, session, **policy)
+
+    @property
+    def workspace_kind(self) -> str:
+        return self.settings.kind
 
     def parts(self) -> Iterable[Node]:
         return [self.body, *([self.on_conflict] if isinstance(self.on_conflict, Node) else [])]
@@ -143,7 +148,9 @@ class WorkspaceScope:
 
     async def open(self, context: ExecutionContext) -> Result:
         request = self.settings.to_request(self.artifacts)
-        given = {"path": self.path, "request": request}
+        given: dict[str, Any] = {"path": self.path, "request": request}
+        if (base := find_base(context, self.path, self.settings.kind)) is not None:
+            given["base"] = base
         opened = await context.call(OpenWorkspace("workspace"), given, path=f"{self.prefix}workspace")
         if opened.success:
             self.active = ActiveWorkspace(context.run_id, opened.output, request, context.workspace)
