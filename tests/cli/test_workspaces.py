@@ -9,6 +9,7 @@ from cli.terminal import Terminal
 from docs.pages import FILE, page
 from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
+from nerve.ui.sanitize import INDENT
 from workspaces.repositories import commit, git, make_repository, read_files, write
 
 WORKFLOW = """name: work
@@ -154,6 +155,55 @@ def test_a_branch_is_created_or_refused(do, run_id: str, project: Path) -> None:
     refused = do("start", "shout", "x", "--branch", "fix-2")
     assert "has no workspace, so it cannot create the branch 'fix-2'" in refused.err
     commit(project, "Go on")
+
+
+def test_a_run_with_a_branch_names_the_command_that_creates_it(do, run_id: str) -> None:
+    refused = do("run", "work", "--branch", "fix-1")
+    assert "To name the branch of its workspace: nerve start work --branch NAME" in refused.err
+
+
+def test_a_submodule_with_work_of_its_own_is_listed(
+    do, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    library = make_repository(tmp_path_factory.mktemp("library"), **{"lib.py": "lib\n"})
+    edit = WORKFLOW.replace("echo new > new.txt", "echo more >> lib/lib.py")
+    (project / ".nerve/workflows/work.yaml").write_text(edit)
+    make_repository(project)
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(library), "lib")
+    commit(project, "Add a submodule")
+    run_id = do("run", "work", "--json").json["run_id"]
+    listed = do("workspaces").out.splitlines()
+    assert listed[0] == f"{run_id}/run  the submodule 'lib' has work of its own"
+
+
+ASK = """name: ask
+description: Asks about an edit
+workspace: worktree
+nodes:
+  - {id: edit, bash: echo new > new.txt}
+  - {id: ok, gate: Good?, depends_on: [edit]}
+"""
+
+
+def test_a_question_that_is_asked_again_says_why(do, project: Path) -> None:
+    (project / ".nerve/workflows/ask.yaml").write_text(ASK)
+    make_repository(project)
+    run_id = do("run", "ask", "--json").json["run_id"]
+    (project / f".nerve/workspaces/{run_id}/run/other.txt").write_text("other")
+    again = do("answer", run_id, "yes")
+    why = "'yes' was for other files: they have changed since the question was asked"
+    assert f"[gate] Good?\n{INDENT}{why}\n" in again.err
+    assert f"  at gate 'ok': Good?\n    {why}\n" in again.err
+    assert f"    {why}\n    diff --git" in do("gates").out
+
+
+def test_a_question_about_a_conflict_names_the_folder(do, project: Path) -> None:
+    (project / ".nerve/workflows/clash.yaml").write_text(CLASH)
+    make_repository(project)
+    asked = do("run", "clash")
+    folder = next((project / ".nerve/workspaces").glob("*/first")).relative_to(project)
+    assert f"    Its workspace is {folder}\n" in asked.err
+    assert f"    Its workspace is {folder}\n" in do("gates").out
 
 
 def test_the_changes_of_steps_are_in_the_log_and_the_status(do, run_id: str) -> None:

@@ -1,6 +1,7 @@
 """Workspaces: created, found again, merged and removed without losing a file."""
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -251,12 +252,9 @@ def test_a_repository_without_commits_is_merged_into_its_files(tmp_path: Path) -
     record = workspaces.open("run", "/a", "", WORKTREE)
     write(workspaces.directory(record), {"a.py": "changed\n", "b.py": "b\n"})
     refused = merge_workspace(workspaces, record, "squash", "A")
-    assert (refused.status, refused.reason) == (
-        "refused",
-        "The branch 'main' of the target has no commit or is gone."
-        if git(tmp_path, "symbolic-ref", "--short", "HEAD") == "main"
-        else "The branch 'master' of the target has no commit or is gone.",
-    )
+    branch = git(tmp_path, "symbolic-ref", "--short", "HEAD")
+    reason = f"'{branch}' has no commits. Commit the files there, or merge with 'files'."
+    assert (refused.status, refused.reason) == ("refused", reason)
     assert merge_workspace(workspaces, record, "files", "A").status == "merged"
     assert read_files(tmp_path) == {"a.py": "changed\n", "b.py": "b\n"}
     assert not workspaces.close(record).has_work
@@ -292,11 +290,25 @@ def test_a_merge_onto_a_deleted_branch_is_refused(project: Path) -> None:
     git(project, "checkout", "--quiet", "-b", "other")
     git(project, "branch", "--quiet", "-D", "main")
     outcome = merge_workspace(workspaces, record, "squash", "A")
-    assert (outcome.status, outcome.reason) == (
-        "refused",
-        "The branch 'main' of the target has no commit or is gone.",
-    )
+    assert outcome.status == "refused"
+    problem, _, command = outcome.reason.partition("Create it again (")
+    assert problem == "The branch 'main', from which the work started, is gone. "
     assert workspaces.close(record).has_work
+    git(project, *command.removesuffix(").").split()[1:])
+    assert merge_workspace(workspaces, record, "squash", "A").status == "merged"
+    assert git(project, "show", "main:a.py") == "a"
+
+
+def test_the_work_of_a_workspace_whose_folder_and_branch_are_gone_is_shown(project: Path) -> None:
+    workspaces = Workspaces(project)
+    record = workspaces.open("run", "/a", "", WORKTREE)
+    write(workspaces.directory(record), {"a.py": "a\n"})
+    workspaces.record_files(record, "Last")
+    shutil.rmtree(workspaces.directory(record))
+    git(project, "worktree", "prune")
+    git(project, "branch", "--quiet", "-D", record.branch)
+    assert "+++ b/a.py" in workspaces.diff(record)
+    assert workspaces.close(record).files == ["a.py"]
 
 
 def test_untracked_files_are_copied_on_request(project: Path) -> None:
@@ -368,7 +380,7 @@ def test_hooks_of_the_repository_do_not_run(project: Path) -> None:
     [
         (WorkspaceRequest("worktree", base="gone"), "Unknown base 'gone'"),
         (WorkspaceRequest("worktree", branch="main"), "The branch 'main' already exists"),
-        (WorkspaceRequest("worktree", branch="a b"), "'a b' is not a valid name of a branch"),
+        (WorkspaceRequest("worktree", branch="a b"), "git does not allow 'a b' as the name of a branch"),
         (WorkspaceRequest("copy"), "is in a git repository. Write workspace: worktree"),
     ],
 )

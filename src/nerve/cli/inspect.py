@@ -257,10 +257,10 @@ def format_open_gate(context: CliContext, gate: GateResponse, origin: str = "") 
 
 
 def format_gate_fields(gate: GateResponse) -> list[str]:
-    """Return the input preview of a gate and the fields of its form, one line each."""
-    preview = gate_preview(gate.input_preview).splitlines()
+    """Return the note and the input preview of a gate, and the fields of its form, one line each."""
+    shown = [*(gate.note or "").splitlines(), *gate_preview(gate.input_preview).splitlines()]
     fields = form_field_lines(gate.form or {})
-    return [f"    {line}" for line in (*preview, *fields, *gate_vote_lines(gate))]
+    return [f"    {line}" for line in (*shown, *fields, *gate_vote_lines(gate))]
 
 
 def events_command(

@@ -210,6 +210,7 @@ def format_waiting_outcome(
             f"  at gate '{gate['name']}': {indent_lines(gate['prompt'])}" + choices_suffix(choices)
         )
         form = gate.get("form")
+        output_lines += [f"    {line}" for line in (gate.get("note") or "").splitlines()]
         output_lines += [f"    {line}" for line in form_field_lines(form or {})]
         options.append(f" --answer {shlex.quote(gate['name'] + '=' + example_answer(choices, form))}")
     for wait in outcome.waits:

@@ -103,9 +103,11 @@ def describe_workspace(workspaces: Workspaces, record: WorkspaceRecord) -> dict[
 
 def format_workspace(report: dict[str, Any]) -> list[str]:
     """Return its name, its work, and where both are; the names are too long for the columns of a table."""
-    work = format_work(report["files"], report["commits"])
+    problem, has_work = report["problem"], report["files"] or report["commits"]
+    work = format_work(report["files"], report["commits"]) if has_work or not problem else ""
     if report["conflicts"]:
         work += f", in conflict: {list_files(report['conflicts'])}"
+    work = "; ".join(filter(None, (work, problem)))
     lines = [f"{report['run']}/{report['name']}  {work}", f"    folder {report['folder']}"]
     return [
         sanitize_text(line)

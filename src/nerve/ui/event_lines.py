@@ -174,7 +174,8 @@ def format_gate_line(gate: Mapping[str, Any]) -> str:
     answers = ""
     if choices := gate["choices"] or gate.get("options"):
         answers = f" ({'' if gate['choices'] else 'such as '}{' or '.join(choices)})"
-    return f"[gate] {gate['prompt']}{answers or format_form_hint(gate.get('form'))}"
+    note = f"\n{gate['note']}" if gate.get("note") else ""
+    return f"[gate] {gate['prompt']}{answers or format_form_hint(gate.get('form'))}{note}"
 
 
 def is_internal_call(data: dict[str, object]) -> bool:

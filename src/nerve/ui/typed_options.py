@@ -112,6 +112,9 @@ def unknown_workflow_option_message(
 ) -> str:
     known = [*(workflow_input.name for workflow_input in workflow.inputs), *command_options]
     close = did_you_mean_hint(name, known)
+    if name == "branch" and not close:
+        command = f"nerve start {workflow.id} --branch NAME"
+        return f"'{workflow.id}' has no option 'branch'. To name the branch of its workspace: {command}"
     period = "" if close.endswith("?") else "."
     return (
         f"'{workflow.id}' has no option '{name}'{close}{period} {describe_options(workflow, command_options)}"

@@ -216,7 +216,7 @@ class Workspaces:
             head, tree = commit, git.tree_of(commit)
         branch = request.branch or default_branch(run, name)
         if git.try_run("check-ref-format", "--branch", branch)[0] != 0:
-            raise GitError(f"'{branch}' is not a valid name of a branch")
+            raise GitError(f"git does not allow '{branch}' as the name of a branch. Choose another name")
         if git.find_commit(f"refs/heads/{branch}") is not None:
             raise GitError(f"The branch '{branch}' already exists in {git.folder}. Choose another name")
         return WorkspaceRecord(
@@ -306,10 +306,16 @@ class Workspaces:
 
     def diff(self, record: WorkspaceRecord, before: str | None = None, after: str | None = None) -> str:
         """Return the work of a workspace as a patch, or the difference of two snapshots."""
-        own = self.own_tree(record)
-        if after is None:
-            after = self.record_files(record, "Difference").tree
-        return format_diff(own.git, before or record.base_tree, after)
+        git, last = (self.own_tree(record).git, after) if after else self._read_files(record)
+        return format_diff(git, before or record.base_tree, last)
+
+    def _read_files(self, record: WorkspaceRecord) -> tuple[Git, str]:
+        """Return the files of a workspace; if its folder is gone, those of its last snapshot."""
+        if self._exists(record):
+            return self.own_tree(record).git, self.record_files(record, "State").tree
+        git = self.target_tree(record).git
+        last = git.find_commit(record.ref)
+        return git, record.base_tree if last is None else git.tree_of(last)
 
     def diff_of_snapshots(self, before: str, after: str, max_chars: int) -> str | None:
         """Return the difference of two snapshots as a patch; None if they were deleted."""
@@ -326,15 +332,9 @@ class Workspaces:
     def state(self, record: WorkspaceRecord) -> WorkspaceState:
         """Return the work of a workspace that is not merged."""
         record = self.files.load(record.run, record.name) or record
-        if not self._exists(record):
-            git = self.target_tree(record).git
-            last = git.find_commit(record.ref)
-            tree = record.base_tree if last is None else git.tree_of(last)
-            tip = git.find_commit(f"refs/heads/{record.branch}") or record.base_head
-        else:
-            own = self.own_tree(record)
-            git, tree = own.git, self.record_files(record, "State").tree
-            tip = git.find_commit("HEAD") or record.base_head
+        git, tree = self._read_files(record)
+        tip = git.find_commit("HEAD" if self._exists(record) else f"refs/heads/{record.branch}")
+        tip = tip or record.base_head
         if tree == record.merged_tree:
             return WorkspaceState([], 0, self._find_problem(record))
         files = changed_files(git, record.base_tree, tree)

@@ -132,9 +132,7 @@ class Merge:
             raise Refused(f"A copy has no commits, so it cannot be merged with '{self.method}'. Use 'files'.")
         head = target.find_commit(self._target_ref())
         if head is None:
-            raise Refused(
-                f"The branch '{record.target_branch or 'HEAD'}' of the target has no commit or is gone."
-            )
+            raise Refused(self._describe_missing_head())
         if record.base_tree != self.git.tree_of(record.base_head) and not record.is_squashed:
             raise Refused(
                 f"It started from files that were not committed, so '{self.method}' would commit them."
@@ -150,6 +148,13 @@ class Merge:
         self._save(landing={"commit": commit, "from": tree})
         self._move_target(head, commit)
         return None
+
+    def _describe_missing_head(self) -> str:
+        branch = self.record.target_branch
+        if branch is None or self.target.git.branch() == branch:
+            return f"'{branch or 'HEAD'}' has no commits. Commit the files there, or merge with 'files'."
+        command = f"git branch {branch} {self.record.base_head[:10]}"
+        return f"The branch '{branch}', from which the work started, is gone. Create it again ({command})."
 
     def _target_ref(self) -> str:
         branch = self.record.target_branch

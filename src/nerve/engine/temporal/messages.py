@@ -229,7 +229,7 @@ class LeafInput(WireMessage):
 
     @property
     def workspace_verb(self) -> str | None:
-        """What the leaf does with workspaces: `base`, `open`, `merge`, `read` or `close`; None for another."""
+        """What the leaf does with workspaces: `base`, `open`, `merge`, `read` or `close`; else None."""
         kind = str(self.reference.get("kind") or "")
         return kind.removeprefix(WORKSPACE_KIND) if kind.startswith(WORKSPACE_KIND) else None
 
