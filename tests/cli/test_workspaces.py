@@ -1,10 +1,15 @@
 """`nerve workspaces`: list, diff and remove, and the guide's example."""
 
+import os
+import shutil
+import signal
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cli.processes import PATIENCE, Process
 from cli.terminal import Terminal
 from docs.pages import FILE, page
 from nerve.store.port import Append, EventRow
@@ -204,6 +209,41 @@ def test_a_question_about_a_conflict_names_the_folder(do, project: Path) -> None
     folder = next((project / ".nerve/workspaces").glob("*/first")).relative_to(project)
     assert f"    Its workspace is {folder}\n" in asked.err
     assert f"    Its workspace is {folder}\n" in do("gates").out
+
+
+SLOW_GIT = """#!/bin/sh
+case "$*" in
+*"read-tree -m -u"*) touch FOLDER/begun; until test -e FOLDER/go; do sleep 0.05; done;;
+esac
+exec GIT "$@"
+"""
+
+
+def test_a_merge_that_is_interrupted_is_finished_once(do, project: Path, tmp_path_factory) -> None:
+    """Ctrl-C while git changes the files of the project."""
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "git"
+    program.write_text(SLOW_GIT.replace("FOLDER", str(folder)).replace("GIT", str(shutil.which("git"))))
+    program.chmod(0o700)
+    edit = WORKFLOW.replace("worktree", "{merge: files}").replace("echo new >", "echo more >>")
+    (project / ".nerve/workflows/work.yaml").write_text(edit)
+    make_repository(project)
+    process = Process("run", "work", PATH=f"{folder}:{os.environ['PATH']}")
+    deadline = time.monotonic() + PATIENCE
+    while not (folder / "begun").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert not (project / "new.txt").exists()
+    (folder / "go").touch()
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.wait() == 130, err
+    assert (project / "new.txt").read_text() == "more\n"
+    [run] = do("runs", "--json").json
+    assert run["state"] == "parked"
+    assert do("resume", run["run_id"]).code == 0
+    assert (project / "new.txt").read_text() == "more\n"
+    assert do("workspaces").out == "No workspaces.\n"
 
 
 def test_the_changes_of_steps_are_in_the_log_and_the_status(do, run_id: str) -> None:
