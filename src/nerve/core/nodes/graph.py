@@ -96,7 +96,7 @@ class GraphStep:
         return unwrap_view(reject_awaitable(input_value))
 
 
-class StepGroup:
+class ConcurrentSteps:
     """Steps of a graph that start together, because they wait for the same steps.
 
     Their workspaces start from the same files.
@@ -276,14 +276,14 @@ class Graph(ControlNode):
         await gather_all(tasks.values())
         return self._build_result({name: tasks[name].result() for name in self._steps}, context.input)
 
-    def _group_steps(self, path: str) -> dict[str, StepGroup]:
+    def _group_steps(self, path: str) -> dict[str, ConcurrentSteps]:
         """Return the groups of steps that start together, if some of their steps have workspaces."""
         if not any(getattr(step.node, "workspace_kind", None) for step in self._steps.values()):
             return {}
-        groups: dict[Any, StepGroup] = {}
+        groups: dict[Any, ConcurrentSteps] = {}
         for step in self._steps.values():
             key = (frozenset(step.depends_on), step.trigger_rule)
-            groups.setdefault(key, StepGroup(numbered_path(f"{path}/~base", len(groups) + 1)))
+            groups.setdefault(key, ConcurrentSteps(numbered_path(f"{path}/~base", len(groups) + 1)))
             groups[key].steps.append(step)
         several = [group for group in groups.values() if len(group.steps) > 1]
         return {step.id: group for group in several for step in group.steps}
