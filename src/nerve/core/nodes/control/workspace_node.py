@@ -67,6 +67,7 @@ class WorkspaceNode(ControlNode):
 
     @property
     def workspace_kind(self) -> str:
+        """The kind of workspace that the body works in."""
         return self.settings.kind
 
     def parts(self) -> Iterable[Node]:
