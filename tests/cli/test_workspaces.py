@@ -1,19 +1,24 @@
 """`nerve workspaces`: list, diff and remove, and the guide's example."""
 
+import asyncio
 import os
+import runpy
 import shutil
 import signal
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.processes import PATIENCE, Process
 from cli.terminal import Terminal
 from docs.pages import FILE, page
+from nerve import Session
 from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
+from nerve.testing import RecordedQuery, ScriptedProvider
 from nerve.ui.sanitize import INDENT
 from workspaces.repositories import commit, git, make_repository, read_files, write
 
@@ -139,6 +144,27 @@ def test_the_example_of_the_guide_prints_both_changes(do, project: Path) -> None
     printed = text.split("```text\n")[1].split("```")[0]
     assert done.out.endswith(printed), done
     assert read_files(project)["page.txt"] == printed
+
+
+def test_the_function_of_the_guide_merges_the_work_of_its_agent(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    make_repository(project)
+    file = tmp_path_factory.mktemp("guide") / "fix.py"
+    file.write_text(page("docs/guides/workspaces.md").split("```python\n")[1].split("```")[0])
+    names = runpy.run_path(str(file))
+    session: Session = names["session"]
+
+    def edit(call: RecordedQuery) -> str:
+        (Path(call.cwd or "") / "new.txt").write_text("new")
+        return "done"
+
+    async def run() -> Any:
+        session.providers["claude"] = ScriptedProvider(edit)
+        return await (await session.start("fix", "Make a file")).wait()
+
+    assert asyncio.run(run()).startswith("nerve/")
+    assert git(project, "show", "HEAD:new.txt") == "new"
 
 
 def test_the_workflows_of_the_guide_are_valid(do, project: Path) -> None:
