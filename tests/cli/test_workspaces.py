@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cli.processes import PATIENCE, Process
 from cli.terminal import Terminal
 from docs.pages import FILE, page
 from nerve import Session
@@ -20,6 +19,7 @@ from nerve.store.port import Append, EventRow
 from nerve.store.sqlite import SqliteStore
 from nerve.testing import RecordedQuery, ScriptedProvider
 from nerve.ui.sanitize import INDENT
+from nerve_processes import PATIENCE, Process
 from workspaces.repositories import commit, git, make_repository, read_files, write
 
 WORKFLOW = """name: work
