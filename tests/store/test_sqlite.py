@@ -15,7 +15,7 @@ from nerve.store.memory import MemoryStore
 from nerve.store.port import Append, EventRow, FactRow, RunRow
 from nerve.store.sqlite import SqliteStore
 from nerve.store.sqlite_writer import MAX_CACHED_ENDS
-from nerve.store.statements import SQL
+from nerve.store.statements import SQL, statement_for_rows
 from nerve.testing.store_contract import StoreContract, append, event, fact_row, retracted_fact_row, run_row
 from nerve.testing.store_contract import append_facts as facts_of
 
@@ -81,7 +81,7 @@ def test_the_file_is_opened_with_the_documented_pragmas(
     assert reader.readonly("main")
 
 
-def test_all_writes_are_in_immediate_transactions(file: Path) -> None:
+def test_writes_are_in_immediate_transactions_or_of_one_row(file: Path) -> None:
     begun: list[str] = []
     loose: list[str] = []
 
@@ -104,15 +104,22 @@ def test_all_writes_are_in_immediate_transactions(file: Path) -> None:
     try:
         store = SqliteStore(file)
         store.append([append("r", 0, 2, run_row("r")), Append("q", 0, [event(1, "/a", "x" * 300_000)])])
-        store.append([Append("q", 1, [event(2, "/a")]), append("r", 2)])
+        store.append([Append("q", 1, [event(2, "/a")]), append("r", 2, 3)])
         store.append([Append("", 0, [], facts=[fact_row("a", 1)])])
         store.add_message("c", "user", "hello")
+        assert loose == []
+        store.append([append("r", 5)])
+        row = statement_for_rows("insert_events", 13, 1)
+        assert loose == [row]  # atomic without a transaction
+        store.append([append("r", 6, 1, run_row("r"))])
+        store.append([append("r", 7, 3)])
+        store.append([Append("r", 10, [event(11, data="x" * 300_000)])])
         store.close()
     finally:
         apsw.connection_hooks.remove(hook)
     assert set(begun) == {"BEGIN IMMEDIATE"}
-    assert len(begun) == 1 + 4  # the layout of the new file, and the writes
-    assert loose == []
+    assert len(begun) == 1 + 4 + 3  # the layout of the new file, and the writes
+    assert loose == [row]
 
 
 def test_a_large_value_is_kept_once_and_by_its_hash(store: SqliteStore, file: Path) -> None:

@@ -1,6 +1,7 @@
 """A full disk or a busy file is reported, loses nothing that was written, and is temporary."""
 
 import threading
+from itertools import count
 from pathlib import Path
 
 import apsw
@@ -42,6 +43,29 @@ def test_a_full_disk_is_reported_and_is_temporary(
     assert writer.pragma("integrity_check") == "ok"
 
 
+def test_a_row_alone_is_written_or_not_when_the_disk_is_full(
+    connections: list[apsw.Connection], store: SqliteStore
+) -> None:
+    writer, data = connections[0], "x" * 2000
+    store.append([append("r", 0)])
+    writer.pragma("max_page_count", writer.pragma("page_count") + 1)
+    parts = (Append("r", seq - 1, [event(seq, data=data)]) for seq in count(2))
+    written: list[Append] = []
+
+    def fill_disk() -> None:
+        for part in parts:
+            store.append([part])
+            written.append(part)
+
+    with pytest.raises(StoreFull):
+        fill_disk()
+    assert not writer.in_transaction
+    assert [row.seq for row in store.events("r")] == list(range(1, len(written) + 2))
+    writer.pragma("max_page_count", 1_000_000)
+    assert store.append([append("r", len(written) + 1)]) == [None]
+    assert writer.pragma("integrity_check") == "ok"
+
+
 def test_without_patience_a_busy_file_is_reported_at_once(store: SqliteStore, file: Path) -> None:
     store.append([append("r", 0)])
     holder = start(HOLDER, file)
@@ -53,19 +77,24 @@ def test_without_patience_a_busy_file_is_reported_at_once(store: SqliteStore, fi
     assert store.append([append("r", 1)], patience=0) == [None]
 
 
-def test_with_patience_an_append_waits_for_the_file(store: SqliteStore, file: Path) -> None:
+@pytest.mark.parametrize("after", [0, 1], ids=["with a new journal", "of one row"])
+def test_with_patience_an_append_waits_for_the_file(store: SqliteStore, file: Path, after: int) -> None:
+    if after:
+        store.append([append("r", 0)])
     other = apsw.Connection(str(file))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreBusy):
-        store.append([append("r", 0)], patience=0.01)
+        store.append([append("r", after)], patience=0.01)
     outcomes: list[object] = []
-    waiting = threading.Thread(target=lambda: outcomes.extend(store.append([append("r", 0)], patience=30)))
+    waiting = threading.Thread(
+        target=lambda: outcomes.extend(store.append([append("r", after)], patience=30))
+    )
     waiting.start()
-    assert store.events("r") == []
+    assert len(store.events("r")) == after
     other.execute("ROLLBACK")
     waiting.join()
     assert outcomes == [None]
-    assert len(store.events("r")) == 1
+    assert len(store.events("r")) == after + 1
     other.close()
 
 

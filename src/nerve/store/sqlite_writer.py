@@ -256,11 +256,15 @@ class SqliteWriter:
         outcomes: list[StoreError | None] = []
         refused: set[str] = set()
         group = _AppendGroup()
-        with self._group_transaction as execute:
-            for part in batch:
-                end = group.ends.get(part.run) or self._cached_end(db, part)
-                outcomes.append(self._add_part(db, group, part, end, refused))
-            group.write(execute)
+        # Read before the transaction: this is the only writing connection, so no end moves meanwhile.
+        for part in batch:
+            end = group.ends.get(part.run) or self._cached_end(db, part)
+            outcomes.append(self._add_part(db, group, part, end, refused))
+        if group.is_one_row:
+            group.write(self._execute)  # the statement alone is a transaction, which saves two statements
+        else:
+            with self._group_transaction as execute:
+                group.write(execute)
         self._remember(group.ends)
         return outcomes
 
@@ -420,6 +424,13 @@ class _AppendGroup:
         if self._other_values is None:
             self._other_values = _OtherValues()
         return self._other_values
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether one row of events is all there is to write, as after most steps of a run."""
+        return len(self._events) == _EVENT_WIDTH and not (
+            self._journals or self._blobs or self._runs or self._other_values
+        )
 
     def add_journal(self, run: str, end: _JournalEnd) -> None:
         self._journals += (end.id, run)
