@@ -64,6 +64,7 @@ NO_FIRST_EVENT = (None, None, None, None, None)
 """The last columns of a row with one event."""
 _EVENT_WIDTH = 13
 """The number of columns of a row of events."""
+_INSERT_ROW = statement_for_rows("insert_events", _EVENT_WIDTH, 1)
 _FIRST_EVENT = 3
 """Where the columns begin that a row has for each of its two events."""
 
@@ -261,7 +262,7 @@ class SqliteWriter:
             end = group.ends.get(part.run) or self._cached_end(db, part)
             outcomes.append(self._add_part(db, group, part, end, refused))
         if group.is_one_row:
-            group.write(self._execute)  # the statement alone is a transaction, which saves two statements
+            self._execute(_INSERT_ROW, group.events)  # one statement is a transaction of its own
         else:
             with self._group_transaction as execute:
                 group.write(execute)
@@ -414,7 +415,8 @@ class _AppendGroup:
         self.ends: dict[str, _JournalEnd] = {}
         """The ends of the journals in the group, by run."""
         self._journals: list[object] = []
-        self._events: list[object] = []
+        self.events: list[object] = []
+        """The values of the rows of events."""
         self._blobs: list[object] = []
         self._runs: list[object] = []
         self._ended_runs: list[object] = []
@@ -428,7 +430,7 @@ class _AppendGroup:
     @property
     def is_one_row(self) -> bool:
         """Whether one row of events is all there is to write, as after most steps of a run."""
-        return len(self._events) == _EVENT_WIDTH and not (
+        return len(self.events) == _EVENT_WIDTH and not (
             self._journals or self._blobs or self._runs or self._other_values
         )
 
@@ -442,7 +444,7 @@ class _AppendGroup:
         """
         run, id, seq, hash, settled_paths = part.run, end.id, end.seq, end.hash, end.settled_paths
         assert settled_paths is not None
-        events, previous_counts = self._events, (len(self._events), len(self._blobs))
+        events, previous_counts = self.events, (len(self.events), len(self._blobs))
         waiting: tuple[object, ...] | None = None
         can_share_row = False  # whether the waiting event and the next one can have one row
         for row in part.rows:
@@ -496,8 +498,8 @@ class _AppendGroup:
     def write(self, execute: Execute) -> None:
         if self._journals:
             _insert_chunked(execute, "insert_journals", 2, self._journals)
-        if self._events:
-            _insert_chunked(execute, "insert_events", _EVENT_WIDTH, self._events)
+        if self.events:
+            _insert_chunked(execute, "insert_events", _EVENT_WIDTH, self.events)
         if self._blobs:
             _insert_chunked(execute, "insert_blobs", 2, self._blobs)
         if self._runs:
