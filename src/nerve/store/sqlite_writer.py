@@ -333,7 +333,7 @@ class SqliteWriter:
         end = _JournalEnd(self._new_id(db), 0, FIRST_HASH, {})
         conflict = group.add(part, end)
         if conflict is None:
-            group.add_journal(part.run, end)
+            group.other_values.add_journal(part.run, end)
         return conflict
 
     def _new_id(self, db: apsw.Connection) -> int:
@@ -409,17 +409,14 @@ class _AppendGroup:
     """The values of many rows for few statements, since each statement releases the interpreter lock."""
 
     _other_values: _OtherValues | None = None
-    """What is not part of a journal; most groups have little of it."""
+    """What is not an event; the group of a step has none of it."""
 
     def __init__(self) -> None:
         self.ends: dict[str, _JournalEnd] = {}
         """The ends of the journals in the group, by run."""
-        self._journals: list[object] = []
         self.events: list[object] = []
         """The values of the rows of events."""
         self._blobs: list[object] = []
-        self._runs: list[object] = []
-        self._ended_runs: list[object] = []
 
     @property
     def other_values(self) -> _OtherValues:
@@ -430,12 +427,7 @@ class _AppendGroup:
     @property
     def is_one_row(self) -> bool:
         """Whether one row of events is all there is to write, as after most steps of a run."""
-        return len(self.events) == _EVENT_WIDTH and not (
-            self._journals or self._blobs or self._runs or self._other_values
-        )
-
-    def add_journal(self, run: str, end: _JournalEnd) -> None:
-        self._journals += (end.id, run)
+        return len(self.events) == _EVENT_WIDTH and self._other_values is None and not self._blobs
 
     def add(self, part: Append, end: _JournalEnd) -> Conflict | None:
         """Add the events and the row of a run, and move the end of its journal.
@@ -485,35 +477,29 @@ class _AppendGroup:
         if waiting is not None:
             events += waiting + NO_FIRST_EVENT
         if part.row is not None:
-            self._runs += (id, *part.row[1:], seq)
+            self.other_values.add_run(part.row, part.tags, id, seq)
             if part.row.ended is not None:
-                self._ended_runs.append(run)
                 end.settled_paths = None  # they are not needed any more
-            if part.tags:
-                self.other_values.add_tags(part.tags, part.row, id)
         end.seq, end.hash = seq, hash
         self.ends[run] = end
         return None
 
     def write(self, execute: Execute) -> None:
-        if self._journals:
-            _insert_chunked(execute, "insert_journals", 2, self._journals)
         if self.events:
             _insert_chunked(execute, "insert_events", _EVENT_WIDTH, self.events)
         if self._blobs:
             _insert_chunked(execute, "insert_blobs", 2, self._blobs)
-        if self._runs:
-            _insert_chunked(execute, "upsert_runs", 14, self._runs)
         if self._other_values is not None:
             self._other_values.write(execute)
-        if self._ended_runs:
-            _insert_chunked(execute, "delete_waits_of_runs", 1, self._ended_runs)
 
 
 class _OtherValues:
-    """The values of the rows of a group that are not part of a journal."""
+    """The values of the rows of a group that are not events."""
 
     def __init__(self) -> None:
+        self._journals: list[object] = []
+        self._runs: list[object] = []
+        self._ended_runs: list[object] = []
         self._definitions: dict[str, Definition] = {}
         self._facts: dict[tuple[str, str], FactRow] = {}
         self._versions: dict[str, int] = {}
@@ -524,7 +510,14 @@ class _OtherValues:
         self._tags: dict[tuple[int, str, str], tuple[object, ...]] = {}
         self._patches: list[object] = []
 
-    def add_tags(self, tags: Sequence[TagRow], row: RunRow, id: int) -> None:
+    def add_journal(self, run: str, end: _JournalEnd) -> None:
+        self._journals += (end.id, run)
+
+    def add_run(self, row: RunRow, tags: Sequence[TagRow], id: int, seq: int) -> None:
+        """Add the row of a run, whose journal ends at an event, and its changed tags."""
+        self._runs += (id, *row[1:], seq)
+        if row.ended is not None:
+            self._ended_runs.append(row.run)
         for kind, name, value, at in tags:
             self._tags[id, kind, name] = (id, kind, name, value, row.session, row.started)
             if kind == PATCH_KIND:
@@ -555,6 +548,10 @@ class _OtherValues:
         self._versions[fact.session] = max(fact.version, self._versions.get(fact.session, 0))
 
     def write(self, execute: Execute) -> None:
+        if self._journals:
+            _insert_chunked(execute, "insert_journals", 2, self._journals)
+        if self._runs:
+            _insert_chunked(execute, "upsert_runs", 14, self._runs)
         if self._definitions:
             definitions = chain.from_iterable(self._definitions.values())
             _insert_chunked(execute, "insert_definitions", 5, list(definitions))
@@ -572,6 +569,8 @@ class _OtherValues:
             _insert_chunked(execute, "upsert_tags", 6, list(chain.from_iterable(self._tags.values())))
         if self._patches:
             _insert_chunked(execute, "insert_patches", 4, self._patches)
+        if self._ended_runs:  # last: their waits are deleted, also those of this group
+            _insert_chunked(execute, "delete_waits_of_runs", 1, self._ended_runs)
 
     def _write_facts(self, execute: Execute) -> None:
         retracted = [key for key, fact in self._facts.items() if fact.record is None]
