@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,8 +31,8 @@ class NodeCall:
     is_graph_step: bool = False
     """Whether this is a step of a graph, which emits `step_…` instead of `node_…` events."""
     context: ExecutionContext | None = None
-    params: dict[str, Any] = field(default_factory=dict)
-    """The parameters of the child run, if the node is a workflow."""
+    params: Mapping[str, Any] | None = None
+    """The parameters of the child run, if the node is a workflow that takes some."""
 
 
 @dataclass(slots=True)

@@ -179,7 +179,7 @@ class ChildRunner:
                 if bound is not None:
                     budget_limits[name] = min(bound, budget_limits.get(name, bound))
         limits = workflow.limits.with_raised({"depth": depth, **budget_limits})
-        params = workflow.check_params(call.params)
+        params = workflow.check_params(call.params or {})
         about: dict[str, Any] = {}
         if call.policy.queue is not None:
             about["queue"] = self._owner.queues.request_of_call(call).to_data()
