@@ -88,9 +88,7 @@ class Result(dict[str, Any]):
         A dict of the shape of a result becomes the result; any other value becomes its output. An object
         with `success: false` is a failure, whatever else it contains.
         """
-        # The common cases first: a plain value, and a complete Result, which needs no copy.
-        if not isinstance(value, dict):
-            return cls(success=True, output=value, attributes={})
+        # The common cases first: a complete Result, which needs no copy, and a plain value.
         # With `get`, here and below: `__getitem__` runs Python code, and this runs for every step.
         if type(value) is cls and "output" in value and type(value.get("attributes")) is dict:
             success = value.get("success")
@@ -98,6 +96,8 @@ class Result(dict[str, Any]):
                 return value
             if success is False and type(value.get("error")) is type(value.get("error_type")) is str:
                 return value
+        elif not isinstance(value, dict):
+            return cls(success=True, output=value, attributes={})
         if not is_result_shaped(value) and not (type(value) is cls and value.keys() >= REQUIRED_RESULT_KEYS):
             return cls.ok(value).with_reported_failure()
         result = cls._from_shaped_dict(value)

@@ -218,14 +218,15 @@ class RunSummary:
             self._position.on_step_started(path)
             if event.is_control:
                 self._control_paths[path] = None
+        # A cheap filter, as in the event itself: few steps report their usage.
+        elif isinstance(event, CallSettled) and '"usage"' not in event.result_json:
+            if settles is not None and path in self._open_waits:
+                self._close(path)
         elif isinstance(event, SETTLED_CALLS):
             if settles is None:
                 return
             if path in self._open_waits:
                 self._close(path)
-            # A cheap filter, as in the event itself: few steps report their usage.
-            if isinstance(event, CallSettled) and '"usage"' not in event.result_json:
-                return
             used = event.usage
             if used is not None and seq > self._copied_until and path not in self._control_paths:
                 self._spend(at, path, event, used)
