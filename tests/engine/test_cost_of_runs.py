@@ -24,8 +24,8 @@ PACKAGE = Path(nerve.__file__).parent
 STORE = str(PACKAGE / "store")
 MAX_OF_RUN = 4300
 """Instructions of a run without steps: those of the engine and the session, not those of the store."""
-MAX_OF_STEP = 1825
-MAX_OF_REPLAYED_STEP = 1830
+MAX_OF_STEP = 1811
+MAX_OF_REPLAYED_STEP = 1818
 """Instructions of a step whose outcome is in the journal, without those that read it from the store."""
 MAX_OF_GATE = 4500
 """Instructions of a gate that is answered at once, in addition to those of its run."""
