@@ -122,6 +122,17 @@ def test_writes_are_in_immediate_transactions_or_of_one_row(file: Path) -> None:
     assert loose == [row]
 
 
+def test_a_row_alone_that_another_writer_has_written_is_a_conflict(store: SqliteStore, file: Path) -> None:
+    store.append([append("r", 0)])
+    raw = apsw.Connection(str(file))
+    columns = "at, type, path, data, hash"
+    raw.execute(f"INSERT INTO events (journal, seq, {columns}) SELECT journal, 2, {columns} FROM events")
+    raw.close()
+    [outcome] = store.append([append("r", 1)])
+    assert isinstance(outcome, Conflict)
+    assert store.append([append("r", 2)]) == [None]
+
+
 def test_a_large_value_is_kept_once_and_by_its_hash(store: SqliteStore, file: Path) -> None:
     data = "x" * 300_000
     store.append([Append(run, 0, [event(1, data=data)]) for run in "abc"])
