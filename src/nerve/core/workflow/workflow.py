@@ -29,7 +29,6 @@ from nerve.core.suggest import did_you_mean_hint
 from nerve.core.validation import require_callable, require_mapping, require_name, require_node
 from nerve.core.value_codec import VARIADIC_KINDS, FunctionSignature, ValueCodec
 from nerve.core.workflow.context import WorkflowContext, result_value
-from nerve.core.workflow.function_source import read_source
 from nerve.core.workflow.state import WorkflowInfo, WorkflowState
 from nerve.errors import InvalidRecord, InvalidValue, Rejected, WorkflowFailed
 
@@ -381,6 +380,6 @@ def recursion_error(name: str, lineage: Sequence[str], depth: int) -> Result | N
 
 def source_text(thing: Any) -> str:
     try:
-        return textwrap.dedent(read_source(thing))
+        return textwrap.dedent(inspect.getsource(thing))
     except (OSError, TypeError):
         return ""
