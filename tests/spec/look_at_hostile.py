@@ -18,6 +18,7 @@ import jsonschema  # noqa: F401 - loaded before anybody looks
 from nerve.cli import check, convert, show
 from nerve.cli.errors import UsageError
 from nerve.cli.targets import Project
+from nerve.lazy_dataclass import CALLS_WITHOUT_CODE
 from nerve.notations import NOTATIONS
 from nerve.notations.json_steps import write_steps
 from nerve.notations.yaml_prompts import attach_prompts
@@ -110,7 +111,7 @@ def generate_methods() -> None:
     for module in [module for name, module in sys.modules.items() if name.startswith("nerve.")]:
         for value in vars(module).values():
             if isinstance(value, type) and "__dataclass_fields__" in vars(value):
-                for name in ("__init__", "__repr__", "__eq__", "__hash__"):
+                for name in (*["__init__"] * (CALLS_WITHOUT_CODE + 1), "__repr__", "__eq__", "__hash__"):
                     with contextlib.suppress(Exception):
                         getattr(value, name)(object.__new__(value))
 

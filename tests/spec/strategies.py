@@ -106,7 +106,9 @@ def values(kind: Any, deep: int) -> st.SearchStrategy[Any]:
         return st.lists(values(inner[0], deep), max_size=most) if most else st.just([])
     if origin is dict:
         most = 3 if deep > 0 or not is_node(inner[1]) else 0
-        return st.dictionaries(texts, values(inner[1], deep), max_size=most) if most else st.just({})
+        if not most:
+            return st.just({})
+        return st.dictionaries(values(inner[0], deep), values(inner[1], deep), max_size=most)
     return PLAIN[kind]
 
 
