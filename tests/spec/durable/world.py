@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nerve import FunctionNode, Session
+from nerve.agents.conversation import INTERRUPTED_PROMPT
 from nerve.journal.events import SignalWaiting
 from nerve.journal.index import JournalIndex
 from nerve.store.port import Append, EventRow, Store
@@ -66,7 +67,8 @@ class World:
     async def answer(self, asked: Any) -> Any:
         for _ in range(self.delays[0]):
             await asyncio.sleep(0)
-        return f"said {number(asked.prompt)}"
+        # An agent that is asked again after a crash answers the task, not the note before it.
+        return f"said {number(asked.prompt.removeprefix(INTERRUPTED_PROMPT))}"
 
 
 def number(value: Any) -> int:
