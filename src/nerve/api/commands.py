@@ -146,7 +146,9 @@ async def start(session: Session, request: models.StartRequest) -> models.RunRes
 
 async def run_when_idle(session: Session, started: models.RunResponse) -> models.RunResponse:
     """Return a run when it has ended or waits for a user."""
-    return run_response(await wait_until_run_idle(session, find_run(session, started.run_id)))
+    run = await wait_until_run_idle(session, find_run(session, started.run_id))
+    # Read again: of a run that another process executes, the open gate is newer than the handle.
+    return run_response(find_run(session, run.run_id))
 
 
 async def wait_until_run_idle(session: Session, run: WorkflowRun) -> WorkflowRun:

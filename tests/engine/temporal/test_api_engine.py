@@ -84,6 +84,12 @@ async def test_a_run_is_started_at_one_server_and_answered_at_another(servers: l
         assert await watching == list(range(1, ended.last_seq + 1))
 
 
+async def test_a_start_that_waits_returns_the_state_in_which_the_gate_is_open(servers: list[Api]) -> None:
+    starts = (servers[number % 2].start(workflow="ask", input=number, wait=True) for number in range(40))
+    runs = await asyncio.gather(*starts)
+    assert {(run.state, len(run.gates)) for run in runs} == {("waiting", 1)}
+
+
 async def test_of_twenty_answers_at_two_servers_one_wins_and_the_others_are_told(
     servers: list[Api],
 ) -> None:
